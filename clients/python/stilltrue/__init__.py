@@ -1,0 +1,1 @@
+"""The Stilltrue agent: joins a gRPC process to the detector."""

@@ -1,0 +1,171 @@
+"""The nouns of detection: parties, waits, messages, verdicts, exactly as DESIGN.md section 1 names them.
+
+Everything here is an immutable value. Times are seconds since the Unix epoch (UTC) as ``float``; a clock is never read
+here. The nouns of one process's local state are in :mod:`stilltrue.report`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import NewType
+
+ProcessName = NewType("ProcessName", str)
+"""The unique name of a running process (a pod's name, say); holds no ``/``."""
+
+PartyName = NewType("PartyName", str)
+"""Who can wait: ``process/name``; a name without ``/`` is a process that is its own party."""
+
+SnapshotId = NewType("SnapshotId", int)
+"""The number of a snapshot; rises for ever, also across restarts. A process's colour is one of these."""
+
+CallNumber = NewType("CallNumber", int)
+"""The number that a caller gives to a call; 1, 2, 3 ... within one incarnation."""
+
+WaitNumber = NewType("WaitNumber", int)
+"""The number of one wait within one process; a party that waits anew has a new number."""
+
+Fact = int | float | str | bool
+Facts = Mapping[str, Fact]
+NO_FACTS: Facts = MappingProxyType({})
+
+
+class Activity(Enum):
+    """What a process (or party) is doing; unknown is ``ACTIVE``."""
+
+    ACTIVE = "active"
+    IDLE = "idle"
+    BLOCKED = "blocked"
+
+
+class Holds(Enum):
+    """The answer to a predicate; DESIGN.md section 2 says what each promises."""
+
+    TRUE = "true"
+    FALSE = "false"
+    UNDETERMINED = "undetermined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessId:
+    """One incarnation of one process: which service, which instance of it, which run of that instance."""
+
+    service: str
+    instance: ProcessName
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What every message carries: its source, the call's number, the source's colour and floor.
+
+    ``floor`` is the lowest number that is still outstanding at the source (its next number when none is): every call
+    below it is over, and may be forgotten. On a reply ``source`` is the server, ``number`` the caller's number.
+    """
+
+    source: ProcessName
+    service: str
+    incarnation: int
+    number: CallNumber
+    colour: SnapshotId
+    floor: CallNumber
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """``waiter`` goes on when ``needs`` of ``among`` have come; several waits of one waiter must all end.
+
+    ``deadline`` is when the wait ends by itself (None: never). ``uncoloured`` says that no stamp vouches for it, so that a
+    verdict that leans on it needs confirmation by ``number``. ``what`` is the human text: what is waited for.
+    """
+
+    waiter: PartyName
+    among: tuple[PartyName, ...]
+    needs: int = 1
+    deadline: float | None = None
+    since: float | None = None
+    number: WaitNumber | None = None
+    uncoloured: bool = False
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message in transit: sent before the source's cut, not received before the target's.
+
+    ``target`` is None when nobody can say which process will receive it.
+    """
+
+    source: ProcessName
+    target: ProcessName | None
+    facts: Facts = NO_FACTS
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """What a snapshot knows of one process: its activity at its cut, the facts it declared, its labels."""
+
+    activity: Activity = Activity.ACTIVE
+    facts: Facts = NO_FACTS
+    service: str = ""
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRef:
+    """Which snapshot a verdict is about: its id, scope, when it began and ended (seconds), how many members it expected."""
+
+    id: SnapshotId | None = None
+    scope: str = "all"
+    begun: float | None = None
+    ended: float | None = None
+    members: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """The smallest evidence a person can check: its kind, the parties it names, and the sentences.
+
+    ``kind`` is ``"cycle"``, ``"knot"``, ``"free"``, ``"missing"``, ``"unconfirmed"`` or a predicate's own word.
+    """
+
+    kind: str
+    parties: tuple[PartyName, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A predicate's answer about one snapshot, with the evidence; every sequence is sorted.
+
+    ``remainder`` = ``core`` + ``behind``. ``until`` (seconds since the epoch) is the time up to which the answer holds when
+    only a deadline can end it, else None. ``explanation`` has one sentence per wait of the witness; ``victims`` is the
+    smallest set of parties found whose giving up frees the remainder; ``decisive`` are the missing processes on which an
+    undetermined answer depends.
+    """
+
+    predicate: str
+    holds: Holds
+    witness: Witness
+    snapshot: SnapshotRef = SnapshotRef()
+    remainder: tuple[PartyName, ...] = ()
+    core: tuple[PartyName, ...] = ()
+    behind: tuple[PartyName, ...] = ()
+    missing: tuple[ProcessName, ...] = ()
+    decisive: tuple[ProcessName, ...] = ()
+    until: float | None = None
+    explanation: tuple[str, ...] = ()
+    victims: tuple[PartyName, ...] = ()
+
+
+def process_of(party: PartyName) -> ProcessName:
+    """The process that ``party`` belongs to: all before the first ``/``, or the whole name."""
+    return ProcessName(party.split("/", 1)[0])
+
+
+def party(process: ProcessName, name: str) -> PartyName:
+    """The full name of a party inside a process."""
+    return PartyName(f"{process}/{name}")
