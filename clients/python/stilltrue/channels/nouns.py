@@ -1,0 +1,127 @@
+"""The nouns of snapshots in FIFO channels: channel, local record, snapshot, and the effects a recorder asks for.
+
+``S`` is the type of a process's state, ``M`` that of a message: bytes in live processes, facts in the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from stilltrue.model import ProcessName, SnapshotId
+
+S = TypeVar("S")
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Channel:
+    """The one-way FIFO path from ``source`` to ``target``; ``name`` tells parallel channels apart."""
+
+    source: ProcessName
+    target: ProcessName
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.target}" + (f" #{self.name}" if self.name else "")
+
+
+def channel(source: str, target: str, name: str = "") -> Channel:
+    """The channel from ``source`` to ``target``, from plain strings."""
+    return Channel(source=ProcessName(source), target=ProcessName(target), name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelRecord(Generic[M]):
+    """What the target recorded of one incoming channel.
+
+    ``received`` is how many messages had come before the target's cut; ``messages`` are those that came after it and
+    before the marker, in order: the channel's state.
+    """
+
+    channel: Channel
+    received: int
+    messages: tuple[M, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRecord(Generic[S, M]):
+    """All that one process recorded for one snapshot: its state, its incoming channels, its outgoing counts.
+
+    ``incoming`` and ``sent`` are sorted by channel; ``sent`` says how many messages had been sent on a channel
+    before the cut.
+    """
+
+    snapshot: SnapshotId
+    process: ProcessName
+    state: S
+    incoming: tuple[ChannelRecord[M], ...]
+    sent: tuple[tuple[Channel, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSnapshot(Generic[S, M]):
+    """A completed global state: every process's state and every channel's messages in order (also the empty ones)."""
+
+    snapshot: SnapshotId
+    states: Mapping[ProcessName, S]
+    channels: Mapping[Channel, tuple[M, ...]]
+
+
+class AbandonReason(Enum):
+    """Why a process stopped recording for a snapshot before it was finished."""
+
+    CHANNEL_LOST = "an incoming channel was lost before its marker came"
+    GIVEN_UP = "the host gave it up"
+    TOO_MANY_MESSAGES = "more messages had to be kept than the bound allows"
+    OVERTAKEN = "a newer barrier came while this one was still being aligned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(Generic[S]):
+    """The process has recorded its state for ``snapshot``, now."""
+
+    snapshot: SnapshotId
+    state: S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMarker:
+    """Send a marker for ``snapshot`` on ``channel`` before any further message on it."""
+
+    channel: Channel
+    snapshot: SnapshotId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished(Generic[S, M]):
+    """The process has recorded all it must for a snapshot."""
+
+    record: LocalRecord[S, M]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandoned:
+    """The process will not finish ``snapshot``; what it kept for it is dropped."""
+
+    snapshot: SnapshotId
+    reason: AbandonReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Receive nothing more from ``channel`` until it is released (barrier alignment only)."""
+
+    channel: Channel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Receive from these channels again."""
+
+    channels: tuple[Channel, ...]
+
+
+Effect = Cut[S] | SendMarker | Finished[S, M] | Abandoned | Hold | Release
