@@ -50,27 +50,14 @@ class Holds(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """One incarnation of one process: which service, which instance of it, which run of that instance."""
+    """One incarnation of one process: which service, which instance of it, which run of that instance.
+
+    ``instance`` is unique in the fleet and is the process's name; ``incarnation`` differs at each of its starts.
+    """
 
     service: str
     instance: ProcessName
     incarnation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
-    """What every message carries: its source, the call's number, the source's colour and floor.
-
-    ``floor`` is the lowest number that is still outstanding at the source (its next number when none is): every call
-    below it is over, and may be forgotten. On a reply ``source`` is the server, ``number`` the caller's number.
-    """
-
-    source: ProcessName
-    service: str
-    incarnation: int
-    number: CallNumber
-    colour: SnapshotId
-    floor: CallNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,57 @@
+"""What a server remembers of the calls of one caller (rule 3): bounded by what is outstanding there, and by a count.
+
+Pure: standard library only, no clock, no thread.
+"""
+
+from __future__ import annotations
+
+from stilltrue.model import NO_FACTS, CallNumber, Facts
+from stilltrue.report import Answered, Caller, Seen
+
+
+class CallerMemory:
+    """The calls of one caller that were seen here and are over, as long as the caller may hold them outstanding."""
+
+    __slots__ = ("_answered", "_floor", "_forgotten", "answered_max", "highest")
+
+    def __init__(self, *, answered_max: int) -> None:
+        """``answered_max``: how many answered calls are remembered at the most; beyond it the oldest are forgotten."""
+        self.answered_max = answered_max
+        self.highest = CallNumber(0)
+        self._floor = CallNumber(0)
+        self._forgotten = CallNumber(0)
+        self._answered: dict[CallNumber, Answered | None] = {}
+
+    def saw(self, number: CallNumber, floor: CallNumber) -> None:
+        """A request with this number arrived, and the caller's floor with it: what lies below the floor is forgotten."""
+        self.highest = max(self.highest, number)
+        if floor > self._floor:
+            self._floor = floor
+            answered = self._answered
+            if answered:
+                for over in [n for n in answered if n < floor]:
+                    del answered[over]
+
+    def answered(
+        self, number: CallNumber, *, sent: int = 0, received: int = 0, facts: Facts = NO_FACTS, taken: bool = True
+    ) -> None:
+        """The service of this call is over; its reply may be in transit until the floor passes it."""
+        if number < self._floor:
+            return
+        plain = taken and not (sent or received or facts)
+        self._answered[number] = (
+            None if plain else Answered(number=number, sent=sent, received=received, facts=facts, taken=taken)
+        )
+        if len(self._answered) > self.answered_max:
+            oldest = next(iter(self._answered))
+            del self._answered[oldest]
+            self._forgotten = max(self._forgotten, oldest)
+
+    def seen(self, caller: Caller) -> Seen:
+        """The memory as it goes into a report."""
+        return Seen(
+            caller=caller,
+            highest=self.highest,
+            forgotten=self._forgotten,
+            answered=tuple(entry or Answered(number=number) for number, entry in self._answered.items()),
+        )

@@ -1,0 +1,188 @@
+"""The nouns of one process's local state, as it is recorded at a cut and reported to the detector.
+
+Names of parties are full (``process/name``); times are seconds since the epoch. The order of every tuple is that of the
+happenings (arrival, sending), so that equal histories give equal reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from stilltrue.model import (
+    NO_FACTS,
+    Activity,
+    CallNumber,
+    Facts,
+    PartyName,
+    ProcessId,
+    ProcessName,
+    SnapshotId,
+    WaitNumber,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One incarnation of a process that makes calls; call numbers are unique within it. (Positional: it is a key.)"""
+
+    process: ProcessName
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartyTarget:
+    """A wait for a party, anywhere."""
+
+    party: PartyName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTarget:
+    """A wait for the outcome (or the next item) of a call that this process made."""
+
+    number: CallNumber
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceTarget:
+    """A wait for something that parties of any process may hold (a row lock, a lease), known by name in the whole fleet."""
+
+    resource: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerTarget:
+    """A wait for the next item of a stream from whoever called the party ``served`` of this process."""
+
+    served: PartyName
+
+
+Target = PartyTarget | CallTarget | ResourceTarget | CallerTarget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalWait:
+    """A wait as its own process knows it: the targets are not yet resolved to parties."""
+
+    waiter: PartyName
+    number: WaitNumber
+    among: tuple[Target, ...]
+    needs: int = 1
+    deadline: float | None = None
+    since: float | None = None
+    uncoloured: bool = False
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMade:
+    """A call outstanding at its caller, or one that failed in doubt (rule 8).
+
+    ``target`` is the address that was dialled; ``servers`` are the processes that have ever answered on that channel, and
+    ``strangers`` says that somebody without a stamp has. ``party`` is None when nobody knows who called. ``sent`` and
+    ``received`` count stream items. ``facts`` travel with the request.
+    """
+
+    number: CallNumber
+    method: str
+    target: str = ""
+    servers: tuple[ProcessName, ...] = ()
+    strangers: bool = False
+    party: PartyName | None = None
+    since: float | None = None
+    deadline: float | None = None
+    sent: int = 0
+    received: int = 0
+    facts: Facts = NO_FACTS
+    doubtful: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallServed:
+    """A call that has arrived and is not over: queued behind ``pool`` or, once ``serving``, being served by ``party``.
+
+    ``caller`` is None (and ``number`` 0) when the request bore no stamp. ``taken`` says that the facts which came with the
+    request are now part of the process's own.
+    """
+
+    party: PartyName
+    method: str
+    caller: Caller | None = None
+    number: CallNumber = CallNumber(0)
+    serving: bool = False
+    pool: str = ""
+    since: float | None = None
+    deadline: float | None = None
+    sent: int = 0
+    received: int = 0
+    taken: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A call whose service is over here, remembered until its caller's floor passes; ``facts`` travel with the reply."""
+
+    number: CallNumber
+    sent: int = 0
+    received: int = 0
+    facts: Facts = NO_FACTS
+    taken: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a server remembers of one caller: the highest number seen, the calls answered, what had to be forgotten.
+
+    No call above ``highest`` has been seen (rule 5 checks it). A call up to ``forgotten`` that is not listed may have been
+    answered: its memory had to be given up for space.
+    """
+
+    caller: Caller
+    highest: CallNumber
+    forgotten: CallNumber = CallNumber(0)
+    answered: tuple[Answered, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A bounded pool of workers: its size (None: unknown) and how many calls are queued behind it."""
+
+    name: str
+    size: int | None = None
+    queued: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """``party`` holds a share of ``resource``, of which ``capacity`` can be held at once."""
+
+    party: PartyName
+    resource: str
+    capacity: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One process's local state for every snapshot in (``after``, ``snapshot``] (rule 2), as sent to the detector.
+
+    ``next_number`` is the number that the next call would have had: no server may have seen it or any above. ``lost`` counts
+    what the recorder had to leave out for its bounds since the last report (then its waits may be incomplete: doubt).
+    """
+
+    process: ProcessId
+    snapshot: SnapshotId
+    after: SnapshotId
+    cut_at: float
+    next_number: CallNumber
+    activity: Activity = Activity.ACTIVE
+    made: tuple[CallMade, ...] = ()
+    served: tuple[CallServed, ...] = ()
+    seen: tuple[Seen, ...] = ()
+    pools: tuple[Pool, ...] = ()
+    waits: tuple[LocalWait, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    facts: Facts = NO_FACTS
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    lost: int = 0

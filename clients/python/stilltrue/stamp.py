@@ -1,0 +1,53 @@
+"""The stamp that every message carries, and its one line of text in gRPC metadata.
+
+The text is ``source;incarnation;number;colour;floor``, all decimal but the source: short, printable, and the same in every
+language. A stamp that cannot be read is no stamp: the message counts as one from outside (fail open).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stilltrue.model import CallNumber, ProcessName, SnapshotId
+
+METADATA_KEY = "stilltrue-stamp"
+NUMBER_MAX = 2**53
+"""No number in a stamp exceeds this, so that every language and JSON can hold it exactly."""
+
+NAME_LENGTH_MAX = 253
+"""Characters in a process's name at the most (a Kubernetes object name's limit)."""
+
+
+class Stamp(NamedTuple):
+    """Who sent a message, its number, the sender's colour and floor (DESIGN.md section 3, rules 1 and 3).
+
+    ``number`` is the caller's number for the call, on the request and on the reply alike. ``floor`` is the lowest number that
+    is still outstanding at the source: each call below it is over for its caller. A tuple, since one is made for each message.
+    """
+
+    source: ProcessName
+    incarnation: int
+    number: CallNumber
+    colour: SnapshotId
+    floor: CallNumber
+
+
+def encode(stamp: Stamp) -> str:
+    """The stamp as a metadata value."""
+    return f"{stamp[0]};{stamp[1]};{stamp[2]};{stamp[3]};{stamp[4]}"
+
+
+def decode(text: str | bytes) -> Stamp | None:
+    """The stamp that ``text`` holds; None when it holds none."""
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("ascii")
+        source, *numbers = text.split(";")
+        incarnation, number, colour, floor = map(int, numbers)
+    except ValueError:
+        return None
+    if not 0 < len(source) <= NAME_LENGTH_MAX or min(incarnation, number, colour, floor) < 0:
+        return None
+    if max(incarnation, number, colour, floor) > NUMBER_MAX:
+        return None
+    return Stamp(ProcessName(source), incarnation, CallNumber(number), SnapshotId(colour), CallNumber(floor))

@@ -1,0 +1,86 @@
+from stilltrue.v1 import snapshot_pb2 as _snapshot_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Hello(_message.Message):
+    __slots__ = ("process", "labels", "colour", "agent", "reactive")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    COLOUR_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    REACTIVE_FIELD_NUMBER: _ClassVar[int]
+    process: _snapshot_pb2.ProcessId
+    labels: _containers.ScalarMap[str, str]
+    colour: int
+    agent: str
+    reactive: bool
+    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reactive: bool = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("colour", "reports_dropped", "stamps_refused")
+    COLOUR_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_DROPPED_FIELD_NUMBER: _ClassVar[int]
+    STAMPS_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    colour: int
+    reports_dropped: int
+    stamps_refused: int
+    def __init__(self, colour: _Optional[int] = ..., reports_dropped: _Optional[int] = ..., stamps_refused: _Optional[int] = ...) -> None: ...
+
+class Wish(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ConnectRequest(_message.Message):
+    __slots__ = ("hello", "report", "lease", "wish", "goodbye")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    WISH_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    report: _snapshot_pb2.Report
+    lease: Lease
+    wish: Wish
+    goodbye: Goodbye
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[_snapshot_pb2.Report, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., wish: _Optional[_Union[Wish, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("detector", "lease_seconds", "report_bytes_max")
+    DETECTOR_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    REPORT_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    detector: str
+    lease_seconds: float
+    report_bytes_max: int
+    def __init__(self, detector: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., report_bytes_max: _Optional[int] = ...) -> None: ...
+
+class Mark(_message.Message):
+    __slots__ = ("snapshot",)
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    snapshot: int
+    def __init__(self, snapshot: _Optional[int] = ...) -> None: ...
+
+class ConnectResponse(_message.Message):
+    __slots__ = ("welcome", "mark")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    mark: Mark
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,307 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Activity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACTIVITY_UNSPECIFIED: _ClassVar[Activity]
+    ACTIVITY_ACTIVE: _ClassVar[Activity]
+    ACTIVITY_IDLE: _ClassVar[Activity]
+    ACTIVITY_BLOCKED: _ClassVar[Activity]
+
+class Holds(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    HOLDS_UNSPECIFIED: _ClassVar[Holds]
+    HOLDS_TRUE: _ClassVar[Holds]
+    HOLDS_FALSE: _ClassVar[Holds]
+    HOLDS_UNDETERMINED: _ClassVar[Holds]
+ACTIVITY_UNSPECIFIED: Activity
+ACTIVITY_ACTIVE: Activity
+ACTIVITY_IDLE: Activity
+ACTIVITY_BLOCKED: Activity
+HOLDS_UNSPECIFIED: Holds
+HOLDS_TRUE: Holds
+HOLDS_FALSE: Holds
+HOLDS_UNDETERMINED: Holds
+
+class ProcessId(_message.Message):
+    __slots__ = ("service", "instance", "incarnation")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    instance: str
+    incarnation: int
+    def __init__(self, service: _Optional[str] = ..., instance: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class Fact(_message.Message):
+    __slots__ = ("whole", "real", "text", "truth")
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TRUTH_FIELD_NUMBER: _ClassVar[int]
+    whole: int
+    real: float
+    text: str
+    truth: bool
+    def __init__(self, whole: _Optional[int] = ..., real: _Optional[float] = ..., text: _Optional[str] = ..., truth: bool = ...) -> None: ...
+
+class Target(_message.Message):
+    __slots__ = ("party", "call", "resource", "served")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    call: int
+    resource: str
+    served: str
+    def __init__(self, party: _Optional[str] = ..., call: _Optional[int] = ..., resource: _Optional[str] = ..., served: _Optional[str] = ...) -> None: ...
+
+class LocalWait(_message.Message):
+    __slots__ = ("waiter", "number", "among", "needs", "deadline", "since", "uncoloured", "what")
+    WAITER_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AMONG_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNCOLOURED_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    waiter: str
+    number: int
+    among: _containers.RepeatedCompositeFieldContainer[Target]
+    needs: int
+    deadline: float
+    since: float
+    uncoloured: bool
+    what: str
+    def __init__(self, waiter: _Optional[str] = ..., number: _Optional[int] = ..., among: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., needs: _Optional[int] = ..., deadline: _Optional[float] = ..., since: _Optional[float] = ..., uncoloured: bool = ..., what: _Optional[str] = ...) -> None: ...
+
+class CallMade(_message.Message):
+    __slots__ = ("number", "method", "target", "servers", "strangers", "party", "since", "deadline", "sent", "received", "facts", "doubtful")
+    class FactsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Fact
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Fact, _Mapping]] = ...) -> None: ...
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    STRANGERS_FIELD_NUMBER: _ClassVar[int]
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    DOUBTFUL_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    method: str
+    target: str
+    servers: _containers.RepeatedScalarFieldContainer[str]
+    strangers: bool
+    party: str
+    since: float
+    deadline: float
+    sent: int
+    received: int
+    facts: _containers.MessageMap[str, Fact]
+    doubtful: bool
+    def __init__(self, number: _Optional[int] = ..., method: _Optional[str] = ..., target: _Optional[str] = ..., servers: _Optional[_Iterable[str]] = ..., strangers: bool = ..., party: _Optional[str] = ..., since: _Optional[float] = ..., deadline: _Optional[float] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., doubtful: bool = ...) -> None: ...
+
+class Caller(_message.Message):
+    __slots__ = ("process", "incarnation")
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    process: str
+    incarnation: int
+    def __init__(self, process: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class CallServed(_message.Message):
+    __slots__ = ("party", "method", "caller", "number", "serving", "pool", "since", "deadline", "sent", "received", "taken")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SERVING_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    method: str
+    caller: Caller
+    number: int
+    serving: bool
+    pool: str
+    since: float
+    deadline: float
+    sent: int
+    received: int
+    taken: bool
+    def __init__(self, party: _Optional[str] = ..., method: _Optional[str] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., number: _Optional[int] = ..., serving: bool = ..., pool: _Optional[str] = ..., since: _Optional[float] = ..., deadline: _Optional[float] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ..., taken: bool = ...) -> None: ...
+
+class Answered(_message.Message):
+    __slots__ = ("number", "sent", "received", "facts", "untaken")
+    class FactsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Fact
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Fact, _Mapping]] = ...) -> None: ...
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    UNTAKEN_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    sent: int
+    received: int
+    facts: _containers.MessageMap[str, Fact]
+    untaken: bool
+    def __init__(self, number: _Optional[int] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., untaken: bool = ...) -> None: ...
+
+class Seen(_message.Message):
+    __slots__ = ("caller", "highest", "forgotten", "plain", "answered")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    highest: int
+    forgotten: int
+    plain: _containers.RepeatedScalarFieldContainer[int]
+    answered: _containers.RepeatedCompositeFieldContainer[Answered]
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., highest: _Optional[int] = ..., forgotten: _Optional[int] = ..., plain: _Optional[_Iterable[int]] = ..., answered: _Optional[_Iterable[_Union[Answered, _Mapping]]] = ...) -> None: ...
+
+class Pool(_message.Message):
+    __slots__ = ("name", "size", "queued")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    size: int
+    queued: int
+    def __init__(self, name: _Optional[str] = ..., size: _Optional[int] = ..., queued: _Optional[int] = ...) -> None: ...
+
+class Hold(_message.Message):
+    __slots__ = ("party", "resource", "capacity")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    resource: str
+    capacity: int
+    def __init__(self, party: _Optional[str] = ..., resource: _Optional[str] = ..., capacity: _Optional[int] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("process", "snapshot", "after", "cut_at", "next_number", "activity", "made", "served", "seen", "pools", "waits", "holds", "facts", "labels", "lost")
+    class FactsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Fact
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Fact, _Mapping]] = ...) -> None: ...
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    CUT_AT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    MADE_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    process: ProcessId
+    snapshot: int
+    after: int
+    cut_at: float
+    next_number: int
+    activity: Activity
+    made: _containers.RepeatedCompositeFieldContainer[CallMade]
+    served: _containers.RepeatedCompositeFieldContainer[CallServed]
+    seen: _containers.RepeatedCompositeFieldContainer[Seen]
+    pools: _containers.RepeatedCompositeFieldContainer[Pool]
+    waits: _containers.RepeatedCompositeFieldContainer[LocalWait]
+    holds: _containers.RepeatedCompositeFieldContainer[Hold]
+    facts: _containers.MessageMap[str, Fact]
+    labels: _containers.ScalarMap[str, str]
+    lost: int
+    def __init__(self, process: _Optional[_Union[ProcessId, _Mapping]] = ..., snapshot: _Optional[int] = ..., after: _Optional[int] = ..., cut_at: _Optional[float] = ..., next_number: _Optional[int] = ..., activity: _Optional[_Union[Activity, str]] = ..., made: _Optional[_Iterable[_Union[CallMade, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[CallServed, _Mapping]]] = ..., seen: _Optional[_Iterable[_Union[Seen, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., waits: _Optional[_Iterable[_Union[LocalWait, _Mapping]]] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., labels: _Optional[_Mapping[str, str]] = ..., lost: _Optional[int] = ...) -> None: ...
+
+class SnapshotRef(_message.Message):
+    __slots__ = ("id", "scope", "begun", "ended", "members")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    scope: str
+    begun: float
+    ended: float
+    members: int
+    def __init__(self, id: _Optional[int] = ..., scope: _Optional[str] = ..., begun: _Optional[float] = ..., ended: _Optional[float] = ..., members: _Optional[int] = ...) -> None: ...
+
+class Witness(_message.Message):
+    __slots__ = ("kind", "parties", "text")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARTIES_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    parties: _containers.RepeatedScalarFieldContainer[str]
+    text: str
+    def __init__(self, kind: _Optional[str] = ..., parties: _Optional[_Iterable[str]] = ..., text: _Optional[str] = ...) -> None: ...
+
+class Verdict(_message.Message):
+    __slots__ = ("predicate", "holds", "witness", "snapshot", "remainder", "core", "behind", "missing", "decisive", "until", "explanation", "victims")
+    PREDICATE_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    WITNESS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    REMAINDER_FIELD_NUMBER: _ClassVar[int]
+    CORE_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    DECISIVE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EXPLANATION_FIELD_NUMBER: _ClassVar[int]
+    VICTIMS_FIELD_NUMBER: _ClassVar[int]
+    predicate: str
+    holds: Holds
+    witness: Witness
+    snapshot: SnapshotRef
+    remainder: _containers.RepeatedScalarFieldContainer[str]
+    core: _containers.RepeatedScalarFieldContainer[str]
+    behind: _containers.RepeatedScalarFieldContainer[str]
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    decisive: _containers.RepeatedScalarFieldContainer[str]
+    until: float
+    explanation: _containers.RepeatedScalarFieldContainer[str]
+    victims: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, predicate: _Optional[str] = ..., holds: _Optional[_Union[Holds, str]] = ..., witness: _Optional[_Union[Witness, _Mapping]] = ..., snapshot: _Optional[_Union[SnapshotRef, _Mapping]] = ..., remainder: _Optional[_Iterable[str]] = ..., core: _Optional[_Iterable[str]] = ..., behind: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., decisive: _Optional[_Iterable[str]] = ..., until: _Optional[float] = ..., explanation: _Optional[_Iterable[str]] = ..., victims: _Optional[_Iterable[str]] = ...) -> None: ...

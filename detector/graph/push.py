@@ -1,0 +1,73 @@
+"""The reduction's second gear: from newly free parties to the waits that they end, touching nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from detector.graph.columns import Bools, Ints
+
+FRONTIER_PARTIES_MIN = 48
+"""Below this many newly free parties, a loop over single parties is faster than array operations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ledger:
+    """The books of a reduction under way, changed in place; the columns are those of :class:`~detector.graph.reduction.Reduction`."""
+
+    free: Bools
+    owed: Ints
+    waiter: Ints
+    short: Ints
+
+    def push(self, indptr: Ints, targets: Ints) -> None:
+        """Run the rules to their end, given the open waits' targets; every free party among them counts once, now."""
+        ups, waits = _turned(indptr, targets, len(self.free))
+        frontier = np.unique(targets[self.free[targets]])
+        while len(frontier):
+            gear = self._few if len(frontier) < FRONTIER_PARTIES_MIN else self._many
+            frontier = gear(ups, waits, frontier)
+
+    def _many(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
+        """One round with arrays: the parties that ``frontier`` frees."""
+        begins = ups[frontier]
+        counts = ups[frontier + 1] - begins
+        ends = np.cumsum(counts)
+        touched = waits[np.repeat(begins - (ends - counts), counts) + np.arange(ends[-1])]
+        touched = touched[self.short[touched] > 0]
+        np.subtract.at(self.short, touched, 1)
+        over = np.unique(touched[self.short[touched] <= 0])
+        waiters = self.waiter[over]
+        np.subtract.at(self.owed, waiters, 1)
+        freed: Ints = np.unique(waiters[(self.owed[waiters] == 0) & ~self.free[waiters]])
+        self.free[freed] = True
+        return freed
+
+    def _few(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
+        """One party at a time, until nothing is left to do or the frontier has grown; the parties still to be handled.
+
+        A memoryview's items are Python's own numbers: reading one is several times faster than reading numpy's.
+        """
+        free, owed, waiter, short = map(memoryview, (self.free, self.owed, self.waiter, self.short))
+        begins, lined = memoryview(ups), memoryview(waits)
+        todo: list[int] = frontier.tolist()
+        while todo and len(todo) < 4 * FRONTIER_PARTIES_MIN:
+            party = todo.pop()
+            for wait in lined[begins[party] : begins[party + 1]]:
+                short[wait] -= 1
+                if short[wait] == 0:
+                    blocked = waiter[wait]
+                    owed[blocked] -= 1
+                    if owed[blocked] == 0 and not free[blocked]:
+                        free[blocked] = True
+                        todo.append(blocked)
+        return np.asarray(todo, ups.dtype)
+
+
+def _turned(indptr: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:
+    """For each party the open waits that wait for it, as CSR."""
+    shape = (len(indptr) - 1, parties)
+    graph = csr_array((np.ones(len(targets), np.int8), targets, indptr), shape=shape).tocsc()
+    return graph.indptr, graph.indices
