@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from stilltrue.channels import (
     Channel,
     ChannelSnapshot,
@@ -118,7 +117,7 @@ class Servers:
 def servers_of(name: str) -> Servers:
     count, *lines = (SUITE / f"{name}.top").read_text().splitlines()
     tokens = {ProcessName(line.split()[0]): int(line.split()[1]) for line in lines[: int(count)]}
-    links = [channel(*line.split()) for line in lines[int(count) :] if line]
+    links = [channel(*line.split()) for line in lines[int(count) :] if line and not line.startswith("#")]
     draws = (SUITE / "cos418_go_rand_intn5_draws.txt").read_text().split()
     return Servers(Topology.of(tokens, links), tokens, map(int, draws))
 

@@ -62,7 +62,7 @@ class PendingSnapshot(Generic[S, M]):
         return ChannelSnapshot(snapshot=self._snapshot, states=MappingProxyType(states), channels=MappingProxyType(channels))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SendRecord(Generic[S, M]):
     """Pass a local record on along ``channel``; it is no message of the application and is never recorded."""
 
@@ -70,7 +70,7 @@ class SendRecord(Generic[S, M]):
     record: LocalRecord[S, M]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Completed(Generic[S, M]):
     """This process now holds the whole snapshot."""
 

@@ -1,6 +1,7 @@
 """The nouns of snapshots in FIFO channels: channel, local record, snapshot, and the effects a recorder asks for.
 
 ``S`` is the type of a process's state, ``M`` that of a message: bytes in live processes, facts in the simulator.
+The generic nouns have no slots: Python 3.11 cannot build ``Noun[S](...)`` of a class that is frozen, slotted and generic.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def channel(source: str, target: str, name: str = "") -> Channel:
     return Channel(source=ProcessName(source), target=ProcessName(target), name=name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ChannelRecord(Generic[M]):
     """What the target recorded of one incoming channel.
 
@@ -46,7 +47,7 @@ class ChannelRecord(Generic[M]):
     messages: tuple[M, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LocalRecord(Generic[S, M]):
     """All that one process recorded for one snapshot: its state, its incoming channels, its outgoing counts.
 
@@ -61,7 +62,7 @@ class LocalRecord(Generic[S, M]):
     sent: tuple[tuple[Channel, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ChannelSnapshot(Generic[S, M]):
     """A completed global state: every process's state and every channel's messages in order (also the empty ones)."""
 
@@ -79,7 +80,7 @@ class AbandonReason(Enum):
     OVERTAKEN = "a newer barrier came while this one was still being aligned"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Cut(Generic[S]):
     """The process has recorded its state for ``snapshot``, now."""
 
@@ -95,7 +96,7 @@ class SendMarker:
     snapshot: SnapshotId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Finished(Generic[S, M]):
     """The process has recorded all it must for a snapshot."""
 
