@@ -87,7 +87,7 @@ class Message:
 
     source: ProcessName
     target: ProcessName | None
-    facts: Facts = NO_FACTS
+    facts: Facts = field(default_factory=lambda: NO_FACTS)
     what: str = ""
 
 
@@ -96,7 +96,7 @@ class ProcessState:
     """What a snapshot knows of one process: its activity at its cut, the facts it declared, its labels."""
 
     activity: Activity = Activity.ACTIVE
-    facts: Facts = NO_FACTS
+    facts: Facts = field(default_factory=lambda: NO_FACTS)
     service: str = ""
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -95,7 +95,7 @@ class CallMade:
     deadline: float | None = None
     sent: int = 0
     received: int = 0
-    facts: Facts = NO_FACTS
+    facts: Facts = field(default_factory=lambda: NO_FACTS)
     doubtful: bool = False
 
 
@@ -127,7 +127,7 @@ class Answered:
     number: CallNumber
     sent: int = 0
     received: int = 0
-    facts: Facts = NO_FACTS
+    facts: Facts = field(default_factory=lambda: NO_FACTS)
     taken: bool = True
 
 
@@ -183,6 +183,6 @@ class Report:
     pools: tuple[Pool, ...] = ()
     waits: tuple[LocalWait, ...] = ()
     holds: tuple[Hold, ...] = ()
-    facts: Facts = NO_FACTS
+    facts: Facts = field(default_factory=lambda: NO_FACTS)
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     lost: int = 0
