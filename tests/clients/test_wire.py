@@ -74,7 +74,7 @@ made = st.builds(
     number=numbers.map(CallNumber),
     method=texts,
     target=texts,
-    servers=tuples(processes),
+    servers=st.dictionaries(processes, counts, max_size=3),
     strangers=st.booleans(),
     party=st.none() | own,
     since=times,

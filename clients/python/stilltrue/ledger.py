@@ -21,15 +21,14 @@ class ChannelRecord:
     def __init__(self, target: str) -> None:
         """``target``: the address as dialled."""
         self.target = target
-        self.servers: dict[ProcessName, None] = {}
+        self.servers: dict[ProcessName, int] = {}
         self.strangers = False
 
-    def answered_by(self, server: ProcessName) -> None:
+    def answered_by(self, server: ProcessName, incarnation: int) -> None:
         """A reply with this server's stamp came over the channel."""
-        if server not in self.servers:
-            if len(self.servers) >= SERVERS_PER_CHANNEL_MAX:
-                del self.servers[next(iter(self.servers))]
-            self.servers[server] = None
+        if server not in self.servers and len(self.servers) >= SERVERS_PER_CHANNEL_MAX:
+            del self.servers[next(iter(self.servers))]
+        self.servers[server] = incarnation
 
 
 class Made:
@@ -80,7 +79,7 @@ class Made:
             number=self.number,
             method=self.method,
             target=self.channel.target,
-            servers=tuple(self.channel.servers),
+            servers=dict(self.channel.servers),
             strangers=self.channel.strangers,
             party=self.party,
             since=self.since,

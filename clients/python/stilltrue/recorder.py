@@ -162,7 +162,7 @@ class Recorder:
             return report
         made.wait = WaitNumber(0)
         if stamp is not None:
-            made.channel.answered_by(stamp.source)
+            made.channel.answered_by(stamp.source, stamp.incarnation)
         elif in_doubt:
             made.since = now
             self._doubts[made.number] = made

@@ -80,7 +80,7 @@ class LocalWait:
 class CallMade:
     """A call outstanding at its caller, or one that failed in doubt (rule 8).
 
-    ``target`` is the address that was dialled; ``servers`` are the processes that have ever answered on that channel, and
+    ``target`` is the address that was dialled; ``servers`` are the processes that have ever answered on that channel, each with its incarnation then, and
     ``strangers`` says that somebody without a stamp has. ``party`` is None when nobody knows who called. ``sent`` and
     ``received`` count stream items. ``facts`` travel with the request.
     """
@@ -88,7 +88,7 @@ class CallMade:
     number: CallNumber
     method: str
     target: str = ""
-    servers: tuple[ProcessName, ...] = ()
+    servers: Mapping[ProcessName, int] = field(default_factory=lambda: MappingProxyType({}))
     strangers: bool = False
     party: PartyName | None = None
     since: float | None = None

@@ -199,7 +199,7 @@ def _made_from_wire(own: ProcessName, message: pb.CallMade) -> CallMade:
         number=CallNumber(_number("made.number", message.number)),
         method=message.method,
         target=message.target,
-        servers=tuple(map(ProcessName, message.servers)),
+        servers={ProcessName(name): incarnation for name, incarnation in message.servers.items()},
         strangers=message.strangers,
         party=_own(own, "made.party", message.party) if message.HasField("party") else None,
         since=_time("made.since", message.since) if message.HasField("since") else None,

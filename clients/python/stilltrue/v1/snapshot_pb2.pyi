@@ -84,6 +84,13 @@ class LocalWait(_message.Message):
 
 class CallMade(_message.Message):
     __slots__ = ("number", "method", "target", "servers", "strangers", "party", "since", "deadline", "sent", "received", "facts", "doubtful")
+    class ServersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -106,7 +113,7 @@ class CallMade(_message.Message):
     number: int
     method: str
     target: str
-    servers: _containers.RepeatedScalarFieldContainer[str]
+    servers: _containers.ScalarMap[str, int]
     strangers: bool
     party: str
     since: float
@@ -115,7 +122,7 @@ class CallMade(_message.Message):
     received: int
     facts: _containers.MessageMap[str, Fact]
     doubtful: bool
-    def __init__(self, number: _Optional[int] = ..., method: _Optional[str] = ..., target: _Optional[str] = ..., servers: _Optional[_Iterable[str]] = ..., strangers: bool = ..., party: _Optional[str] = ..., since: _Optional[float] = ..., deadline: _Optional[float] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., doubtful: bool = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., method: _Optional[str] = ..., target: _Optional[str] = ..., servers: _Optional[_Mapping[str, int]] = ..., strangers: bool = ..., party: _Optional[str] = ..., since: _Optional[float] = ..., deadline: _Optional[float] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., doubtful: bool = ...) -> None: ...
 
 class Caller(_message.Message):
     __slots__ = ("process", "incarnation")

@@ -1,0 +1,1 @@
+"""From reports to verdicts: pure, no gRPC, no clock."""

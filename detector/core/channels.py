@@ -1,0 +1,179 @@
+"""Channels by difference (rule 4): where each outstanding call is, from the two ends' cuts alone.
+
+A call outstanding at its caller's cut is *being served* by a party, *queued* behind a pool, its *reply in transit* (somebody
+has seen it and nobody serves it any more), its *request in transit* (no member has seen it), or *outside* (nobody can say
+that a member will see it). Whatever cannot be told for certain is ``UNKNOWN``: doubt never makes a TRUE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+
+from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName
+from stilltrue.report import Answered, Caller, CallMade, CallServed, Pool, Report
+
+
+class Where(Enum):
+    """Where a call is when its caller waits for it."""
+
+    SERVED = "being served"
+    QUEUED = "queued"
+    REPLY_IN_TRANSIT = "reply in transit"
+    REQUEST_IN_TRANSIT = "request in transit"
+    MISSING = "perhaps at a missing member"
+    OUTSIDE = "outside"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one call is: ``among`` are the parties of which one must move for it to go on; none: it goes on by itself.
+
+    ``server`` is the process that has it, when one is known; ``served`` and ``answered`` are its records there.
+    """
+
+    where: Where
+    among: tuple[PartyName, ...] = ()
+    what: str = ""
+    server: ProcessName | None = None
+    served: CallServed | None = None
+    answered: Answered | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _PoolView:
+    """One process's pool at its cut; full when each of its workers serves a party that we know."""
+
+    process: ProcessName
+    pool: Pool
+    busy: tuple[PartyName, ...]
+
+    @property
+    def full(self) -> bool:
+        return self.pool.size is not None and len(self.busy) >= self.pool.size
+
+    @property
+    def text(self) -> str:
+        queued = f", {self.pool.queued} queued" if self.pool.queued else ""
+        return f"a worker of {self.process}'s pool {self.pool.name} ({len(self.busy)} of {self.pool.size} busy{queued})"
+
+
+class Channels:
+    """All channels of one snapshot: built once from its reports, then asked for each outstanding call."""
+
+    def __init__(self, reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId]) -> None:
+        """``reports`` by process; ``missing`` are the members without one."""
+        self._reports = reports
+        self._missing = {member.instance: member for member in missing}
+        self._forgetful = {name for name, report in reports.items() if report.lost}
+        self._served: dict[tuple[Caller, CallNumber], list[tuple[ProcessName, CallServed]]] = {}
+        self._answered: dict[tuple[Caller, CallNumber], tuple[ProcessName, Answered]] = {}
+        self._forgotten: dict[Caller, CallNumber] = {}
+        self._pools: dict[tuple[ProcessName, str], _PoolView] = {}
+        self._pools_of: dict[ProcessName, list[_PoolView]] = {}
+        for name in sorted(reports):
+            self._index(name, reports[name])
+        self._of_service: dict[str, list[ProcessName]] = {}
+        for name in sorted(reports):
+            self._of_service.setdefault(reports[name].process.service, []).append(name)
+
+    def _index(self, name: ProcessName, report: Report) -> None:
+        busy: dict[str, list[PartyName]] = {pool.name: [] for pool in report.pools}
+        for served in report.served:
+            if served.caller is not None:
+                self._served.setdefault((served.caller, served.number), []).append((name, served))
+            if served.serving and served.pool in busy:
+                busy[served.pool].append(served.party)
+        for seen in report.seen:
+            self._forgotten[seen.caller] = max(self._forgotten.get(seen.caller, seen.forgotten), seen.forgotten)
+            for answered in seen.answered:
+                self._answered[seen.caller, answered.number] = (name, answered)
+        views = [_PoolView(name, pool, tuple(busy[pool.name])) for pool in report.pools]
+        self._pools_of[name] = views
+        self._pools.update({(name, view.pool.name): view for view in views})
+
+    def place(self, process: ProcessId, call: CallMade) -> Place:
+        """Where ``call``, made by ``process``, is."""
+        caller = Caller(process.instance, process.incarnation)
+        records = self._served.get((caller, call.number))
+        if records:
+            return self._held(records)
+        answered = self._answered.get((caller, call.number))
+        if answered is not None:
+            return Place(where=Where.REPLY_IN_TRANSIT, server=answered[0], answered=answered[1])
+        if call.number <= self._forgotten.get(caller, 0):
+            return Place(where=Where.UNKNOWN)
+        return self._unseen(call)
+
+    def _held(self, records: list[tuple[ProcessName, CallServed]]) -> Place:
+        """Served or queued, by one process or (retried, hedged) by several: it waits for 1 of them all."""
+        among: list[PartyName] = []
+        texts: list[str] = []
+        for name, served in records:
+            if served.serving:
+                among.append(served.party)
+                texts.append(f"the reply of {name} to {served.method}")
+                continue
+            view = self._pools.get((name, served.pool))
+            if view is None or not view.full:  # a free worker, or one of whom nobody knows, may take it at any moment
+                return Place(where=Where.QUEUED, server=name, served=served)
+            among += view.busy
+            texts.append(view.text)
+        name, served = records[0]
+        where = Where.SERVED if served.serving else Where.QUEUED
+        return Place(where=where, among=tuple(among), what=" or ".join(texts), server=name, served=served)
+
+    def _unseen(self, call: CallMade) -> Place:
+        """No member that answered has seen it: in transit to a member, perhaps at a missing one, or outside."""
+        services = set()
+        for name in call.servers:
+            member = self._reports[name].process if name in self._reports else self._missing.get(name)
+            if member is None or member.incarnation != call.servers[name]:
+                return Place(where=Where.UNKNOWN)  # that server has gone, and perhaps the call with it
+            services.add(member.service)
+        absent = [name for name in sorted(self._missing) if not services or self._missing[name].service in services]
+        if call.strangers:
+            return Place(where=Where.OUTSIDE)
+        if not services:
+            if absent:
+                return self._perhaps_missing(absent, ())
+            return Place(where=Where.OUTSIDE)
+        candidates = [name for service in sorted(services) for name in self._of_service.get(service, [])]
+        busy = self._all_busy(candidates)
+        if busy is None:
+            return Place(where=Where.REQUEST_IN_TRANSIT)
+        if absent:
+            return self._perhaps_missing(absent, busy)
+        what = f"a worker of {' or '.join(sorted(services))} (every pool is full)"
+        return Place(where=Where.REQUEST_IN_TRANSIT, among=busy, what=what)
+
+    def _perhaps_missing(self, absent: Sequence[ProcessName], busy: tuple[PartyName, ...]) -> Place:
+        among = (*busy, *(PartyName(name) for name in absent))
+        return Place(where=Where.MISSING, among=among, what=f"a reply, perhaps of {' or '.join(absent)} (no report)")
+
+    def _all_busy(self, candidates: Sequence[ProcessName]) -> tuple[PartyName, ...] | None:
+        """Every busy worker of the candidates, when each has pools and all are full; None when one could take a call."""
+        if any(name in self._forgetful or not self._pools_of[name] for name in candidates):
+            return None
+        views = list(chain.from_iterable(self._pools_of[name] for name in candidates))
+        if not all(view.full for view in views):
+            return None
+        return tuple(chain.from_iterable(view.busy for view in views))
+
+    def orphans(self) -> list[str]:
+        """Rule 5, the paper's n >= m on every channel: a sentence for each call seen that its caller had not sent."""
+        found = []
+        for name in sorted(self._reports):
+            for seen in self._reports[name].seen:
+                source = self._reports.get(seen.caller.process)
+                if source is None or source.process.incarnation != seen.caller.incarnation:
+                    continue
+                if seen.highest >= source.next_number:
+                    found.append(
+                        f"{name} had seen call {seen.highest} of {seen.caller.process}, which had sent "
+                        f"{source.next_number - 1} at its cut"
+                    )
+        return found

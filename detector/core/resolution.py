@@ -1,0 +1,177 @@
+"""From the local states of one snapshot to its waits between parties and its messages in transit (DESIGN.md section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stilltrue.model import NO_FACTS, CallNumber, Message, PartyName, ProcessId, ProcessName, Wait, process_of
+from stilltrue.report import (
+    CallerTarget,
+    CallMade,
+    CallServed,
+    CallTarget,
+    Hold,
+    LocalWait,
+    PartyTarget,
+    Report,
+    ResourceTarget,
+    Target,
+)
+
+from detector.core.channels import Channels, Place, Where
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """What one target of a wait comes to: 1 of ``among``, or (when empty) nothing that could last."""
+
+    among: tuple[PartyName, ...]
+    what: str = ""
+
+
+_FREE = _Awaited(())
+
+
+class Resolution:
+    """The local states of one snapshot, resolved against each other."""
+
+    def __init__(self, reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId]) -> None:
+        """As :class:`~detector.core.channels.Channels`."""
+        self._reports = reports
+        self._missing = frozenset(member.instance for member in missing)
+        self.channels = Channels(reports, missing)
+        self._made: dict[tuple[ProcessName, CallNumber], CallMade] = {
+            (name, call.number): call for name in reports for call in reports[name].made
+        }
+        self._served: dict[PartyName, CallServed] = {c.party: c for r in reports.values() for c in r.served}
+        self._holds: dict[str, list[Hold]] = {}
+        for name in sorted(reports):
+            for hold in reports[name].holds:
+                self._holds.setdefault(hold.resource, []).append(hold)
+
+    def waits(self) -> Iterator[Wait]:
+        """Every wait that does not end by itself, between parties."""
+        for name in sorted(self._reports):
+            report = self._reports[name]
+            for wait in report.waits:
+                yield from self._resolve(report, wait)
+
+    def _resolve(self, report: Report, wait: LocalWait) -> Iterator[Wait]:
+        """One local wait as waits for parties; a target that may come by itself counts as come."""
+        awaited = [self._awaited(report, wait, target) for target in wait.among]
+        lasting = [target for target in awaited if target.among]
+        needs = wait.needs - (len(awaited) - len(lasting))
+        if needs <= 0:
+            return
+        if needs == len(lasting):  # all of them: each is a wait of its own, and all must end
+            for target in lasting:
+                yield _wait(wait, target.among, 1, wait.what if len(awaited) == 1 and wait.what else target.what)
+        elif needs == 1:
+            among = tuple(party for target in lasting for party in target.among)
+            yield _wait(wait, among, 1, " or ".join(dict.fromkeys(target.what for target in lasting)))
+        else:
+            yield from self._some(wait, lasting, needs)
+
+    def _some(self, wait: LocalWait, lasting: list[_Awaited], needs: int) -> Iterator[Wait]:
+        """``needs`` of several, each itself 1 of a set: a party of its own stands for every target."""
+        stands = [PartyName(f"{wait.waiter}~{index}") for index in range(1, len(lasting) + 1)]
+        for stand, target in zip(stands, lasting, strict=True):
+            yield Wait(
+                waiter=stand,
+                among=target.among,
+                since=wait.since,
+                number=wait.number,
+                uncoloured=wait.uncoloured,
+                what=target.what,
+            )
+        yield _wait(wait, tuple(stands), needs, wait.what)
+
+    def _awaited(self, report: Report, wait: LocalWait, target: Target) -> _Awaited:
+        match target:
+            case PartyTarget(party=party):
+                return _Awaited((party,), wait.what or party)
+            case CallTarget(number=number):
+                return self._call(report, wait, number)
+            case CallerTarget(served=served):
+                return self._next_item(served)
+            case ResourceTarget(resource=resource):
+                return self._resource(resource)
+
+    def _call(self, report: Report, wait: LocalWait, number: CallNumber) -> _Awaited:
+        call = self._made.get((report.process.instance, number))
+        if call is None or call.doubtful:  # it is over, or in doubt: no wait any more (rule 8)
+            return _FREE
+        place = self.channels.place(report.process, call)
+        if wait.uncoloured and place.served is not None and place.served.sent != call.received:
+            return _FREE  # an item is in transit, or the counts are of different times
+        return _Awaited(place.among, place.what)
+
+    def _next_item(self, party: PartyName) -> _Awaited:
+        """The next item of the stream that ``party`` reads: its caller must send it."""
+        served = self._served.get(party)
+        if served is None or served.caller is None:
+            return _FREE
+        if served.caller.process in self._missing:
+            return _Awaited((PartyName(served.caller.process),), f"the next item of {served.caller.process}'s stream")
+        source = self._reports.get(served.caller.process)
+        call = self._made.get((served.caller.process, served.number))
+        if source is None or source.process.incarnation != served.caller.incarnation or call is None:
+            return _FREE
+        if call.party is None or call.doubtful or call.sent != served.received:
+            return _FREE
+        return _Awaited((call.party,), f"the next item of {call.party}'s stream")
+
+    def _resource(self, resource: str) -> _Awaited:
+        holds = self._holds.get(resource, [])
+        if holds and len(holds) >= max(hold.capacity for hold in holds):
+            holders = tuple(dict.fromkeys(hold.party for hold in holds))
+            return _Awaited(holders, f"{resource}, held by {', '.join(holders[:3])}")
+        if self._missing and process_of(PartyName(resource)) not in self._reports:  # fleet-wide: a missing member may hold it
+            return _Awaited(tuple(PartyName(name) for name in sorted(self._missing)), f"{resource}, holder unknown")
+        return _FREE
+
+    def in_transit(self) -> Iterator[Message]:
+        """Every message that has been sent and not received, and each fact that travels."""
+        for name in sorted(self._reports):
+            report = self._reports[name]
+            for call in report.made:
+                yield from self._messages(report, call, self.channels.place(report.process, call))
+
+    def _messages(self, report: Report, call: CallMade, place: Place) -> Iterator[Message]:
+        source = report.process.instance
+        match place.where:
+            case Where.SERVED | Where.QUEUED:
+                yield from self._between(source, call, place)
+            case Where.REPLY_IN_TRANSIT:
+                facts = place.answered.facts if place.answered else NO_FACTS
+                if not call.doubtful:
+                    yield Message(source=place.server or source, target=source, facts=facts, what=f"reply to {call.method}")
+            case _:
+                yield Message(source=source, target=None, facts=call.facts, what=f"request {call.method}")
+
+    def _between(self, source: ProcessName, call: CallMade, place: Place) -> Iterator[Message]:
+        """Facts not yet taken, and stream items under way, between a caller and the server that has its call."""
+        served = place.served
+        if served is None:
+            return
+        if call.facts and not served.taken:
+            yield Message(source=source, target=place.server, facts=call.facts, what=f"request {call.method}")
+        if call.sent > served.received:
+            yield Message(source=source, target=place.server, what=f"{call.sent - served.received} items of {call.method}")
+        if served.sent > call.received and not call.doubtful:
+            items = served.sent - call.received
+            yield Message(source=process_of(served.party), target=source, what=f"{items} items of {call.method}")
+
+
+def _wait(wait: LocalWait, among: tuple[PartyName, ...], needs: int, what: str) -> Wait:
+    return Wait(
+        waiter=wait.waiter,
+        among=among,
+        needs=needs,
+        deadline=wait.deadline,
+        since=wait.since,
+        number=wait.number,
+        uncoloured=wait.uncoloured,
+        what=what,
+    )
