@@ -128,27 +128,31 @@ class Channels:
 
     def _unseen(self, call: CallMade) -> Place:
         """No member that answered has seen it: in transit to a member, perhaps at a missing one, or outside."""
-        services = set()
-        for name in call.servers:
-            member = self._reports[name].process if name in self._reports else self._missing.get(name)
-            if member is None or member.incarnation != call.servers[name]:
-                return Place(where=Where.UNKNOWN)  # that server has gone, and perhaps the call with it
-            services.add(member.service)
-        absent = [name for name in sorted(self._missing) if not services or self._missing[name].service in services]
+        services = self._services(call)
+        if services is None:
+            return Place(where=Where.UNKNOWN)
         if call.strangers:
             return Place(where=Where.OUTSIDE)
+        absent = [name for name in sorted(self._missing) if not services or self._missing[name].service in services]
         if not services:
-            if absent:
-                return self._perhaps_missing(absent, ())
-            return Place(where=Where.OUTSIDE)
-        candidates = [name for service in sorted(services) for name in self._of_service.get(service, [])]
-        busy = self._all_busy(candidates)
+            return self._perhaps_missing(absent, ()) if absent else Place(where=Where.OUTSIDE)
+        busy = self._all_busy([name for service in services for name in self._of_service.get(service, [])])
         if busy is None:
             return Place(where=Where.REQUEST_IN_TRANSIT)
         if absent:
             return self._perhaps_missing(absent, busy)
-        what = f"a worker of {' or '.join(sorted(services))} (every pool is full)"
+        what = f"a worker of {' or '.join(services)} (every pool is full)"
         return Place(where=Where.REQUEST_IN_TRANSIT, among=busy, what=what)
+
+    def _services(self, call: CallMade) -> list[str] | None:
+        """The services that have answered on the call's channel, sorted; None when one of those servers has gone."""
+        services = set()
+        for name, incarnation in call.servers.items():
+            member = self._reports[name].process if name in self._reports else self._missing.get(name)
+            if member is None or member.incarnation != incarnation:
+                return None  # and perhaps the call went with it
+            services.add(member.service)
+        return sorted(services)
 
     def _perhaps_missing(self, absent: Sequence[ProcessName], busy: tuple[PartyName, ...]) -> Place:
         among = (*busy, *(PartyName(name) for name in absent))

@@ -1,0 +1,207 @@
+"""The initiator: when to begin a snapshot, which number it bears, and when to give up on it. Told the time, never asking it.
+
+Rules:
+
+1. Ids only rise; a process's colour that is ahead of them pushes them on.
+2. A snapshot begins when one is asked for, when a process wishes for one (a bounded number of times a second), and once a
+   period; never more than ``pending_snapshots_max`` are under way: what is wanted meanwhile begins when one has ended.
+3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
+   ``give_up_seconds``; it is incomplete then.
+4. Whoever asks gets a snapshot that began after the question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.report import Report
+
+from detector.core.assembler import Assembled, Outcome, PendingSnapshot, Refusal
+from detector.graph.columns import WaitColumns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When snapshots begin and end. ``period_seconds`` 0: only on demand."""
+
+    period_seconds: float = 1.0
+    wish_seconds_min: float = 0.5
+    wishes_burst_max: int = 5
+    give_up_seconds: float = 2.0
+    suspect_seconds: float = 0.25
+    pending_snapshots_max: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """Send a mark for ``snapshot`` to each of ``members``."""
+
+    snapshot: SnapshotId
+    members: tuple[ProcessName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """A snapshot has ended; ``tickets`` are the questions that it answers."""
+
+    assembled: Assembled
+    tickets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """A report was not taken."""
+
+    process: ProcessName
+    reason: Refusal
+
+
+Effect = Begin | Finish | Refuse
+
+
+class Initiator:
+    """Begins snapshots and ends them; each happening returns its effects, in order."""
+
+    def __init__(self, timing: Timing | None = None, *, first: SnapshotId = SnapshotId(1)) -> None:
+        """``first``: the first id to give (above all that were ever given)."""
+        self.timing = timing or Timing()
+        self.next_id = first
+        self._members: dict[ProcessName, ProcessId] = {}
+        self._pending: dict[SnapshotId, PendingSnapshot] = {}
+        self._tickets: dict[SnapshotId, tuple[int, ...]] = {}
+        self._asking: list[int] = []
+        self._wish: ProcessName | None = None
+        self._wishes = float(self.timing.wishes_burst_max)
+        self._wishes_at = -math.inf
+        self._periodic_at = -math.inf
+        self._suspects: set[ProcessName] = set()
+        self._finished: deque[tuple[float, WaitColumns]] = deque(maxlen=self.timing.pending_snapshots_max + 1)
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    def joined(self, process: ProcessId, colour: SnapshotId, now: float) -> list[Effect]:
+        """A process is a member from the next snapshot on; another incarnation of it is no more."""
+        effects = self.left(process.instance, now)
+        self._members[process.instance] = process
+        self.advance(colour)
+        return effects
+
+    def left(self, process: ProcessName, now: float) -> list[Effect]:
+        """A process is no member any more; pending snapshots still expect it, but do not wait for it."""
+        if self._members.pop(process, None) is None:
+            return []
+        return self._settle(now)
+
+    def advance(self, colour: SnapshotId) -> None:
+        """Rule 1: a process is known to have cut for ``colour``."""
+        self.next_id = SnapshotId(max(self.next_id, colour + 1))
+
+    @property
+    def members(self) -> tuple[ProcessName, ...]:
+        """The names of the members, sorted."""
+        return tuple(sorted(self._members))
+
+    # -- what makes a snapshot begin (rule 2) --------------------------------------------------------------------------
+
+    def asked(self, ticket: int, now: float) -> list[Effect]:
+        """Somebody asks; the ``Finish`` that answers bears the ticket."""
+        self._asking.append(ticket)
+        return self._begin_wanted(now)
+
+    def wished(self, process: ProcessName, now: float) -> list[Effect]:
+        """A process wishes for a snapshot: one of its parties has been blocked for long."""
+        self._wish = process
+        return self._begin_wanted(now)
+
+    def ticked(self, now: float) -> list[Effect]:
+        """Time has passed."""
+        return self._settle(now) + self._begin_wanted(now)
+
+    def due(self, now: float) -> float:
+        """When :meth:`ticked` has something to do next (seconds; infinity: never)."""
+        times = [self._deadline(pending) for pending in self._pending.values()]
+        if len(self._pending) < self.timing.pending_snapshots_max:
+            if self.timing.period_seconds and self._members:
+                times.append(self._periodic_at + self.timing.period_seconds)
+            if self._wish is not None:
+                times.append(now + (1 - self._wish_allowance(now)) * self.timing.wish_seconds_min)
+            if self._asking:
+                times.append(now)
+        return max(now, min(times, default=math.inf))
+
+    # -- reports -------------------------------------------------------------------------------------------------------
+
+    def reported(self, report: Report, now: float) -> list[Effect]:
+        """A report came: it serves every pending snapshot in (after, snapshot] (rule 2 of the recorder)."""
+        name = report.process.instance
+        self.advance(report.snapshot)
+        self._suspects.discard(name)
+        meant = [pending for pending in self._pending.values() if report.after < pending.id <= report.snapshot]
+        if not meant:
+            return [Refuse(process=name, reason=Refusal.LATE)]
+        effects: list[Effect] = [
+            Refuse(process=name, reason=refusal) for pending in meant if (refusal := pending.offer(report)) is not None
+        ]
+        return effects + self._settle(now) + self._begin_wanted(now)
+
+    # -- rules ---------------------------------------------------------------------------------------------------------
+
+    def _begin_wanted(self, now: float) -> list[Effect]:
+        """Rule 2: begin one snapshot if anybody wants one and there is room; it serves all who want it."""
+        if len(self._pending) >= self.timing.pending_snapshots_max:
+            return []
+        by = self._wanted_by(now)
+        if by is None:
+            return []
+        snapshot = self.next_id
+        self.next_id = SnapshotId(snapshot + 1)
+        self._pending[snapshot] = PendingSnapshot(snapshot=snapshot, members=self._members, begun=now, begun_by=by)
+        self._tickets[snapshot] = tuple(self._asking)
+        self._asking.clear()
+        self._wish = None
+        self._periodic_at = now
+        begin = Begin(snapshot=snapshot, members=self.members)
+        return [begin, *self._settle(now)]
+
+    def _wanted_by(self, now: float) -> str | None:
+        if self._asking:
+            return "ask"
+        if self._wish is not None:
+            allowance = self._wish_allowance(now)
+            if allowance >= 1:
+                self._wishes, self._wishes_at = allowance - 1, now
+                return self._wish
+        if self.timing.period_seconds and self._members and now >= self._periodic_at + self.timing.period_seconds:
+            return "period"
+        return None
+
+    def _wish_allowance(self, now: float) -> float:
+        """How many wishes may be granted at once: a bucket that holds the burst and fills by one each interval."""
+        grown = (now - self._wishes_at) / self.timing.wish_seconds_min if self._wishes_at > -math.inf else math.inf
+        return min(self.timing.wishes_burst_max, self._wishes + grown)
+
+    def _deadline(self, pending: PendingSnapshot) -> float:
+        """Rule 3: until when this snapshot waits for the members that are still to report."""
+        awaited = [name for name in pending.missing() if self._members.get(name) == pending.members[name]]
+        if not awaited:
+            return pending.begun
+        brief = self._suspects.issuperset(awaited)
+        return pending.begun + (self.timing.suspect_seconds if brief else self.timing.give_up_seconds)
+
+    def _settle(self, now: float) -> list[Effect]:
+        """End every snapshot whose time has come (rule 3), the oldest first."""
+        over = [pending for pending in self._pending.values() if now >= self._deadline(pending)]
+        return [self._finish(pending, now) for pending in over]
+
+    def _finish(self, pending: PendingSnapshot, now: float) -> Finish:
+        del self._pending[pending.id]
+        before = [waits for ended, waits in self._finished if ended <= pending.begun]
+        assembled = pending.assembled(now, before[-1] if before else None)
+        self._suspects.update(name for name in pending.missing() if name in self._members)
+        self._suspects.intersection_update(self._members)
+        if assembled.outcome is not Outcome.REJECTED:
+            self._finished.append((now, assembled.snapshot.waits))
+        return Finish(assembled=assembled, tickets=self._tickets.pop(pending.id))
