@@ -1,0 +1,77 @@
+# From a fresh clone: `make demo` shows the main job, `make test` passes the tests. Both set up .venv first. `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+	if $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done)
+BIN := .venv/bin
+READY := .venv/.ready
+PROTOS := protos/stilltrue/v1
+PROTO_OUT := clients/python
+CPUS ?= 2
+SOAK_SECONDS ?= 600
+PROVE_SEEDS ?= 0..100000
+
+.PHONY: help demo test setup lint types floors proto proto-fresh proto-check bench soak prove clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: setup ## real gRPC processes that get into trouble, and the verdict (under two minutes)
+	@$(BIN)/stilltrue demo
+
+test: setup ## set up and pass the tests
+	$(BIN)/pytest tests -m "not soak"
+
+setup: $(READY) ## make .venv with both packages and the tools
+
+$(READY): pyproject.toml clients/python/pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer with venv is needed and was not found: install it (Debian: apt-get install python3 python3-venv), or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; fi
+	@echo "Setting up .venv with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv
+	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e clients/python -e '.[test]'
+	@touch $@
+
+lint: setup ## ruff: lint and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## mypy --strict over all of it
+	$(BIN)/mypy
+
+floors: setup ## the floors of the house (import-linter)
+	$(BIN)/lint-imports
+
+.proto-venv/.ready: protos/requirements.txt
+	@$(if $(PYTHON),,$(error Python 3.11 or newer is needed))$(PYTHON) -m venv --clear .proto-venv
+	@.proto-venv/bin/python -m pip install -q --disable-pip-version-check -r protos/requirements.txt
+	@touch $@
+
+proto: .proto-venv/.ready ## generate clients/python/stilltrue/v1 from protos/ with an old, pinned grpcio-tools
+	.proto-venv/bin/python -m grpc_tools.protoc -I protos --python_out=$(PROTO_OUT) --grpc_python_out=$(PROTO_OUT) \
+		--pyi_out=$(PROTO_OUT) $(PROTOS)/*.proto
+
+proto-fresh: .proto-venv/.ready ## fail when the committed code is not what protos/ generates
+	@rm -rf build/proto && mkdir -p build/proto
+	@.proto-venv/bin/python -m grpc_tools.protoc -I protos --python_out=build/proto --grpc_python_out=build/proto \
+		--pyi_out=build/proto $(PROTOS)/*.proto
+	@diff -r -x __pycache__ -x __init__.py build/proto/stilltrue/v1 $(PROTO_OUT)/stilltrue/v1 \
+		|| { echo "the generated code is stale: run 'make proto' and commit" >&2; exit 1; }
+
+proto-check: ## buf: STANDARD lint, and no breaking change against protos/baseline.binpb (needs npx)
+	npx --yes @bufbuild/buf@$(BUF_VERSION) lint protos
+	npx --yes @bufbuild/buf@$(BUF_VERSION) breaking protos --against protos/baseline.binpb
+BUF_VERSION := 1.75.0
+
+bench: setup ## the benchmarks (printed, nothing asserted about time)
+	$(BIN)/pytest tests/bench -s --benchmark-only
+
+soak: setup ## `healthy` under load with a snapshot every 100 ms: not one false TRUE (SOAK_SECONDS=600)
+	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1
+
+prove: setup ## seeded worlds against the oracle (PROVE_SEEDS=0..100000)
+	$(BIN)/stilltrue simulate --seeds $(PROVE_SEEDS)
+
+clean: ## remove what was made here
+	rm -rf .venv .proto-venv build stilltrue-data stilltrue-demo
