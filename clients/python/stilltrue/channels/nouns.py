@@ -6,10 +6,10 @@ The generic nouns have no slots: Python 3.11 cannot build ``Noun[S](...)`` of a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from stilltrue.model import ProcessName, SnapshotId
 
@@ -126,3 +126,31 @@ class Release:
 
 
 Effect = Cut[S] | SendMarker | Finished[S, M] | Abandoned | Hold | Release
+
+
+class ChannelRecorder(Protocol[S, M]):
+    """What a host tells the recorder of one process; markers and barriers differ only in what it asks for in return."""
+
+    def begins(self, snapshot: SnapshotId, state: Callable[[], S]) -> tuple[Effect[S, M], ...]:
+        """The process begins ``snapshot`` by itself."""
+        ...
+
+    def sent(self, on: Channel) -> None:
+        """The process sends a message."""
+        ...
+
+    def received(self, on: Channel, message: M) -> tuple[Effect[S, M], ...]:
+        """The process receives a message."""
+        ...
+
+    def marked(self, on: Channel, snapshot: SnapshotId, state: Callable[[], S]) -> tuple[Effect[S, M], ...]:
+        """The process receives a marker (a barrier)."""
+        ...
+
+    def ended(self, on: Channel) -> tuple[Effect[S, M], ...]:
+        """An incoming channel has ended in good order."""
+        ...
+
+    def gives_up(self, snapshot: SnapshotId) -> tuple[Effect[S, M], ...]:
+        """The host gives a snapshot up."""
+        ...

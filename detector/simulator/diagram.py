@@ -1,0 +1,173 @@
+"""The space-time diagram of a run as SVG: a line per process, messages as arrows, the cut as a line across them.
+
+It knows nothing of any world: give it a plain list of events in the order in which they happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from html import escape
+
+from stilltrue.model import ProcessName, SnapshotId
+
+_LEFT, _TOP, _STEP, _LANE = 110, 56, 46, 84
+_STYLE = (
+    "svg{background:#fff;font:13px system-ui,sans-serif}text{fill:#222}.lane{stroke:#888}.dot{fill:#222}"
+    ".message{stroke:#222;fill:none}.transit{stroke:#d9480f;fill:none;stroke-width:2.2}.ttext{fill:#d9480f}"
+    ".marker{stroke:#868e96;stroke-dasharray:4 4;fill:none}.cut{stroke:#1971c2;stroke-width:2;fill:none}"
+    ".cutdot{fill:#1971c2}.small{font-size:11px}"
+)
+
+
+class Kind(Enum):
+    """What happened at a process."""
+
+    INTERNAL = "internal"
+    SEND = "send"
+    RECEIVE = "receive"
+    CUT = "cut"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event of the run.
+
+    ``message`` is a number that pairs a SEND with its RECEIVE. ``snapshot`` is set for a CUT, and for the SEND and
+    RECEIVE of a marker (``marker``). ``target`` of a SEND serves for a message that is never received.
+    """
+
+    process: ProcessName
+    kind: Kind
+    label: str = ""
+    message: int | None = None
+    marker: bool = False
+    snapshot: SnapshotId | None = None
+    target: ProcessName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrow:
+    """A message between two points of the picture; ``end`` is None when it is never received."""
+
+    sent: Event
+    start: int
+    end: int | None
+    target: ProcessName | None
+
+
+def diagram(events: Sequence[Event], *, snapshot: SnapshotId | None = None, title: str = "") -> str:
+    """Draw ``events`` as an SVG document.
+
+    ``snapshot`` says whose cut is drawn and whose messages in transit are coloured; None means the first that was
+    cut for, if any. Processes stand in the order of their names. A message is in transit when it was sent before its
+    source's cut and not received before its target's.
+    """
+    names = sorted({one.process for one in events} | {one.target for one in events if one.target is not None})
+    lanes = {name: _TOP + index * _LANE for index, name in enumerate(names)}
+    shown = snapshot if snapshot is not None else _first_cut(events)
+    cuts = {e.process: at for at, e in enumerate(events) if e.kind is Kind.CUT and e.snapshot == shown}
+    width = _LEFT + _STEP * (len(events) + 2)
+    height = _TOP + _LANE * max(len(names) - 1, 0) + 76
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
+        f"<title>{escape(title or 'Space-time diagram')}</title><style>{_STYLE}</style>",
+        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+        'orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" fill="context-stroke"/></marker></defs>',
+        f'<text x="12" y="22" font-weight="600">{escape(title)}</text>',
+        *(_lane(name, y, width) for name, y in lanes.items()),
+        *(_arrow(one, lanes, cuts, len(events)) for one in _arrows(events)),
+        *(_dot(at, one, lanes) for at, one in enumerate(events)),
+        _cut_line(cuts, lanes, shown),
+        _legend(height, shown),
+        "</svg>",
+    ]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def in_transit(events: Sequence[Event], snapshot: SnapshotId) -> tuple[int, ...]:
+    """The numbers of the messages that are in transit in ``snapshot``'s cut, in the order in which they were sent."""
+    cuts = {e.process: at for at, e in enumerate(events) if e.kind is Kind.CUT and e.snapshot == snapshot}
+    crossing = (one for one in _arrows(events) if not one.sent.marker and _crosses(one, cuts))
+    return tuple(one.sent.message for one in crossing if one.sent.message is not None)
+
+
+def _first_cut(events: Iterable[Event]) -> SnapshotId | None:
+    return next((one.snapshot for one in events if one.kind is Kind.CUT), None)
+
+
+def _arrows(events: Sequence[Event]) -> list[_Arrow]:
+    received = {one.message: at for at, one in enumerate(events) if one.kind is Kind.RECEIVE}
+    arrows = []
+    for at, one in enumerate(events):
+        if one.kind is Kind.SEND:
+            end = received.get(one.message)
+            arrows.append(_Arrow(one, at, end, one.target if end is None else events[end].process))
+    return arrows
+
+
+def _crosses(arrow: _Arrow, cuts: Mapping[ProcessName, int]) -> bool:
+    source, target = cuts.get(arrow.sent.process), None if arrow.target is None else cuts.get(arrow.target)
+    if source is None or target is None:
+        return False
+    return arrow.start < source and (arrow.end is None or arrow.end > target)
+
+
+def _x(at: int) -> int:
+    return _LEFT + _STEP * (at + 1)
+
+
+def _lane(name: ProcessName, y: int, width: int) -> str:
+    return (
+        f'<text x="{_LEFT - 12}" y="{y + 4}" text-anchor="end">{escape(name)}</text>'
+        f'<line class="lane" x1="{_LEFT}" y1="{y}" x2="{width - 12}" y2="{y}"/>'
+    )
+
+
+def _arrow(one: _Arrow, lanes: Mapping[ProcessName, int], cuts: Mapping[ProcessName, int], count: int) -> str:
+    if one.target is None:
+        return ""
+    x1, y1, y2 = _x(one.start), lanes[one.sent.process], lanes[one.target]
+    x2 = _x(count if one.end is None else one.end)
+    if one.end is None:
+        y2 = y1 + (y2 - y1) * 2 // 3
+    transit = not one.sent.marker and _crosses(one, cuts)
+    kind = "marker" if one.sent.marker else "transit" if transit else "message"
+    line = f'<line class="{kind}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" marker-end="url(#head)"/>'
+    if one.sent.marker or not one.sent.label:
+        return line
+    text = "ttext small" if transit else "small"
+    x, y = (x1 * 2 + x2) // 3 + 6, (y1 * 2 + y2) // 3 + (4 if y2 > y1 else -4)
+    return f'{line}<text class="{text}" x="{x}" y="{y}">{escape(one.sent.label)}</text>'
+
+
+def _dot(at: int, one: Event, lanes: Mapping[ProcessName, int]) -> str:
+    x, y = _x(at), lanes[one.process]
+    if one.kind is Kind.CUT:
+        return f'<rect class="cutdot" x="{x - 5}" y="{y - 5}" width="10" height="10"/>'
+    label = f'<text class="small" x="{x}" y="{y - 9}" text-anchor="middle">{escape(one.label)}</text>'
+    dot = f'<circle class="dot" cx="{x}" cy="{y}" r="{2 if one.marker else 4}"/>'
+    return dot + (label if one.label and one.kind is Kind.INTERNAL else "")
+
+
+def _cut_line(cuts: Mapping[ProcessName, int], lanes: Mapping[ProcessName, int], shown: SnapshotId | None) -> str:
+    if not cuts:
+        return ""
+    ordered = sorted(cuts, key=lambda name: lanes[name])
+    points = [(_x(cuts[name]), lanes[name]) for name in ordered]
+    ends = [(points[0][0], points[0][1] - 24), *points, (points[-1][0], points[-1][1] + 24)]
+    text = f'<text class="small" x="{ends[0][0]}" y="{ends[0][1] - 3}" text-anchor="middle">cut {shown}</text>'
+    return f'<polyline class="cut" points="{" ".join(f"{x},{y}" for x, y in ends)}"/>{text}'
+
+
+def _legend(height: int, shown: SnapshotId | None) -> str:
+    y = height - 14
+    words = [("message", "message")]
+    if shown is not None:
+        words += [("transit", "in transit in the cut"), ("marker", "marker"), ("cut", "cut")]
+    return "".join(
+        f'<line class="{kind}" x1="{20 + n * 170}" y1="{y}" x2="{50 + n * 170}" y2="{y}"/>'
+        f'<text class="small" x="{56 + n * 170}" y="{y + 4}">{word}</text>'
+        for n, (kind, word) in enumerate(words)
+    )

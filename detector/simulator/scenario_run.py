@@ -1,0 +1,29 @@
+"""Run a scenario about FIFO channels from its text: play it, hold its expectations, hand back what to print and to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from detector.simulator.diagram import Event
+from detector.simulator.scenario import Verb, parse, play
+from detector.simulator.scenario_expect import FifoExpectations
+from detector.simulator.scenario_fifo import FifoStage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a scenario printed, and the events of its (last) world for the diagram."""
+
+    printed: tuple[str, ...]
+    events: tuple[Event, ...]
+
+
+def run_scenario(text: str, *, more: Mapping[str, Verb] | None = None) -> Outcome:
+    """Play ``text``; ScenarioError names the line that cannot be read, cannot happen or is not met.
+
+    ``more`` adds verbs, or replaces ours, for worlds other than FIFO channels.
+    """
+    stage = FifoStage()
+    play(parse(text), {**stage.verbs(), **FifoExpectations(stage).verbs(), **(more or {})})
+    return Outcome(printed=tuple(stage.printed), events=tuple(stage.world.events))

@@ -1,0 +1,138 @@
+"""Seeded runs in FIFO channels: every snapshot is reachable (Theorem 1), conserves what moves, and can be gone on from."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from detector.simulator.fifo import FifoWorld, GlobalState, RecorderOf, WorldError, markers
+from detector.simulator.fifo_permutation import check_reachable, occurred, permuted, same
+from detector.simulator.scenario_fifo import back_channels, barriers
+from stilltrue.channels import Channel, Topology, channel
+from stilltrue.model import ProcessName, SnapshotId
+
+SEEDS = range(100)
+
+
+def ring_with_chords(rng: random.Random) -> Topology:
+    names = [ProcessName(f"p{n}") for n in range(rng.randint(2, 5))]
+    pairs = {(names[i], names[(i + 1) % len(names)]) for i in range(len(names))}
+    pairs |= {(a, b) for a in names for b in names if a != b and rng.random() < 0.3}
+    return Topology.of(names, [Channel(source=a, target=b) for a, b in sorted(pairs)])
+
+
+def dataflow(rng: random.Random) -> Topology:
+    """Sources, two layers with a random shuffle, and now and then a loop."""
+    layers = [[ProcessName(f"{'abc'[depth]}{n}") for n in range(rng.randint(1, 3))] for depth in range(3)]
+    pairs = {(s, t) for above, below in pairwise(layers) for s in above for t in below}
+    if rng.random() < 0.6:
+        pairs.add((rng.choice(layers[2]), rng.choice(layers[1])))
+    return Topology.of([n for layer in layers for n in layer], [Channel(source=a, target=b) for a, b in sorted(pairs)])
+
+
+def total(state: GlobalState) -> int:
+    messages = (message.facts for many in state.channels.values() for message in many)
+    return sum(int(facts.get("tokens", 0)) for facts in (*state.states.values(), *messages))
+
+
+def wander(world: FifoWorld, rng: random.Random, *, beginners: list[list[ProcessName]], steps: int = 120) -> None:
+    """Random sends, deliveries and beginnings; at the end everything is delivered."""
+    newest = 0
+    for _ in range(steps):
+        ready = [one for one in world.topology.channels if world.queues[one] and one not in world.held]
+        dice = rng.random()
+        if dice < 0.08 and newest < 4:
+            newest += 1
+            for name in rng.choice(beginners):
+                world.begin(name, SnapshotId(newest))
+        elif dice < 0.5 and ready:
+            world.deliver(rng.choice(ready))
+        else:
+            on = rng.choice(world.topology.channels)
+            if int(world.facts[on.source].get("tokens", 0)) > 0:
+                world.send(on, what=f"m{len(world.steps)}", moving={"tokens": 1})
+    world.drain()
+
+
+def worlds(seed: int, recorder: RecorderOf) -> FifoWorld:
+    rng = random.Random(seed)
+    topology = ring_with_chords(rng) if recorder is markers else dataflow(rng)
+    world = FifoWorld(topology, {name: {"tokens": 5} for name in topology.processes}, recorder=recorder)
+    back = back_channels(topology)
+    sources = [name for name in topology.processes if not set(topology.incoming(name)) - back]
+    anybody = [[name] for name in topology.processes] + [list(topology.processes[:2])]
+    wander(world, rng, beginners=anybody if recorder is markers else [sources])
+    return world
+
+
+@pytest.mark.parametrize("recorder", [markers, barriers])
+def test_every_snapshot_is_reached_by_the_permuted_run_and_conserves_the_tokens(recorder: RecorderOf) -> None:
+    never_occurred = completed = in_channels = 0
+    for seed in SEEDS:
+        world = worlds(seed, recorder)
+        expected = total(world.initial)
+        assert set(world.snapshots) == set(world.pending), f"seed {seed}: a snapshot never ended"
+        for snapshot, state in world.snapshots.items():
+            check_reachable(world, snapshot)
+            assert total(state) == expected, f"seed {seed}: snapshot {snapshot}"
+            completed += 1
+            never_occurred += not occurred(world, snapshot)
+            in_channels += any(state.channels.values())
+    assert completed > len(SEEDS)
+    assert never_occurred > 0, "no run was unruly enough to mean anything"
+    assert in_channels > 0
+
+
+@pytest.mark.parametrize("recorder", [markers, barriers])
+def test_aligned_channels_hold_nothing_and_a_world_restored_ends_with_the_same_tokens(recorder: RecorderOf) -> None:
+    for seed in range(30):
+        world = worlds(seed, recorder)
+        for snapshot in world.snapshots:
+            restored = world.restored(snapshot)
+            assert same(restored.now(), world.snapshots[snapshot])
+            again = SnapshotId(9)
+            for name in world.topology.processes if recorder is markers else sources_of(world.topology):
+                restored.begin(name, again)
+            restored.drain()
+            assert total(restored.snapshots[again]) == total(world.initial), f"seed {seed}"
+            if recorder is barriers:
+                held = {one for one, many in world.snapshots[snapshot].channels.items() if many}
+                assert held <= back_channels(world.topology)
+
+
+def sources_of(topology: Topology) -> list[ProcessName]:
+    return [name for name in topology.processes if not set(topology.incoming(name)) - back_channels(topology)]
+
+
+def test_what_cannot_happen_is_refused() -> None:
+    p, q = ProcessName("p"), ProcessName("q")
+    world = FifoWorld(Topology.of([p, q], [channel("p", "q")]), {p: {"tokens": 1, "name": "x"}})
+    with pytest.raises(WorldError, match="p -> q is empty"):
+        world.deliver(channel("p", "q"))
+    with pytest.raises(WorldError, match="there is no channel q -> p"):
+        world.send(channel("q", "p"))
+    with pytest.raises(WorldError, match="there is no process r"):
+        world.begin(ProcessName("r"), SnapshotId(1))
+    with pytest.raises(WorldError, match="p has tokens=1 and cannot give 2"):
+        world.send(channel("p", "q"), moving={"tokens": 2})
+    with pytest.raises(WorldError, match="name is text and cannot move"):
+        world.send(channel("p", "q"), moving={"name": 2})
+    with pytest.raises(WorldError, match="snapshot 1 is not completed"):
+        world.restored(SnapshotId(1))
+    with pytest.raises(WorldError, match="snapshot 1 is not completed"):
+        permuted(world, SnapshotId(1))
+    assert world.steps == []
+    assert world.events == []
+
+
+def test_a_permutation_that_does_not_lead_to_the_recorded_state_is_noticed() -> None:
+    world = worlds(3, markers)
+    snapshot, state = next(iter(world.snapshots.items()))
+    name = world.topology.processes[0]
+    world.snapshots[snapshot] = type(state)(
+        snapshot=snapshot, states={**state.states, name: {"tokens": 99}}, channels=state.channels
+    )
+    with pytest.raises(WorldError, match="do not lead to snapshot"):
+        check_reachable(world, snapshot)
