@@ -157,10 +157,11 @@ def columns_of_lists(
     whole = np.int32 if max(len(names), len(among), len(waiters)) < 2**31 - 1 else np.int64
     ids = {name: index for index, name in enumerate(names)}
     count = len(waiters)
-    waiter = np.fromiter(map(ids.__getitem__, waiters), whole, count)
-    rows = np.repeat(np.arange(count, dtype=whole), sizes)
-    rows, targets = _distinct(rows, np.fromiter(map(ids.__getitem__, among), whole, len(among)), len(names))
-    different = np.bincount(rows, minlength=count).astype(whole, copy=False)
+    waiter: Ints = np.fromiter(map(ids.__getitem__, waiters), whole, count)
+    rows: Ints = np.repeat(np.arange(count, dtype=whole), sizes)
+    targets: Ints = np.fromiter(map(ids.__getitem__, among), whole, len(among))
+    rows, targets = _distinct(rows, targets, len(names))
+    different: Ints = np.bincount(rows, minlength=count).astype(whole, copy=False)
     needed = _checked(needs, different, whole)
     order = _canonical(waiter, (needs, deadline, since, number, uncoloured, what), rows, targets)
     indptr, targets = _gather(order, different, targets)

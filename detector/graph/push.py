@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,7 +16,7 @@ FRONTIER_PARTIES_MIN = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ledger:
-    """The books of a reduction under way, changed in place; the columns are those of :class:`~detector.graph.reduction.Reduction`."""
+    """The books of a reduction under way, changed in place; columns as in :class:`~detector.graph.reduction.Reduction`."""
 
     free: Bools
     owed: Ints
@@ -46,12 +47,9 @@ class Ledger:
         return freed
 
     def _few(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
-        """One party at a time, until nothing is left to do or the frontier has grown; the parties still to be handled.
-
-        A memoryview's items are Python's own numbers: reading one is several times faster than reading numpy's.
-        """
-        free, owed, waiter, short = map(memoryview, (self.free, self.owed, self.waiter, self.short))
-        begins, lined = memoryview(ups), memoryview(waits)
+        """One party at a time, until nothing is left to do or the frontier has grown; the parties still to be handled."""
+        free, owed, waiter, short = _view(self.free), _view(self.owed), _view(self.waiter), _view(self.short)
+        begins, lined = _view(ups), _view(waits)
         todo: list[int] = frontier.tolist()
         while todo and len(todo) < 4 * FRONTIER_PARTIES_MIN:
             party = todo.pop()
@@ -71,3 +69,8 @@ def _turned(indptr: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:
     shape = (len(indptr) - 1, parties)
     graph = csr_array((np.ones(len(targets), np.int8), targets, indptr), shape=shape).tocsc()
     return graph.indptr, graph.indices
+
+
+def _view(column: Any) -> memoryview[Any]:
+    """The column with Python's own numbers as items: reading one is several times faster than reading numpy's."""
+    return memoryview(column)

@@ -71,26 +71,9 @@ class Reduction:
         if released is not None:
             gone |= released[self.waiter]
             owed[released] = 0
-        state = state._kept(~gone, np.zeros(len(self.targets), np.bool_))
+        state = _kept(state, ~gone, np.zeros(len(self.targets), np.bool_))
         free |= owed == 0
         return _run(state)
-
-    def _kept(self, keep: Bools, hit: Bools) -> Reduction:
-        """The state with only the open waits in ``keep``, without the targets in ``hit``."""
-        sizes = np.diff(self.indptr)
-        stay = np.repeat(keep, sizes)
-        stay &= ~hit
-        left = np.zeros(len(self.targets) + 1, self.indptr.dtype)
-        np.cumsum(stay, out=left[1:])
-        ends = left[self.indptr[1:]][keep]
-        return replace(
-            self,
-            open=self.open[keep],
-            waiter=self.waiter[keep],
-            short=self.short[keep],
-            indptr=np.concatenate((left[:1], ends)),
-            targets=self.targets[stay],
-        )
 
 
 def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | None = None) -> Reduction:
@@ -159,7 +142,7 @@ def _run(state: Reduction) -> Reduction:
         ledger = Ledger(free=state.free, owed=state.owed, waiter=state.waiter, short=state.short)
         ledger.push(state.indptr, state.targets)
         hit = state.free[state.targets]
-        state = state._kept(state.short > 0, hit)
+        state = _kept(state, state.short > 0, hit)
     return state
 
 
@@ -172,4 +155,22 @@ def _pull(state: Reduction, hit: Bools) -> Reduction:
     waiters = state.waiter[over]
     np.subtract.at(state.owed, waiters, 1)
     state.free[waiters] |= state.owed[waiters] == 0
-    return replace(state, short=short)._kept(~over, hit)
+    return _kept(replace(state, short=short), ~over, hit)
+
+
+def _kept(state: Reduction, keep: Bools, hit: Bools) -> Reduction:
+    """The state with only the open waits in ``keep``, without the targets in ``hit``."""
+    sizes = np.diff(state.indptr)
+    stay = np.repeat(keep, sizes)
+    stay &= ~hit
+    left = np.zeros(len(state.targets) + 1, state.indptr.dtype)
+    np.cumsum(stay, out=left[1:])
+    ends = left[state.indptr[1:]][keep]
+    return replace(
+        state,
+        open=state.open[keep],
+        waiter=state.waiter[keep],
+        short=state.short[keep],
+        indptr=np.concatenate((left[:1], ends)),
+        targets=state.targets[stay],
+    )

@@ -1,0 +1,320 @@
+"""Snapshot documents (DESIGN.md section 8): JSON in, a snapshot out, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any, NoReturn
+
+from detector.core.locate import line_of
+from detector.core.snapshot import Snapshot
+from detector.core.times import read_time, write_time
+from detector.graph.columns import WaitColumns, WaitError, columns_of_lists
+from stilltrue.model import (
+    Activity,
+    Facts,
+    Message,
+    PartyName,
+    ProcessName,
+    ProcessState,
+    SnapshotId,
+    SnapshotRef,
+    Wait,
+    process_of,
+)
+
+Path = tuple[str | int, ...]
+NAN = float("nan")
+ACTIVITIES = {activity.value: activity for activity in Activity}
+
+
+class DocumentError(ValueError):
+    """The document's fault: what is wrong, at which key, and (when known) in which file and line. Prints as one line."""
+
+    def __init__(self, text: str, *, path: Path = (), file: str = "", line: int | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.path = path
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        place = [part for part in (self.file, str(self.line) if self.line is not None else "", key_of(self.path)) if part]
+        return " ".join(": ".join([*place, self.text]).split())
+
+    def at(self, *, file: str, line: int) -> DocumentError:
+        """The same error with its place in a file."""
+        return DocumentError(self.text, path=self.path, file=file, line=line)
+
+
+def key_of(path: Path) -> str:
+    """``("waits", 3, "needs")`` as people write it: ``waits[3].needs``."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def parse_document(text: str, *, file: str = "", first_line: int = 1) -> tuple[Any, Snapshot]:
+    """Read one JSON text: the raw object and its snapshot.
+
+    Parameters
+    ----------
+    text : the JSON text.
+    file, first_line : where it stands, for the error.
+
+    Raises
+    ------
+    DocumentError
+        When it is no JSON, or breaks a rule of the snapshot document; names file, line and key.
+    """
+    try:
+        raw = json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise DocumentError(f"no JSON: {error.msg}", file=file, line=first_line + error.lineno - 1) from None
+    except RecursionError:
+        raise DocumentError("no JSON: nested too deeply", file=file, line=first_line) from None
+    except ValueError as error:
+        raise DocumentError(f"no JSON: {str(error).split(';', 1)[0]}", file=file, line=first_line) from None
+    try:
+        return raw, read_document(raw)
+    except DocumentError as error:
+        raise error.at(file=file, line=first_line + line_of(text, error.path) - 1) from None
+
+
+def read_document(raw: object) -> Snapshot:
+    """The snapshot that a parsed document says; keys it does not know are ignored.
+
+    Raises
+    ------
+    DocumentError
+        Naming the key that breaks a rule.
+    """
+    top = _object(raw, ())
+    missing = tuple(sorted({_process(name, ("missing", at)) for at, name in enumerate(_list(top, "missing", ()))}))
+    processes = {
+        _process(name, ("processes", name)): _state(value, ("processes", name))
+        for name, value in sorted(_object(top.get("processes", {}), ("processes",)).items())
+    }
+    previous = None if top.get("previous") is None else _waits(_list(top, "previous", ()), ("previous",))
+    return Snapshot(
+        ref=_ref(top, len(set(processes) | set(missing))),
+        processes=processes,
+        waits=_waits(_list(top, "waits", ()), ("waits",)),
+        in_transit=tuple(
+            sorted(
+                (_message(value, ("in_transit", at)) for at, value in enumerate(_list(top, "in_transit", ()))),
+                key=message_order,
+            )
+        ),
+        missing=missing,
+        previous=previous,
+    )
+
+
+def write_document(snapshot: Snapshot) -> dict[str, Any]:
+    """The document that :func:`read_document` reads back to an equal snapshot; keys that say nothing are left out."""
+    ref = snapshot.ref
+    document: dict[str, Any] = {"id": ref.id, "scope": ref.scope if ref.scope != "all" else None}
+    document |= {key: None if at is None else write_time(at) for key, at in (("begun", ref.begun), ("ended", ref.ended))}
+    document = {key: value for key, value in document.items() if value is not None}
+    document["processes"] = {name: _written_state(state) for name, state in sorted(snapshot.processes.items())}
+    document["waits"] = _written_waits(snapshot.waits)
+    document["in_transit"] = [_written_message(message) for message in snapshot.in_transit]
+    document["missing"] = list(snapshot.missing)
+    if snapshot.previous is not None:
+        document["previous"] = _written_waits(snapshot.previous)
+    return document
+
+
+def message_order(message: Message) -> tuple[Any, ...]:
+    """Messages in an order that depends on what they say alone."""
+    facts = json.dumps(dict(message.facts), sort_keys=True)
+    return message.source, message.target is None, message.target or "", message.what, facts
+
+
+def _ref(top: Mapping[str, Any], members: int) -> SnapshotRef:
+    number, scope = top.get("id"), top.get("scope")
+    return SnapshotRef(
+        id=SnapshotId(number) if isinstance(number, int) and not isinstance(number, bool) else None,
+        scope=scope if isinstance(scope, str) else "all",
+        begun=_time(top, "begun", ()),
+        ended=_time(top, "ended", ()),
+        members=members,
+    )
+
+
+def _waits(values: list[Any], path: Path) -> WaitColumns:
+    """Waits as columns, through lists: one row object at a time, none kept."""
+    rows = [_object(value, (*path, at)) for at, value in enumerate(values)]
+    waiters = [_party(row.get("waiter"), (*path, at, "waiter")) for at, row in enumerate(rows)]
+    among = [_list(row, "among", (*path, at)) for at, row in enumerate(rows)]
+    flat = list(chain.from_iterable(among))
+    if not all(type(name) is str for name in flat) or not all(map(_is_party, set(flat))):
+        _blame_among(among, path)
+    said: set[str] = set().union(*rows)
+    try:
+        return columns_of_lists(
+            waiters=waiters,
+            needs=[_whole(row.get("needs", 1), (*path, at, "needs")) for at, row in enumerate(rows)],
+            sizes=list(map(len, among)),
+            among=flat,
+            deadline=_times(rows, "deadline", path) if "deadline" in said else (),
+            since=_times(rows, "since", path) if "since" in said else (),
+            number=_numbers(rows, path) if "number" in said else (),
+            uncoloured=_flags(rows, path) if "uncoloured" in said else (),
+            what=[_text(row, "what", (*path, at)) for at, row in enumerate(rows)] if "what" in said else (),
+        )
+    except WaitError as error:
+        raise DocumentError(error.text, path=(*path, error.index, error.key)) from None
+
+
+def _times(rows: list[Mapping[str, Any]], key: str, path: Path) -> list[float]:
+    times = (_time(row, key, (*path, at)) for at, row in enumerate(rows))
+    return [NAN if time is None else time for time in times]
+
+
+def _numbers(rows: list[Mapping[str, Any]], path: Path) -> list[int]:
+    numbers = []
+    for at, row in enumerate(rows):
+        number = row.get("number")
+        if number is not None and not 0 <= _whole(number, (*path, at, "number")) < 2**63:
+            raise DocumentError("must lie between 0 and 2^63 - 1", path=(*path, at, "number"))
+        numbers.append(-1 if number is None else number)
+    return numbers
+
+
+def _flags(rows: list[Mapping[str, Any]], path: Path) -> list[bool]:
+    for at, row in enumerate(rows):
+        if not isinstance(row.get("uncoloured", False), bool):
+            _refuse("true or false", row["uncoloured"], (*path, at, "uncoloured"))
+    return [row.get("uncoloured", False) for row in rows]
+
+
+def _blame_among(among: list[list[Any]], path: Path) -> NoReturn:
+    for at, names in enumerate(among):
+        for place, name in enumerate(names):
+            _party(name, (*path, at, "among", place))
+    raise AssertionError("a bad name was seen among the targets, and then not found")
+
+
+def _state(raw: object, path: Path) -> ProcessState:
+    value = _object(raw, path)
+    word = value.get("activity", "active")
+    if not isinstance(word, str) or word not in ACTIVITIES:
+        _refuse('"active", "idle" or "blocked"', word, (*path, "activity"))
+    labels = _object(value.get("labels", {}), (*path, "labels"))
+    for name in labels:
+        _text(labels, name, (*path, "labels"))
+    return ProcessState(
+        activity=ACTIVITIES[word],
+        facts=_facts(value, path),
+        service=_text(value, "service", path),
+        labels=dict(sorted(labels.items())),
+    )
+
+
+def _message(raw: object, path: Path) -> Message:
+    value = _object(raw, path)
+    target = value.get("target")
+    return Message(
+        source=_process(value.get("source"), (*path, "source")),
+        target=None if target is None else _process(target, (*path, "target")),
+        facts=_facts(value, path),
+        what=_text(value, "what", path),
+    )
+
+
+def _facts(value: Mapping[str, Any], path: Path) -> Facts:
+    facts = _object(value.get("facts", {}), (*path, "facts"))
+    for name, fact in facts.items():
+        if not isinstance(fact, (int, float, str, bool)):
+            _refuse("a number, a text, true or false", fact, (*path, "facts", name))
+    return dict(sorted(facts.items()))
+
+
+def _written_state(state: ProcessState) -> dict[str, Any]:
+    extra = {"facts": dict(state.facts), "service": state.service, "labels": dict(state.labels)}
+    return {"activity": state.activity.value} | {key: value for key, value in extra.items() if value}
+
+
+def _written_message(message: Message) -> dict[str, Any]:
+    extra = {"target": message.target, "facts": dict(message.facts), "what": message.what}
+    return {"source": message.source} | {key: value for key, value in extra.items() if value}
+
+
+def _written_waits(waits: WaitColumns) -> list[dict[str, Any]]:
+    return [_written_wait(wait) for wait in waits.waits()]
+
+
+def _written_wait(wait: Wait) -> dict[str, Any]:
+    times = {"deadline": wait.deadline, "since": wait.since}
+    written: dict[str, Any] = {"waiter": wait.waiter, "needs": wait.needs, "among": list(wait.among)}
+    written |= {key: write_time(at) for key, at in times.items() if at is not None}
+    if wait.number is not None:
+        written["number"] = wait.number
+    if wait.uncoloured:
+        written["uncoloured"] = True
+    return written | ({"what": wait.what} if wait.what else {})
+
+
+def _refuse(wanted: str, value: object, path: Path) -> NoReturn:
+    shown = "nothing" if value is None else json.dumps(value)
+    raise DocumentError(f"must be {wanted}, not {shown if len(shown) <= 60 else shown[:57] + '...'}", path=path)
+
+
+def _object(value: object, path: Path) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        _refuse("an object", value, path)
+    return value
+
+
+def _list(value: Mapping[str, Any], key: str, path: Path) -> list[Any]:
+    values = value.get(key, [])
+    if not isinstance(values, list):
+        _refuse("a list", values, (*path, key))
+    return values
+
+
+def _text(value: Mapping[str, Any], key: str, path: Path) -> str:
+    text = value.get(key, "")
+    if not isinstance(text, str):
+        _refuse("a text", text, (*path, key))
+    return text
+
+
+def _whole(value: object, path: Path) -> int:
+    if type(value) is not int:
+        _refuse("a whole number", value, path)
+    return value
+
+
+def _time(value: Mapping[str, Any], key: str, path: Path) -> float | None:
+    text = value.get(key)
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        _refuse("a time such as 2026-11-20T14:02:11Z", text, (*path, key))
+    try:
+        return read_time(text)
+    except ValueError:
+        _refuse("a time such as 2026-11-20T14:02:11Z", text, (*path, key))
+
+
+def _is_party(name: str) -> bool:
+    return bool(process_of(PartyName(name))) and not name.endswith("/")
+
+
+def _party(name: object, path: Path) -> PartyName:
+    if not isinstance(name, str) or not _is_party(name):
+        _refuse("the name of a party (process/name, or a process)", name, path)
+    return PartyName(name)
+
+
+def _process(name: object, path: Path) -> ProcessName:
+    if not isinstance(name, str) or not name or "/" in name:
+        _refuse('the name of a process, without "/"', name, path)
+    return ProcessName(name)
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON number")

@@ -1,0 +1,58 @@
+"""The assembled global state that predicates are asked about; what a snapshot document says, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from detector.graph.columns import Bools, WaitColumns
+from stilltrue.model import Message, PartyName, ProcessName, ProcessState, SnapshotRef, process_of
+
+NO_REF = SnapshotRef()
+NO_WAITS = WaitColumns.of(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Snapshot:
+    """One consistent global state.
+
+    Attributes
+    ----------
+    ref : which snapshot it is.
+    processes : what each member that reported said. A process named elsewhere only is ACTIVE, unless it is missing.
+    waits : every wait, of all members.
+    in_transit : every message sent before its source's cut and not received before its target's.
+    missing : the members that did not report, sorted. What else is said of them is stale and never counts.
+    previous : the waits of the previous complete snapshot, which ended before this one began; None when there is none.
+    """
+
+    ref: SnapshotRef = NO_REF
+    processes: Mapping[ProcessName, ProcessState] = field(default_factory=lambda: MappingProxyType({}))
+    waits: WaitColumns = NO_WAITS
+    in_transit: tuple[Message, ...] = ()
+    missing: tuple[ProcessName, ...] = ()
+    previous: WaitColumns | None = None
+
+    def present(self) -> dict[ProcessName, ProcessState]:
+        """Every process that is named anywhere and is not missing, by name: the silent ones are ACTIVE."""
+        named = set(self.processes) | set(map(process_of, self.waits.names))
+        for message in self.in_transit:
+            named.add(message.source)
+            if message.target is not None:
+                named.add(message.target)
+        unknown = ProcessState()
+        return {name: self.processes.get(name, unknown) for name in sorted(named.difference(self.missing))}
+
+    def of_missing(self) -> Bools:
+        """(P,) which parties of ``waits`` belong to a missing process."""
+        return parties_of(self.waits.names, frozenset(self.missing))
+
+
+def parties_of(names: tuple[PartyName, ...], processes: frozenset[ProcessName]) -> Bools:
+    """(P,) which of the parties ``names`` belong to one of ``processes``."""
+    if not processes:
+        return np.zeros(len(names), np.bool_)
+    return np.fromiter((process_of(name) in processes for name in names), np.bool_, len(names))

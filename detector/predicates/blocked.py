@@ -1,0 +1,115 @@
+"""From reductions to the verdict of a predicate about blocked parties, with the evidence for each of the three answers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from detector.core.snapshot import Snapshot
+from detector.core.times import clock
+from detector.graph.columns import Bools, Ints
+from detector.graph.partial import Bounds
+from detector.graph.reduction import Reduction
+from detector.graph.witness import Evidence, evidence
+from detector.predicates.explain import sentences, shortened
+from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness, process_of
+
+NAMED_MAX = 12
+"""Parties that a FALSE or UNDETERMINED answer names, at most; who could still move is often everybody."""
+
+
+def blocked_verdict(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
+    """The answer that ``found`` gives: TRUE when even the certain view leaves parties over (DESIGN.md section 6)."""
+    if found.anything_stuck(found.certain):
+        return _true(name, snapshot, found.certain)
+    if not found.anything_stuck(found.pessimistic):
+        return _false(name, snapshot, found)
+    return _undetermined(name, snapshot, found)
+
+
+def as_of(snapshot: Snapshot) -> str:
+    """The moment that a FALSE is about: the snapshot's beginning, where it is known."""
+    begun = snapshot.ref.begun
+    return "when the snapshot began" if begun is None else f"as of {clock(begun)}"
+
+
+def _true(name: str, snapshot: Snapshot, reduction: Reduction) -> Verdict:
+    waits = snapshot.waits
+    proof = evidence(waits, reduction)
+    parties = waits.named(proof.witness)
+    return Verdict(
+        predicate=name,
+        holds=Holds.TRUE,
+        witness=Witness(kind=proof.kind, parties=parties, text=_proof_text(proof, parties)),
+        snapshot=snapshot.ref,
+        remainder=waits.named(reduction.remainder()),
+        core=waits.named(proof.core),
+        behind=waits.named(proof.behind),
+        missing=snapshot.missing,
+        explanation=sentences(snapshot, proof.waits.tolist(), len(parties)),
+    )
+
+
+def _proof_text(proof: Evidence, parties: tuple[PartyName, ...]) -> str:
+    if proof.kind == "cycle":
+        if len(parties) == 1:
+            return f"{parties[0]} waits for itself"
+        return f"each waits for the next, round and round: {', '.join((*shortened(parties), parties[0]))}"
+    return f"{len(parties)} parties wait only for one another: {', '.join(shortened(parties))}"
+
+
+def _false(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
+    waits = snapshot.waits
+    movers = _movers(snapshot, found)
+    shown = waits.named(movers[:NAMED_MAX])
+    if len(waits) == 0:
+        text = f"nobody waited {as_of(snapshot)}"
+    else:
+        blocked = len(np.unique(waits.waiter[~found.missing[waits.waiter]]))
+        who = ", ".join(shortened(shown, len(movers)))
+        text = f"each of the {blocked} waiting parties could still be freed {as_of(snapshot)}" + (
+            f": {who} could move" if who else ": every wait ends by itself"
+        )
+    return Verdict(
+        predicate=name,
+        holds=Holds.FALSE,
+        witness=Witness(kind="free", parties=shown, text=text),
+        snapshot=snapshot.ref,
+        missing=snapshot.missing,
+    )
+
+
+def _movers(snapshot: Snapshot, found: Bounds) -> Ints:
+    """The parties that wait for nothing and are waited for, or whose every wait ends by itself: the first to move."""
+    waits = snapshot.waits
+    first = np.ones(len(waits.names), np.bool_)
+    lasting = np.isnan(waits.deadline)
+    first[waits.waiter[lasting]] = False
+    return np.flatnonzero(first & ~found.missing)
+
+
+def _undetermined(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
+    waits = snapshot.waits
+    unconfirmed = found.anything_stuck(found.doubtful)
+    seen = found.doubtful if unconfirmed else found.pessimistic
+    left = np.flatnonzero(~seen.free & ~found.missing)
+    parties = waits.named(left[:NAMED_MAX])
+    named = ", ".join(shortened(parties, len(left)))
+    decisive = _decisive(snapshot, found.pessimistic, found.missing)
+    if unconfirmed:
+        text = f"the waits of {named} rest on no stamp: the next snapshot must show the very same waits"
+    else:
+        text = f"{named} may be stuck: it depends on {', '.join(decisive)}, not heard from"
+    return Verdict(
+        predicate=name,
+        holds=Holds.UNDETERMINED,
+        witness=Witness(kind="unconfirmed" if unconfirmed else "missing", parties=parties, text=text),
+        snapshot=snapshot.ref,
+        missing=snapshot.missing,
+        decisive=decisive,
+    )
+
+
+def _decisive(snapshot: Snapshot, pessimistic: Reduction, missing: Bools) -> tuple[ProcessName, ...]:
+    """The missing processes that some party left over waits for: their word can free it, nobody else's."""
+    leaning = pessimistic.targets[missing[pessimistic.targets]]
+    return tuple(sorted({process_of(name) for name in snapshot.waits.named(np.unique(leaning))}))
