@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from detector.core.snapshot import Snapshot
+from detector.predicates.answers import answered, hangs_on_missing, ways
 from detector.predicates.blocked import as_of
 from detector.predicates.explain import shortened
-from stilltrue.model import Activity, Holds, PartyName, ProcessName, Verdict, Witness
+from stilltrue.model import Activity, Holds, Verdict
 
 
 class Termination:
@@ -23,32 +26,20 @@ class Termination:
         processes = snapshot.present()
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy or snapshot.in_transit:
-            return self._verdict(snapshot, Holds.FALSE, _busy(snapshot, busy))
+            return answered(self.name, snapshot, Holds.FALSE, "busy", _busy(snapshot, busy), busy)
         if snapshot.missing:
-            missing = tuple(map(PartyName, snapshot.missing))
-            text = f"all {len(processes)} that reported are idle, but {', '.join(shortened(missing))} may not be"
-            return self._verdict(snapshot, Holds.UNDETERMINED, Witness(kind="missing", parties=missing, text=text))
+            return hangs_on_missing(
+                self.name, snapshot, f"all {len(processes)} that reported are idle and nothing is in transit"
+            )
         text = f"all {len(processes)} processes are idle and no message is in transit"
-        return self._verdict(snapshot, Holds.TRUE, Witness(kind="idle", parties=tuple(map(PartyName, processes)), text=text))
-
-    def _verdict(self, snapshot: Snapshot, holds: Holds, witness: Witness) -> Verdict:
-        decisive = snapshot.missing if holds is Holds.UNDETERMINED else ()
-        return Verdict(
-            predicate=self.name,
-            holds=holds,
-            witness=witness,
-            snapshot=snapshot.ref,
-            missing=snapshot.missing,
-            decisive=decisive,
-        )
+        return answered(self.name, snapshot, Holds.TRUE, "idle", text, processes)
 
 
-def _busy(snapshot: Snapshot, busy: list[ProcessName]) -> Witness:
+def _busy(snapshot: Snapshot, busy: Sequence[str]) -> str:
     """Who was not idle, and what was on its way."""
     parts = []
     if busy:
         parts.append(f"{len(busy)} not idle ({', '.join(shortened(busy))})")
     if snapshot.in_transit:
-        ways = [f"{message.source} to {message.target or 'somebody'}" for message in snapshot.in_transit]
-        parts.append(f"{len(ways)} in transit ({', '.join(shortened(ways))})")
-    return Witness(kind="busy", parties=tuple(map(PartyName, busy)), text=f"{' and '.join(parts)}, {as_of(snapshot)}")
+        parts.append(f"{len(snapshot.in_transit)} in transit ({', '.join(shortened(ways(snapshot)))})")
+    return f"{' and '.join(parts)}, {as_of(snapshot)}"

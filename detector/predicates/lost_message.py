@@ -1,0 +1,82 @@
+"""lost-message: everybody is idle, and more was sent than was received or is still in transit."""
+
+from __future__ import annotations
+
+from detector.core.snapshot import Snapshot
+from detector.predicates.answers import answered, hangs_on_missing, undeclared
+from detector.predicates.blocked import as_of
+from detector.predicates.explain import shortened
+from detector.predicates.facts import amount_of, total_of
+from stilltrue.model import Activity, Holds, ProcessName, Verdict
+
+
+class LostMessage:
+    """Holds when every process is idle and the counts of messages sent and received differ for good.
+
+    Parameters
+    ----------
+    sent, received : the facts by which a process declares how many messages it has sent and received, in all. It may
+        declare them for one channel too, as ``sent:stock`` and ``received:orders``: then the channel is named.
+    count : the fact of a message in transit that stands for several; 1 when it has none.
+
+    Notes
+    -----
+    A message that was sent is received, in transit or lost; the snapshot counts the first two. Detectors of termination that
+    compare counts never answer in this state. Stable: a lost message is not found again, and idle processes send none.
+    More received than sent contradicts the counts themselves: UNDETERMINED, and it says so.
+
+    References
+    ----------
+    F. Mattern, Algorithms for distributed termination detection, Distributed Computing 2 (1987), section 4 (counting).
+    """
+
+    name = "lost-message"
+    treats_missing = True
+
+    def __init__(self, *, sent: str = "sent", received: str = "received", count: str = "count") -> None:
+        self._sent = sent
+        self._received = received
+        self._count = count
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """TRUE with how many are lost, and on which channels where they are counted one by one."""
+        sent, received = amount_of(snapshot, self._sent), amount_of(snapshot, self._received)
+        if not sent.declared and not received.declared:
+            return undeclared(self.name, snapshot, self._sent)
+        processes = snapshot.present()
+        busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
+        if busy:
+            text = f"{len(busy)} not idle ({', '.join(shortened(busy))}), {as_of(snapshot)}: nothing is lost for good"
+            return answered(self.name, snapshot, Holds.FALSE, "busy", text, busy)
+        carried = total_of(message.facts.get(self._count, 1) for message in snapshot.in_transit)
+        lost = sent.total - sent.carried - (received.total - received.carried) - carried
+        counts = f"{sent.total - sent.carried:g} sent, {received.total - received.carried:g} received, {carried:g} in transit"
+        if snapshot.missing:
+            return hangs_on_missing(self.name, snapshot, counts)
+        if lost < 0 or sent.odd or received.odd:
+            odd = sorted({*sent.odd, *received.odd})
+            return answered(self.name, snapshot, Holds.UNDETERMINED, "contradiction", f"{counts}: the counts contradict", odd)
+        channels = self._channels(snapshot)
+        parties = {name for source, target, _ in channels for name in (source, target)}
+        told = [f"{source} sent {target} {missing:g} more than {target} received" for source, target, missing in channels]
+        holds = Holds.TRUE if lost > 0 else Holds.FALSE
+        return answered(self.name, snapshot, holds, "count", f"{counts}: {lost:g} lost", parties if lost > 0 else (), told)
+
+    def _channels(self, snapshot: Snapshot) -> list[tuple[ProcessName, ProcessName, float]]:
+        """The channels whose own counts differ by more than what is in transit on them, sorted."""
+        processes = snapshot.present()
+        found = []
+        for source, state in processes.items():
+            for fact in sorted(state.facts):
+                target = ProcessName(fact.removeprefix(f"{self._sent}:"))
+                if target == fact or target not in processes:
+                    continue
+                received = total_of([processes[target].facts.get(f"{self._received}:{source}", 0)])
+                missing = total_of([state.facts[fact]]) - received - self._carried(snapshot, source, target)
+                if missing > 0:
+                    found.append((source, target, missing))
+        return found
+
+    def _carried(self, snapshot: Snapshot, source: ProcessName, target: ProcessName) -> float:
+        ways = (message for message in snapshot.in_transit if message.source == source and message.target in (target, None))
+        return total_of(message.facts.get(self._count, 1) for message in ways)

@@ -1,0 +1,71 @@
+"""phase-ended: phase k of a computation that begins again and again is over everywhere."""
+
+from __future__ import annotations
+
+from detector.core.snapshot import Snapshot
+from detector.predicates.answers import answered, hangs_on_missing, undeclared
+from detector.predicates.blocked import as_of
+from detector.predicates.explain import shortened
+from stilltrue.model import Activity, Fact, Facts, Holds, ProcessState, Verdict
+
+
+class PhaseEnded:
+    """Holds when nobody works in phase k any more and no message of phase k is in transit.
+
+    Parameters
+    ----------
+    fact : the fact by which processes and messages declare their phase, a whole number that never falls.
+    phase : which phase; None is the lowest that anybody declares.
+
+    Notes
+    -----
+    A process is through with phase k when it is idle in it, or in a later one. One that declares no phase is in none that
+    is over; a message that declares none may be of any. Stable for each k: a later phase does not undo it.
+
+    References
+    ----------
+    K. M. Chandy and L. Lamport, Distributed snapshots (1985), section 1: the end of the k-th computational phase.
+    """
+
+    name = "phase-ended"
+    treats_missing = True
+
+    def __init__(self, *, fact: str = "phase", phase: int | None = None) -> None:
+        self._fact = fact
+        self._phase = phase
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """TRUE, or who is still in the phase, or who has not been heard from."""
+        processes = snapshot.present()
+        said = [state.facts for state in processes.values()] + [message.facts for message in snapshot.in_transit]
+        phases = [phase for facts in said if (phase := self._of(facts)) is not None]
+        if not phases:
+            return undeclared(self.name, snapshot, self._fact)
+        asked = min(phases) if self._phase is None else self._phase
+        inside = [name for name, state in processes.items() if not self._through(state, asked)]
+        carried = [
+            f"{message.source} to {message.target or 'somebody'}"
+            for message in snapshot.in_transit
+            if not self._after(message.facts, asked)
+        ]
+        if inside or carried:
+            parts = [f"{len(inside)} processes are in it ({', '.join(shortened(inside))})"] if inside else []
+            parts += [f"{len(carried)} of its messages are in transit ({', '.join(shortened(carried))})"] if carried else []
+            text = f"phase {asked} had not ended {as_of(snapshot)}: {' and '.join(parts)}"
+            return answered(self.name, snapshot, Holds.FALSE, "busy", text, inside)
+        over = f"phase {asked} is over at all {len(processes)} processes"
+        if snapshot.missing:
+            return hangs_on_missing(self.name, snapshot, f"{over} that reported")
+        return answered(self.name, snapshot, Holds.TRUE, "phase", f"{over}, and none of its messages is in transit", processes)
+
+    def _of(self, facts: Facts) -> int | None:
+        phase: Fact | None = facts.get(self._fact)
+        return phase if isinstance(phase, int) and not isinstance(phase, bool) else None
+
+    def _through(self, state: ProcessState, asked: int) -> bool:
+        phase = self._of(state.facts)
+        return phase is not None and (phase > asked or (phase == asked and state.activity is Activity.IDLE))
+
+    def _after(self, facts: Facts, asked: int) -> bool:
+        phase = self._of(facts)
+        return phase is not None and phase > asked

@@ -1,0 +1,69 @@
+"""quiescence: nobody is active, and no message is in transit that anyone can receive."""
+
+from __future__ import annotations
+
+from detector.core.snapshot import Snapshot
+from detector.graph.columns import Bools
+from detector.predicates.answers import answered, hangs_on_missing
+from detector.predicates.blocked import as_of
+from detector.predicates.deadlock import stuck_bounds
+from detector.predicates.explain import shortened
+from stilltrue.model import Activity, Holds, ProcessName, Verdict, process_of
+
+
+class Quiescence:
+    """Holds when nothing will ever happen again: done, or stuck for good.
+
+    Every process is idle, or blocked with all of its waiting parties in the remainder of ``deadlock``; and no message is in
+    transit to an idle process, or to nobody knows whom. A process that is blocked and shows no wait counts as active: what it
+    waits for is unknown.
+    """
+
+    name = "quiescence"
+    treats_missing = True
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """TRUE with the stuck parties as remainder; FALSE with who can move; UNDETERMINED with whom it hangs on."""
+        found = stuck_bounds(snapshot)
+        processes = snapshot.present()
+        blocked = [name for name, state in processes.items() if state.activity is Activity.BLOCKED]
+        waiting, may_move = _waiters(snapshot, found.pessimistic.free)
+        _, not_certain = _waiters(snapshot, found.certain.free)
+        moving = [name for name, state in processes.items() if state.activity is Activity.ACTIVE]
+        moving += [name for name in blocked if name not in waiting or name in may_move]
+        receivable = [
+            f"{message.source} to {message.target or 'somebody'}"
+            for message in snapshot.in_transit
+            if message.target is None or (message.target in processes and processes[message.target].activity is Activity.IDLE)
+        ]
+        if moving or receivable:
+            text = _moving(sorted(moving), receivable)
+            return answered(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot)}", moving)
+        doubtful = sorted(name for name in blocked if name in not_certain)
+        if snapshot.missing:
+            return hangs_on_missing(self.name, snapshot, f"nobody of the {len(processes)} that reported can move")
+        if doubtful:
+            named = ", ".join(shortened(doubtful))
+            text = f"the waits of {named} rest on no stamp: the next snapshot must show the very same waits"
+            return answered(self.name, snapshot, Holds.UNDETERMINED, "unconfirmed", text, doubtful)
+        text = f"{len(processes) - len(blocked)} processes are idle, {len(blocked)} are blocked for good"
+        return answered(self.name, snapshot, Holds.TRUE, "quiet", text, processes)
+
+
+def _waiters(snapshot: Snapshot, free: Bools) -> tuple[set[ProcessName], set[ProcessName]]:
+    """The processes with a waiting party, and those with one that ``free`` says can move."""
+    waits = snapshot.waits
+    parties = sorted(set(waits.waiter.tolist()))
+    return (
+        {process_of(waits.names[party]) for party in parties},
+        {process_of(waits.names[party]) for party in parties if free[party]},
+    )
+
+
+def _moving(moving: list[ProcessName], receivable: list[str]) -> str:
+    parts = []
+    if moving:
+        parts.append(f"{len(moving)} can move ({', '.join(shortened(moving))})")
+    if receivable:
+        parts.append(f"{len(receivable)} in transit ({', '.join(shortened(receivable))})")
+    return " and ".join(parts)

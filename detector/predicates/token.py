@@ -1,0 +1,93 @@
+"""token-lost and token-duplicated: a declared amount that should be conserved is not."""
+
+from __future__ import annotations
+
+import math
+
+from detector.core.snapshot import Snapshot
+from detector.predicates.answers import answered, hangs_on_missing, undeclared
+from detector.predicates.explain import shortened
+from detector.predicates.facts import Amount, amount_of
+from stilltrue.model import Holds, Verdict
+
+
+class TokenLost:
+    """Holds when less of a fact is left than there should be, in processes and messages together.
+
+    Parameters
+    ----------
+    fact : the fact's name. A process that does not declare it has none of it.
+    expected : how much there is in all.
+
+    Notes
+    -----
+    Stable as long as nobody makes new tokens. Where nobody at all declares the fact the answer is UNDETERMINED: a system
+    without tokens has lost none, and one that has them says so with a 0. With members missing: FALSE when those that
+    reported have all of it, else UNDETERMINED. An amount that is no number of at least 0 makes the answer UNDETERMINED.
+
+    References
+    ----------
+    K. M. Chandy and L. Lamport, Distributed snapshots (1985), section 2: the single-token conservation system.
+    """
+
+    name = "token-lost"
+    treats_missing = True
+
+    def __init__(self, *, fact: str = "token", expected: float = 1) -> None:
+        self._fact = fact
+        self._expected = expected
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """TRUE when the sum is short, with who has how much."""
+        amount = amount_of(snapshot, self._fact)
+        if not amount.declared or amount.odd:
+            return _no_answer(self.name, snapshot, self._fact, amount)
+        short = amount.total < self._expected and not math.isclose(amount.total, self._expected)
+        if short and snapshot.missing:
+            return hangs_on_missing(self.name, snapshot, _sum(amount, self._fact, self._expected))
+        holds = Holds.TRUE if short else Holds.FALSE
+        return answered(self.name, snapshot, holds, "sum", _sum(amount, self._fact, self._expected), amount.holders)
+
+
+class TokenDuplicated:
+    """Holds when there is more of a fact than there should be, in processes and messages together.
+
+    Parameters
+    ----------
+    fact, expected : as for ``token-lost``.
+
+    Notes
+    -----
+    Stable as long as nobody destroys tokens. With members missing it is TRUE all the same when those that reported have too
+    much (no member has less than nothing), else UNDETERMINED.
+    """
+
+    name = "token-duplicated"
+    treats_missing = True
+
+    def __init__(self, *, fact: str = "token", expected: float = 1) -> None:
+        self._fact = fact
+        self._expected = expected
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """TRUE when the sum is over, with who has how much."""
+        amount = amount_of(snapshot, self._fact)
+        if not amount.declared or amount.odd:
+            return _no_answer(self.name, snapshot, self._fact, amount)
+        over = amount.total > self._expected and not math.isclose(amount.total, self._expected)
+        if not over and snapshot.missing:
+            return hangs_on_missing(self.name, snapshot, _sum(amount, self._fact, self._expected))
+        holds = Holds.TRUE if over else Holds.FALSE
+        return answered(self.name, snapshot, holds, "sum", _sum(amount, self._fact, self._expected), amount.holders)
+
+
+def _no_answer(name: str, snapshot: Snapshot, fact: str, amount: Amount) -> Verdict:
+    if not amount.declared:
+        return undeclared(name, snapshot, fact)
+    text = f"the fact {fact!r} of {', '.join(shortened(amount.odd))} is no amount"
+    return answered(name, snapshot, Holds.UNDETERMINED, "undeclared", text, amount.odd)
+
+
+def _sum(amount: Amount, fact: str, expected: float) -> str:
+    held = f"held by {', '.join(shortened(amount.holders))}" if amount.holders else "held by nobody"
+    return f"{fact}: {amount.total:g} of {expected:g} found, {held}, {amount.carried:g} in transit"
