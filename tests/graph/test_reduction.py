@@ -1,0 +1,130 @@
+"""The reduction against a textbook one in plain Python, in any order, and stage by stage."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detector.graph import push, reduction
+from detector.graph.columns import WaitColumns, columns_of_lists
+from detector.graph.reduction import reduce
+from stilltrue.model import PartyName, Wait
+
+
+def plain(waits: Sequence[Wait], *, ended: Collection[int] = (), held: Collection[str] = ()) -> list[str]:
+    """The textbook's reduction: look at everybody until nobody is freed any more."""
+    parties = {name for wait in waits for name in (wait.waiter, *wait.among)}
+    free: set[str] = set()
+    while True:
+        freed = {
+            party
+            for party in parties - free - set(held)
+            if all(
+                at in ended or len(free.intersection(wait.among)) >= wait.needs
+                for at, wait in enumerate(waits)
+                if wait.waiter == party
+            )
+        }
+        if not freed:
+            return sorted(parties - free)
+        free |= freed
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> list[Wait]:
+    """k-of-n graphs of up to a dozen parties, with self-waits, repeated targets and several waits of one waiter."""
+    names = [PartyName(f"p{at}") for at in range(draw(st.integers(1, 12)))]
+    waits = []
+    for _ in range(draw(st.integers(0, 16))):
+        among = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=4)))
+        needs = draw(st.integers(1, len(set(among))))
+        waits.append(Wait(waiter=draw(st.sampled_from(names)), among=among, needs=needs))
+    return waits
+
+
+def remainder(columns: WaitColumns, **known: np.ndarray) -> list[str]:
+    return list(columns.named(reduce(columns, **known).remainder()))
+
+
+@settings(max_examples=400)
+@given(graphs())
+def test_it_leaves_what_the_textbook_leaves(waits: list[Wait]) -> None:
+    assert remainder(WaitColumns.of(waits)) == plain(waits)
+
+
+@settings(max_examples=300)
+@given(graphs(), st.randoms(use_true_random=False))
+def test_each_stage_leaves_what_a_reduction_from_the_start_leaves(waits: list[Wait], rng: random.Random) -> None:
+    columns = WaitColumns.of(waits)
+    held = np.array([rng.random() < 0.3 for _ in columns.names], np.bool_)
+    ended = np.array([rng.random() < 0.3 for _ in range(len(columns))], np.bool_)
+    rows = list(columns.waits())
+    names, gone = set(np.array(columns.names)[held]), set(np.flatnonzero(ended).tolist())
+
+    first = reduce(columns, held=held)
+    assert list(columns.named(first.remainder())) == plain(rows, held=names)
+    second = first.further(ended=ended)
+    assert list(columns.named(second.remainder())) == plain(rows, ended=gone, held=names)
+    assert remainder(columns, ended=ended, held=held) == plain(rows, ended=gone, held=names)
+    third = second.further(released=held)
+    own = {at for at, row in enumerate(rows) if row.waiter in names}
+    assert list(columns.named(third.remainder())) == plain(rows, ended=gone | own)
+    assert list(columns.named(first.remainder())) == plain(rows, held=names), "a stage must not change the one before it"
+
+
+@settings(max_examples=150)
+@given(graphs(), st.randoms(use_true_random=False))
+def test_every_gear_gives_the_same(waits: list[Wait], rng: random.Random) -> None:
+    columns = WaitColumns.of(waits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reduction, "PULL_SHARE_MIN", rng.choice([0, 1, 10**9]))
+        patch.setattr(push, "FRONTIER_PARTIES_MIN", rng.choice([1, 2, 10**9]))
+        assert remainder(columns) == plain(waits)
+
+
+@pytest.mark.parametrize("ladder", [1, 2, 3])
+def test_a_long_ladder_is_freed_to_its_end(ladder: int) -> None:
+    """Each party waits for all of the ``ladder`` before it: one party is freed a round."""
+    size = 30_000
+    names = [f"{at:06}" for at in range(size)]
+    columns = columns_of_lists(
+        waiters=names[ladder:],
+        needs=[ladder] * (size - ladder),
+        sizes=[ladder] * (size - ladder),
+        among=[names[at - back] for at in range(ladder, size) for back in range(1, ladder + 1)],
+    )
+    assert len(reduce(columns).remainder()) == 0
+
+
+def test_large_random_graphs_leave_what_the_textbook_leaves() -> None:
+    for seed in range(6):
+        rng = random.Random(seed)
+        names = [PartyName(f"p{at}") for at in range(3_000)]
+        waits = [_random_wait(rng, name, names) for name in rng.sample(names, 2_600)]
+        assert remainder(WaitColumns.of(waits)) == _worklist(waits), f"seed {seed}"
+
+
+def _random_wait(rng: random.Random, waiter: PartyName, names: list[PartyName]) -> Wait:
+    among = tuple(rng.sample(names, rng.choice([1, 1, 2, 3])))
+    return Wait(waiter=waiter, among=among, needs=rng.randint(1, len(among)))
+
+
+def _worklist(waits: list[Wait]) -> list[str]:
+    """As :func:`plain`, for one wait a waiter, fast enough for thousands."""
+    needs = {wait.waiter: wait.needs for wait in waits}
+    waiters: dict[str, list[str]] = {}
+    for wait in waits:
+        for target in wait.among:
+            waiters.setdefault(target, []).append(wait.waiter)
+    todo = sorted(set(waiters) - set(needs))
+    while todo:
+        for waiter in waiters.get(todo.pop(), []):
+            needs[PartyName(waiter)] -= 1
+            if needs[PartyName(waiter)] == 0:
+                todo.append(waiter)
+    return sorted(waiter for waiter, short in needs.items() if short > 0)
