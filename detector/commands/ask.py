@@ -1,0 +1,38 @@
+"""``stilltrue ask``: takes a snapshot now and prints the verdict; the exit code is the answer."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from detector.commands.detector import asking, detector_option, json_option, timeout_option
+from detector.commands.render import EXIT_CODES, print_json, print_verdict
+from detector.core.verdict import write_verdict
+from stilltrue.v1 import detector_pb2 as pb
+from stilltrue.wire import verdict_from_wire
+
+
+@click.command(short_help="Take a snapshot now and print the verdict.")
+@click.argument("predicate")
+@click.option("--scope", default="all", show_default=True, show_envvar=True, help="The group of processes to ask about.")
+@detector_option
+@timeout_option
+@json_option
+def ask(predicate: str, scope: str, address: str, timeout_seconds: float, *, as_json: bool) -> None:
+    """Take a snapshot now and print the verdict on PREDICATE (deadlock, termination, ...).
+
+    Exit code: 0 it holds; 1 it does not; 2 wrong usage, or no detector; 3 undetermined.
+
+    \b
+    Example:
+      stilltrue ask deadlock --scope shop --json
+    """
+    with asking(address) as stub:
+        answer = stub.Ask(pb.AskRequest(predicate=predicate, scope=scope), timeout=timeout_seconds)
+    verdict = verdict_from_wire(answer.verdict)
+    if as_json:
+        print_json(write_verdict(verdict))
+    else:
+        print_verdict(verdict)
+    sys.exit(EXIT_CODES[verdict.holds])

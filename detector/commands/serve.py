@@ -1,0 +1,69 @@
+"""``stilltrue serve``: the detector. Its flags are the fields of :class:`~detector.service.settings.Settings`."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from detector.commands.run import CommandError
+from detector.service.app import AddressInUseError, Listening
+from detector.service.app import serve as run_service
+from detector.service.logs import configure
+from detector.service.settings import LOG_FORMATS, SettingError, Settings, flag, scope_from_text
+from detector.service.store import ArchiveInUseError
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """A flag for each setting."""
+    for each in reversed(dataclasses.fields(Settings)):
+        if not each.metadata:
+            continue
+        kind: Any = type(each.default)
+        if isinstance(each.default, Path):
+            kind = click.Path(path_type=Path, file_okay=False)
+        elif each.name == "log_format":
+            kind = click.Choice(LOG_FORMATS)
+        command = click.option(
+            flag(each.name), each.name, type=kind, default=each.default, help=each.metadata["help"].capitalize() + ".",
+            show_default=True, show_envvar=True,
+        )(command)  # fmt: skip
+    return command
+
+
+@click.command(short_help="Run the detector.")
+@_options
+@click.option(
+    "--scope", "scopes", multiple=True, metavar="NAME=LABEL=VALUE[,...]", envvar="STILLTRUE_SERVE_SCOPES", show_envvar=True,
+    help="A group of processes to ask about, by their labels; may be given several times (in the environment: separated by blanks).",
+)  # fmt: skip
+def serve(scopes: tuple[str, ...], **values: Any) -> None:
+    """Run the detector until SIGINT or SIGTERM: agents and askers on --port, metrics and pages on --http-port.
+
+    The first line on standard output says where it listens; events go to standard error, one a line.
+
+    \b
+    Example:
+      stilltrue serve --period-seconds 0.5 --scope shop=team=shop
+    """
+    try:
+        settings = Settings(scopes=tuple(map(scope_from_text, scopes)), **values)
+    except SettingError as error:
+        raise CommandError(str(error)) from None
+    configure(settings.log_format)
+
+    def started(listening: Listening) -> None:
+        host = f"[{listening.host}]" if ":" in listening.host else listening.host
+        click.echo(
+            f"listening grpc={host}:{listening.port} metrics=http://{host}:{listening.http_port}/metrics "
+            f"pages=http://{host}:{listening.http_port}/ archive={settings.data}"
+        )
+
+    try:
+        asyncio.run(run_service(settings, started))
+    except (AddressInUseError, ArchiveInUseError) as error:
+        raise CommandError(str(error)) from None

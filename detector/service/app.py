@@ -1,0 +1,185 @@
+"""The service as a whole: what is made from what, in which order it starts, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from detector.core.predicate import Predicate
+from detector.service.archivist import Archivist
+from detector.service.clock import Clock
+from detector.service.driver import Driver
+from detector.service.evaluation import Judge, installed_predicates
+from detector.service.incidents import Incident, Incidents
+from detector.service.logs import Log
+from detector.service.metrics import Metrics
+from detector.service.questions import DETECTOR_SERVICE, DetectorServicer
+from detector.service.rpc import AGENT_SERVICE, AgentServicer
+from detector.service.settings import Settings
+from detector.service.store import Bounds
+from detector.service.web import Web
+from stilltrue.v1 import detector_pb2_grpc
+
+_STOP_SECONDS = 0.5
+_MESSAGE_HEADROOM = 4
+_EXPIRE_PER_LEASE = 4
+
+
+class AddressInUseError(Exception):
+    """Somebody listens there already, or nobody may; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Where the service listens."""
+
+    host: str
+    port: int
+    http_port: int
+
+
+@contextlib.asynccontextmanager
+async def running(settings: Settings, predicates: list[Predicate] | None = None) -> AsyncIterator[Listening]:
+    """The service, from start to end. ``predicates``: those to ask; None: all that are installed.
+
+    Raises :class:`AddressInUseError`, and :class:`~detector.service.store.ArchiveInUseError`.
+    """
+    log, clock, metrics = Log("stilltrue"), Clock(), Metrics()
+    judge = Judge(
+        installed_predicates(log) if predicates is None else predicates,
+        seconds_max=settings.evaluation_seconds_max,
+        metrics=metrics,
+        log=log,
+    )
+    archivist = _archivist(settings, clock, metrics, log)
+    incidents = _incidents(archivist, metrics, log)
+    driver = Driver(
+        settings=settings, clock=clock, judge=judge, incidents=incidents, archivist=archivist, metrics=metrics, log=log
+    )
+    for name in judge.names:
+        for scope in ("all", *(scope.name for scope in settings.scopes)):
+            metrics.expect(name, scope)
+    agents = AgentServicer(driver=driver, settings=settings, clock=clock, metrics=metrics, log=log)
+    questions = DetectorServicer(driver=driver, archivist=archivist, settings=settings, predicates=judge.names)
+    server, healthy = _server(settings, agents, questions)
+    web = Web(driver=driver, archivist=archivist, metrics=metrics, log=log)
+    try:
+        port = _bind(server, settings)
+        http_port = _bind_web(web, settings)
+        await server.start()
+        web.start(asyncio.get_running_loop())
+        for service in ("", AGENT_SERVICE, DETECTOR_SERVICE):
+            await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
+        expiry = asyncio.create_task(_expire(driver, settings.lease_seconds / _EXPIRE_PER_LEASE))
+        log.info("listening", grpc=f"{settings.host}:{port}", http=f"{settings.host}:{http_port}", archive=settings.data)
+        try:
+            yield Listening(host=settings.host, port=port, http_port=http_port)
+        finally:
+            expiry.cancel()
+            await healthy.enter_graceful_shutdown()
+            await driver.close()
+    finally:
+        web.close()
+        await server.stop(_STOP_SECONDS)
+        judge.close()
+        await asyncio.to_thread(archivist.close, _STOP_SECONDS)
+        log.info("stopped")
+
+
+async def serve(settings: Settings, started: Callable[[Listening], None]) -> None:
+    """Run the service until SIGINT or SIGTERM; ``started`` is told where it listens."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with running(settings) as listening:
+        started(listening)
+        await stop.wait()
+
+
+def _archivist(settings: Settings, clock: Clock, metrics: Metrics, log: Log) -> Archivist:
+    bounds = Bounds(
+        summaries_max=settings.summaries_max,
+        documents_max=settings.documents_max,
+        documents_pinned_max=settings.documents_pinned_max,
+        bytes_max=settings.archive_bytes_max,
+    )
+    return Archivist(
+        directory=settings.data, bounds=bounds, queue_max=settings.archive_queue_max, clock=clock, metrics=metrics, log=log
+    )
+
+
+def _incidents(archivist: Archivist, metrics: Metrics, log: Log) -> Incidents:
+    def opened(incident: Incident) -> None:
+        metrics.incident_opened(incident.predicate)
+        log.warning(
+            "incident opened", incident=incident.id, predicate=incident.predicate, core=", ".join(incident.core),
+            snapshot=incident.first_snapshot, text=incident.text,
+        )  # fmt: skip
+
+    def changed(incident: Incident) -> None:
+        archivist.incident(incident)
+        metrics.incidents_open(incident.predicate, sum(i.predicate == incident.predicate for i in incidents.open_ones()))
+        if not incident.open:
+            log.info("incident closed", incident=incident.id, ending=incident.ending)
+
+    incidents = Incidents(
+        open_ones=archivist.open_incidents, changed=changed, opened=opened, find=archivist.find_incident
+    )
+    for incident in incidents.open_ones():
+        metrics.incidents_open(incident.predicate, sum(i.predicate == incident.predicate for i in incidents.open_ones()))
+    return incidents
+
+
+def _server(
+    settings: Settings, agents: AgentServicer, questions: DetectorServicer
+) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
+    server = grpc.aio.server(
+        options=[
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", min(2**31 - 1, _MESSAGE_HEADROOM * settings.report_bytes_max)),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ]
+    )
+    healthy = health.aio.HealthServicer()
+    server.add_generic_rpc_handlers((agents.handler(),))
+    detector_pb2_grpc.add_DetectorServiceServicer_to_server(questions, server)  # type: ignore[no-untyped-call]
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    names = (AGENT_SERVICE, DETECTOR_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    return server, healthy
+
+
+def _bind(server: grpc.aio.Server, settings: Settings) -> int:
+    try:
+        port = server.add_insecure_port(f"{settings.host}:{settings.port}")
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise AddressInUseError(f"cannot listen on {settings.host}:{settings.port}: is it in use? choose another --port (0: any)")
+    return port
+
+
+def _bind_web(web: Web, settings: Settings) -> int:
+    try:
+        return web.bind(settings.host, settings.http_port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        text = f"cannot listen on {settings.host}:{settings.http_port}: {reason}; choose another --http-port (0: any)"
+        raise AddressInUseError(text) from None
+
+
+async def _expire(driver: Driver, seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        driver.expire()

@@ -1,0 +1,320 @@
+"""The driver: brings the initiator what happened and the time, and does what it answers. All on the event loop, nothing awaited.
+
+Agents come through :mod:`detector.service.rpc`, questions through :mod:`detector.service.questions`; verdicts go out to those who ask and watch, to the
+incidents, the metrics and the archive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from detector.core.assembler import Assembled, Outcome
+from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse
+from detector.core.snapshot import Snapshot
+from detector.service.archivist import Archivist
+from detector.service.clock import Clock
+from detector.service.evaluation import Judge, undetermined
+from detector.service.incidents import Incidents
+from detector.service.logs import Log
+from detector.service.members import Member, Roster
+from detector.service.metrics import Metrics
+from detector.service.scopes import scoped
+from detector.service.settings import Settings
+from detector.service.standing import Standing
+from stilltrue.model import ProcessName, SnapshotId, SnapshotRef, Verdict
+from stilltrue.report import Report
+
+COLOUR_JUMP_MAX = 10**9
+"""No process is honestly further ahead of the detector than this: a forged colour must not burn the numbers to come."""
+
+_TICK_SECONDS_MIN = 0.001
+
+
+class ColourRefusedError(Exception):
+    """A process claims a colour that no detector can have given it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ask:
+    predicate: str
+    scope: str
+    answer: asyncio.Future[Verdict | None]  # None: the snapshot was rejected
+
+
+class Driver:
+    """Owns the initiator and the members. Every method is called on the event loop."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        clock: Clock,
+        judge: Judge,
+        incidents: Incidents,
+        archivist: Archivist,
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
+        """``archivist`` says which snapshot id is the first that was never given."""
+        self.roster = Roster(lease_seconds=settings.lease_seconds, members_max=settings.members_max)
+        self.standing = Standing(watchers_max=settings.watchers_max)
+        self.incidents = incidents
+        self._settings = settings
+        self._clock = clock
+        self._judge = judge
+        self._archivist = archivist
+        self._metrics = metrics
+        self._log = log
+        self._initiator = Initiator(settings.timing, first=archivist.first_id)
+        self._under_way: set[SnapshotId] = set()
+        self._missed: frozenset[ProcessName] = frozenset()
+        self._asks: dict[int, _Ask] = {}
+        self._numbers = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._arming = False
+        self._judging: set[asyncio.Task[None]] = set()
+
+    # -- agents --------------------------------------------------------------------------------------------------------
+
+    def joined(self, member: Member) -> None:
+        """An agent said hello (or spoke again after its lease ran out). Raises what :meth:`Roster.admit` raises."""
+        self._check_colour(member.colour)
+        before = self.roster.admit(member)
+        if before is not None and before is not member and before.stream is not None:
+            before.stream.replaced(f"another connection of {member.name} has taken this one's place")
+        if before is not None and before.process == member.process:
+            self._initiator.advance(member.colour)
+        else:
+            self._step(lambda now: self._initiator.joined(member.process, member.colour, now))
+            self._log.info("member joined", process=member.name, service=member.process.service, agent=member.agent)
+        if self._under_way and member.stream is not None:
+            newest = max(self._under_way)
+            if member.colour < newest:
+                member.stream.send_mark(newest)
+        self._count_members()
+
+    def reported(self, member: Member, report: Report) -> None:
+        """A report came."""
+        self._check_colour(report.snapshot)
+        self._heard(member)
+        member.colour = max(member.colour, report.snapshot)
+        self._step(lambda now: self._initiator.reported(report, now))
+
+    def leased(self, member: Member, colour: SnapshotId, reports_dropped: int, stamps_refused: int) -> None:
+        """An agent says that it lives."""
+        self._check_colour(colour)
+        self._heard(member)
+        member.colour = max(member.colour, colour)
+        member.reports_dropped = reports_dropped
+        member.stamps_refused = stamps_refused
+        self._initiator.advance(colour)
+
+    def wished(self, member: Member) -> None:
+        """A process wishes for a snapshot."""
+        self._heard(member)
+        self._step(lambda now: self._initiator.wished(member.name, now))
+
+    def said_goodbye(self, member: Member) -> None:
+        """A process ends in good order."""
+        self._leave(member, "it said goodbye")
+
+    def broke(self, member: Member) -> None:
+        """A stream broke: its process is a member until its lease ends."""
+        member.stream = None
+        self._count_members()
+
+    def expire(self) -> None:
+        """End the memberships whose lease has run out; called now and then."""
+        for member in self.roster.lapsed(self._clock.now()):
+            self._leave(member, "its lease ran out")
+
+    def _leave(self, member: Member, why: str) -> None:
+        if not self.roster.remove(member):
+            return
+        self._log.info("member left", process=member.name, why=why)
+        self._step(lambda now: self._initiator.left(member.name, now))
+        self.incidents.left(member.process, why, self._clock.now())
+        self._count_members()
+
+    def _heard(self, member: Member) -> None:
+        member.heard_at = self._clock.now()
+        if not self.roster.is_member(member) and self.roster.get(member.name) is None:
+            self.joined(member)
+
+    def _check_colour(self, colour: int) -> None:
+        if colour - self._initiator.next_id > COLOUR_JUMP_MAX:
+            raise ColourRefusedError(f"colour {colour} is too far ahead of the newest snapshot ({self._initiator.next_id - 1})")
+
+    def _count_members(self) -> None:
+        members = self.roster.all()
+        live = sum(self.is_live(member) for member in members)
+        self._metrics.members(live, len(members) - live)
+
+    def is_live(self, member: Member) -> bool:
+        """Whether a member can be reached and reported to the newest snapshot."""
+        return member.live and member.name not in self._missed
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    async def ask(self, predicate: str, scope: str) -> Verdict:
+        """The verdict on a snapshot that begins now. A rejected snapshot is taken again, a bounded number of times."""
+        for _ in range(1 + self._settings.asked_again_max):
+            verdict = await self._asked(predicate, scope)
+            if verdict is not None:
+                return verdict
+        text = f"{1 + self._settings.asked_again_max} snapshots in a row were rejected (see the detector's log)"
+        return self._no_answer(predicate, scope, "rejected", text)
+
+    @property
+    def asks(self) -> int:
+        """How many questions wait for an answer."""
+        return len(self._asks)
+
+    async def _asked(self, predicate: str, scope: str) -> Verdict | None:
+        number = next(self._numbers)
+        ask = _Ask(predicate=predicate, scope=scope, answer=asyncio.get_running_loop().create_future())
+        self._asks[number] = ask
+        limit = 2 * self._settings.give_up_seconds + 2 * self._settings.evaluation_seconds_max
+        try:
+            self._step(lambda now: self._initiator.asked(number, now))
+            return await asyncio.wait_for(ask.answer, limit)
+        except TimeoutError:
+            return self._no_answer(predicate, scope, "overrun", f"no snapshot came to an end within {limit:g} s")
+        finally:
+            del self._asks[number]
+
+    def _no_answer(self, predicate: str, scope: str, kind: str, text: str) -> Verdict:
+        now = self._clock.now()
+        return undetermined(predicate, SnapshotRef(scope=scope, begun=now, ended=now), kind, text)
+
+    def _answer(self, tickets: tuple[int, ...], verdict: Verdict | None) -> None:
+        """Answer those of the questions that ``verdict`` is about; None: all of them are to be asked again."""
+        for number in tickets:
+            ask = self._asks.get(number)
+            if ask is None or ask.answer.done():
+                continue
+            if verdict is None or (ask.predicate, ask.scope) == (verdict.predicate, verdict.snapshot.scope):
+                ask.answer.set_result(verdict)
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    def _step(self, happening: Callable[[float], list[Effect]]) -> None:
+        """Tell the initiator what happened now, and do what it answers."""
+        try:
+            effects = happening(self._clock.now())
+        except Exception as error:  # noqa: BLE001 - one snapshot that cannot be assembled must not end the service
+            self._log.error("snapshot failed", error)
+            effects = []
+        for effect in effects:
+            match effect:
+                case Begin():
+                    self._begin(effect)
+                case Finish():
+                    self._finish(effect)
+                case Refuse(reason=reason):
+                    self._metrics.report_refused(reason.value.replace(" ", "_"))
+                case _:
+                    assert_never(effect)
+        self._arm()
+
+    def _begin(self, begin: Begin) -> None:
+        self._archivist.reserve(begin.snapshot)
+        self._under_way.add(begin.snapshot)
+        for name in begin.members:
+            member = self.roster.get(name)
+            if member is not None and member.stream is not None:
+                member.stream.send_mark(begin.snapshot)
+
+    def _finish(self, finish: Finish) -> None:
+        assembled = finish.assembled
+        ref = assembled.snapshot.ref
+        if ref.id is not None:
+            self._under_way.discard(ref.id)
+        if not ref.members:
+            self._nobody(finish.tickets)
+            return
+        self._metrics.finished(assembled)
+        missed = frozenset(assembled.snapshot.missing)
+        if missed != self._missed:
+            self._missed = missed
+            self._count_members()
+        if assembled.outcome is Outcome.REJECTED:
+            self._log.error("snapshot rejected", snapshot=ref.id, orphans="; ".join(assembled.orphans[:5]))
+            self._archivist.finished(assembled, (), pinned=True)
+            self._answer(finish.tickets, None)
+            return
+        task = asyncio.get_running_loop().create_task(self._judged(assembled, finish.tickets))
+        self._judging.add(task)
+        task.add_done_callback(self._judging.discard)
+
+    def _nobody(self, tickets: tuple[int, ...]) -> None:
+        for number in tickets:
+            ask = self._asks.get(number)
+            if ask is not None:
+                self._answer((number,), self._no_answer(ask.predicate, ask.scope, "missing", "no process is connected"))
+
+    # -- verdicts ------------------------------------------------------------------------------------------------------
+
+    async def _judged(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
+        """Have every predicate answer for every scope; each answer counts as soon as it is there."""
+        views = [assembled.snapshot, *self._scoped(assembled.snapshot)]
+        told = await asyncio.gather(
+            *(self._judge_one(name, view, assembled, tickets) for name in self._judge.names for view in views)
+        )
+        changed = any(news for _, news in told)
+        self._archivist.finished(assembled, tuple(verdict for verdict, _ in told), pinned=changed)
+
+    def _scoped(self, snapshot: Snapshot) -> list[Snapshot]:
+        labels = {member.name: member.labels for name in snapshot.missing if (member := self.roster.get(name)) is not None}
+        return [scoped(snapshot, scope, labels) for scope in self._settings.scopes]
+
+    async def _judge_one(
+        self, name: str, view: Snapshot, assembled: Assembled, tickets: tuple[int, ...]
+    ) -> tuple[Verdict, bool]:
+        if view.ref.members:
+            verdict = await self._judge.verdict(name, view)
+        else:
+            verdict = undetermined(name, view.ref, "missing", f"no process of the scope {view.ref.scope} is connected")
+        now = self._clock.now()
+        self._answer(tickets, verdict)
+        self._metrics.judged(verdict, now)
+        news = self.standing.given(verdict)
+        if news:
+            self._log.info(
+                "verdict changed", predicate=name, scope=view.ref.scope, holds=verdict.holds.value, snapshot=view.ref.id,
+                text=verdict.witness.text,
+            )  # fmt: skip
+        touched = self.incidents.judged(verdict, assembled, now)
+        return verdict, news or touched
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Look at the clock anew, once for all that happens in this turn of the loop."""
+        if not self._arming:
+            self._arming = True
+            asyncio.get_running_loop().call_soon(self._set_timer)
+
+    def _set_timer(self) -> None:
+        self._arming = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._clock.now()
+        due = self._initiator.due(now)
+        if due < math.inf:
+            delay = max(_TICK_SECONDS_MIN, due - now)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._step, self._initiator.ticked)
+
+    async def close(self) -> None:
+        """Begin nothing more, and let the verdicts under way be given."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._arming = True
+        if self._judging:
+            await asyncio.wait(self._judging, timeout=0.5)

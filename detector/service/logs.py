@@ -1,0 +1,68 @@
+"""One event a line on standard error, as logfmt or JSON: a time, a level, an event, and what belongs to it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+_PLAIN = re.compile(r"[^\s\"=]+")
+_FIELDS = "stilltrue_fields"
+
+
+class Log:
+    """Writes events: ``log.info("snapshot ended", snapshot=7, outcome="complete")``."""
+
+    def __init__(self, name: str) -> None:
+        """``name``: who speaks."""
+        self._logger = logging.getLogger(name)
+
+    def info(self, event: str, **values: object) -> None:
+        """Something happened as it should."""
+        self._logger.info(event, extra={_FIELDS: values})
+
+    def warning(self, event: str, **values: object) -> None:
+        """Something to look at; the service goes on."""
+        self._logger.warning(event, extra={_FIELDS: values})
+
+    def error(self, event: str, cause: BaseException | None = None, **values: object) -> None:
+        """Something is wrong; ``cause`` is written with its traceback, on the same line."""
+        self._logger.error(event, exc_info=cause, extra={_FIELDS: values})
+
+
+class LineFormatter(logging.Formatter):
+    """A record as one line; ``as_json`` chooses the form."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever the values hold."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        values: dict[str, object] = {"time": time, "level": record.levelname.lower(), "event": record.getMessage()}
+        values.update(getattr(record, _FIELDS, {}))
+        if record.name != "stilltrue":
+            values["logger"] = record.name
+        if record.exc_info:
+            values["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(values, default=str) if self._as_json else _logfmt(values)
+
+
+def _logfmt(values: Mapping[str, object]) -> str:
+    return " ".join(f"{name}={_quoted(value)}" for name, value in values.items() if value is not None)
+
+
+def _quoted(value: object) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+def configure(log_format: str) -> None:
+    """Send every event of this process to standard error in ``log_format`` ("logfmt" or "json")."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(as_json=log_format == "json"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -1,0 +1,125 @@
+"""The metrics (names fixed in DESIGN.md section 8): the one door to prometheus_client."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+
+from detector.core.assembler import Assembled, Outcome
+from stilltrue.model import Holds, Verdict
+
+CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+def detector_version() -> str:
+    """The version that is installed; "unknown" in a bare checkout."""
+    try:
+        return version("stilltrue-detector")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Metrics:
+    """What the service counts, in a registry of its own. No ids in labels."""
+
+    def __init__(self) -> None:
+        prometheus_client.disable_created_metrics()
+        registry = self._registry = CollectorRegistry()
+        self._state = Gauge(
+            "stilltrue_predicate_state", "The newest verdict: 1 for its state", ["predicate", "scope", "state"], registry=registry
+        )
+        self._snapshots = Counter("stilltrue_snapshots_total", "Snapshots by how they ended", ["outcome"], registry=registry)
+        self._duration = Histogram(
+            "stilltrue_snapshot_duration_seconds", "From the marks to the last report", buckets=_SECONDS, registry=registry
+        )
+        self._verdict = Histogram(
+            "stilltrue_verdict_duration_seconds",
+            "From the marks to the verdict",
+            ["predicate"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._last = Gauge(
+            "stilltrue_snapshot_last_complete_timestamp_seconds", "When the last complete snapshot ended", registry=registry
+        )
+        self._members = Gauge("stilltrue_members", "Members by state", ["state"], registry=registry)
+        self._incidents = Counter("stilltrue_incidents_total", "Incidents opened", ["predicate"], registry=registry)
+        self._open = Gauge("stilltrue_incidents_open", "Incidents open now", ["predicate"], registry=registry)
+        self._refused = Counter("stilltrue_reports_refused_total", "Reports not taken", ["reason"], registry=registry)
+        self._failed = Counter(
+            "stilltrue_predicate_failures_total", "Evaluations without a verdict", ["predicate", "reason"], registry=registry
+        )
+        self._archive_errors = Counter("stilltrue_archive_errors_total", "Writes to the archive that failed", registry=registry)
+        self._archive_dropped = Counter(
+            "stilltrue_archive_dropped_total", "Snapshots not archived since too many waited to be", registry=registry
+        )
+        self._archive_up = Gauge("stilltrue_archive_writable", "1 while the archive takes what it is given", registry=registry)
+        Info("stilltrue_build", "What runs here", registry=registry).info(
+            {"version": detector_version(), "python": platform.python_version()}
+        )
+        for outcome in Outcome:
+            self._snapshots.labels(outcome.value)
+
+    def text(self) -> bytes:
+        """All of it, in Prometheus's text form."""
+        return generate_latest(self._registry)
+
+    def expect(self, predicate: str, scope: str) -> None:
+        """Make the series of a predicate before its first verdict."""
+        for state in Holds:
+            self._state.labels(predicate, scope, state.value)
+
+    def judged(self, verdict: Verdict, now: float) -> None:
+        """A verdict was given."""
+        ref = verdict.snapshot
+        for state in Holds:
+            self._state.labels(verdict.predicate, ref.scope, state.value).set(1 if state is verdict.holds else 0)
+        if ref.begun is not None:
+            self._verdict.labels(verdict.predicate).observe(max(0.0, now - ref.begun))
+
+    def finished(self, assembled: Assembled) -> None:
+        """A snapshot ended."""
+        self._snapshots.labels(assembled.outcome.value).inc()
+        ref = assembled.snapshot.ref
+        if ref.begun is not None and ref.ended is not None:
+            self._duration.observe(ref.ended - ref.begun)
+            if assembled.outcome is Outcome.COMPLETE:
+                self._last.set(ref.ended)
+
+    def members(self, live: int, missing: int) -> None:
+        """How many members there are."""
+        self._members.labels("live").set(live)
+        self._members.labels("missing").set(missing)
+
+    def incident_opened(self, predicate: str) -> None:
+        """A new incident."""
+        self._incidents.labels(predicate).inc()
+
+    def incidents_open(self, predicate: str, count: int) -> None:
+        """How many are open."""
+        self._incidents.labels(predicate)
+        self._open.labels(predicate).set(count)
+
+    def report_refused(self, reason: str) -> None:
+        """A report was not taken; ``reason`` is one of a few words."""
+        self._refused.labels(reason).inc()
+
+    def predicate_failed(self, predicate: str, reason: str) -> None:
+        """A predicate raised, or ran too long."""
+        self._failed.labels(predicate, reason).inc()
+
+    def archive_failed(self) -> None:
+        """A write to the archive failed."""
+        self._archive_errors.inc()
+
+    def archive_dropped(self) -> None:
+        """A snapshot was not archived since too many waited to be."""
+        self._archive_dropped.inc()
+
+    def archive_writable(self, *, writable: bool) -> None:
+        """Whether the archive takes what it is given."""
+        self._archive_up.set(1 if writable else 0)

@@ -1,0 +1,129 @@
+"""Every setting of the service in one place: its default, its bound, its unit (last in its name), its sentence of help.
+
+The command line and the environment are made from these fields (``--report-bytes-max``, ``STILLTRUE_SERVE_REPORT_BYTES_MAX``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from detector.core.initiator import Timing
+
+_SCOPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+LOG_FORMATS = ("logfmt", "json")
+
+
+class SettingError(ValueError):
+    """A setting that cannot be used; ``name`` is its flag, the text says what it may be, in one line."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
+
+
+def _bounded(default: Any, low: float, high: float, help: str) -> Any:
+    return field(default=default, metadata={"low": low, "high": high, "help": help})
+
+
+def _text(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """A named group of processes: those that bear every one of ``labels``."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether a process with these labels belongs to the scope."""
+        return all(labels.get(name) == value for name, value in self.labels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the service is told when it starts. Making one checks every bound and raises :class:`SettingError`."""
+
+    host: str = _text("127.0.0.1", "address to listen on, for gRPC and HTTP")
+    port: int = _bounded(7600, 0, 65535, "gRPC port; 0 takes a free one and says which")
+    http_port: int = _bounded(7601, 0, 65535, "HTTP port (metrics, health, pages); 0 takes a free one and says which")
+    data: Path = _text(Path("stilltrue-data"), "directory of the archive")
+    log_format: str = _text("logfmt", "logfmt or json")
+    scopes: tuple[Scope, ...] = ()
+
+    period_seconds: float = _bounded(1.0, 0, 86400, "time between snapshots; 0: only when asked or wished for")
+    wish_seconds_min: float = _bounded(0.1, 0.001, 3600, "time between snapshots that processes wish for, on average")
+    wishes_burst_max: int = _bounded(5, 1, 1000, "wished-for snapshots in a row before that rate applies")
+    give_up_seconds: float = _bounded(2.0, 0.01, 600, "how long a snapshot waits for a silent member")
+    suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the one before")
+    pending_snapshots_max: int = _bounded(4, 1, 1000, "snapshots under way at once")
+    lease_seconds: float = _bounded(5.0, 0.1, 3600, "how long an unheard-of process stays a member")
+
+    members_max: int = _bounded(10_000, 1, 1_000_000, "processes connected at once")
+    report_bytes_max: int = _bounded(16 * 2**20, 1024, 2**30, "size of one report")
+    asks_max: int = _bounded(1000, 1, 100_000, "questions waiting for an answer at once")
+    watchers_max: int = _bounded(100, 1, 100_000, "watches at once")
+    heartbeat_seconds: float = _bounded(5.0, 0.1, 600, "time between signs of life to a watch with no news")
+    asked_again_max: int = _bounded(3, 0, 100, "times that a question whose snapshot was rejected is asked again")
+    evaluation_seconds_max: float = _bounded(10.0, 0.01, 3600, "how long one predicate may take over one snapshot")
+
+    summaries_max: int = _bounded(100_000, 1, 10**9, "snapshots remembered by their summary")
+    documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept whole")
+    documents_pinned_max: int = _bounded(10_000, 1, 10**7, "snapshots kept whole because a verdict changed or an incident points to them")
+    archive_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the documents kept; beyond it the oldest go")
+    archive_queue_max: int = _bounded(64, 1, 10_000, "snapshots waiting to be written; beyond it documents are dropped")
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        for each in fields(self):
+            if "low" in each.metadata:
+                _check(flag(each.name), getattr(self, each.name), each.metadata["low"], each.metadata["high"])
+        if self.log_format not in LOG_FORMATS:
+            raise SettingError("--log-format", f"must be {' or '.join(LOG_FORMATS)}, not {self.log_format!r}")
+        if self.suspect_seconds > self.give_up_seconds:
+            raise SettingError(
+                "--suspect-seconds", f"{self.suspect_seconds:g} must not exceed --give-up-seconds ({self.give_up_seconds:g})"
+            )
+        names = [scope.name for scope in self.scopes]
+        for name in names:
+            if names.count(name) > 1 or name == "all":
+                raise SettingError("--scope", f"{name!r} is taken: every scope has a name of its own, and 'all' is always there")
+
+    @property
+    def timing(self) -> Timing:
+        """What the initiator needs to know."""
+        return Timing(
+            period_seconds=self.period_seconds,
+            wish_seconds_min=self.wish_seconds_min,
+            wishes_burst_max=self.wishes_burst_max,
+            give_up_seconds=self.give_up_seconds,
+            suspect_seconds=self.suspect_seconds,
+            pending_snapshots_max=self.pending_snapshots_max,
+        )
+
+
+def flag(name: str) -> str:
+    """The flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def scope_from_text(text: str) -> Scope:
+    """The scope that ``name=label=value[,label=value...]`` describes."""
+    name, _, selector = text.partition("=")
+    if not _SCOPE_NAME.fullmatch(name):
+        raise SettingError("--scope", f"{text!r} does not begin with a name; write for example shop=team=shop")
+    pairs = [part.partition("=") for part in selector.split(",")]
+    if any(not label or not equals for label, equals, _ in pairs):
+        raise SettingError("--scope", f"{text!r} does not select by labels; write for example shop=team=shop,tier=web")
+    return Scope(name=name, labels=tuple(sorted((label, value) for label, _, value in pairs)))
+
+
+def _check(name: str, value: float, low: float, high: float) -> None:
+    if math.isnan(value) or not low <= value <= high:
+        raise SettingError(name, f"must be between {low:g} and {high:g}, not {value:g}")
