@@ -1,0 +1,168 @@
+"""A detector on loopback, and processes that are played by the real recorder over a real stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from detector.service.app import Listening, running
+from detector.service.settings import Settings
+from stilltrue.ledger import ChannelRecord, Made, Served
+from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
+from stilltrue.recorder import Recorder
+from stilltrue.report import Report
+from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2_grpc
+from stilltrue.wire import process_to_wire, report_to_wire
+
+
+class FakeProcess:
+    """One process: a recorder, a stream to the detector, and calls to other such processes that arrive when told."""
+
+    def __init__(self, name: str, *, service: str = "", incarnation: int = 1, labels: dict[str, str] | None = None) -> None:
+        self.id = ProcessId(service=service or name, instance=ProcessName(name), incarnation=incarnation)
+        self.labels = labels or {}
+        self.recorder = Recorder(process=self.id, reactive=True, labels=self.labels)
+        self.silent = False
+        self.change: Callable[[Report], Report] = lambda report: report
+        self.welcomed = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.status: grpc.StatusCode | None = None
+        self.details = ""
+        self.marks: list[int] = []
+        self._call: Any = None
+        self._channel: grpc.aio.Channel | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def connect(self, address: str) -> FakeProcess:
+        """Say hello and be welcomed (or refused)."""
+        self.welcomed.clear()
+        self.ended.clear()
+        self._channel = grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+        self._call = agent_pb2_grpc.AgentServiceStub(self._channel).Connect()
+        await self.say(hello=agent_pb2.Hello(process=process_to_wire(self.id), labels=self.labels, colour=self.recorder.colour))
+        self._task = asyncio.create_task(self._listen())
+        done = [asyncio.create_task(event.wait()) for event in (self.welcomed, self.ended)]
+        await asyncio.wait(done, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        for task in done:
+            task.cancel()
+        return self
+
+    async def say(self, **message: Any) -> None:
+        with contextlib.suppress(asyncio.InvalidStateError, grpc.RpcError):
+            await self._call.write(agent_pb2.ConnectRequest(**message))
+
+    async def _listen(self) -> None:
+        try:
+            async for response in self._call:
+                if response.WhichOneof("message") == "welcome":
+                    self.welcomed.set()
+                elif not self.silent:
+                    self.marks.append(response.mark.snapshot)
+                    report = self.recorder.marked(SnapshotId(response.mark.snapshot), time.time())
+                    if report is not None:
+                        await self.say(report=report_to_wire(self.change(report)))
+        except grpc.RpcError:
+            pass
+        finally:
+            if not self._call.cancelled():
+                self.status, self.details = await self._call.code(), await self._call.details()
+            self.ended.set()
+
+    async def kill(self) -> None:
+        """The stream breaks, as when a process is killed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._channel is not None:
+            await self._channel.close()
+
+    # -- calls: requests and replies go from hand to hand ---------------------------------------------------------------
+
+    def call(self, server: FakeProcess, method: str, *, by: str = "main", starts: bool = True) -> tuple[Made, Served]:
+        """The party ``by`` calls ``server`` and waits; the request arrives at once at its pool, and ``starts`` or is queued."""
+        channel = ChannelRecord(server.id.instance)
+        party = PartyName(by if "/" in by else f"{self.id.instance}/{by}")
+        made, stamp = self.recorder.sent(method=method, channel=channel, now=time.time(), party=party, waiting=True)
+        served, _ = server.recorder.arrived(stamp, method=method, now=time.time(), pool="pool")
+        if starts:
+            server.recorder.started(served)
+        return made, served
+
+    def gives_up(self, made: Made) -> None:
+        """The call fails, and nobody knows whether it was received."""
+        self.recorder.settled(made, None, time.time(), in_doubt=True)
+
+
+class Deadlock:
+    """Two processes with a pool of one worker each, and each worker has called the other process: a cycle of two."""
+
+    def __init__(self, a: FakeProcess, b: FakeProcess) -> None:
+        self.a, self.b = a, b
+        for one in (a, b):
+            one.recorder.pool_opened("pool", 1)
+        _, in_a = a.call(a, "/s/X")
+        _, in_b = b.call(b, "/s/Y")
+        self.of_a, self.of_b = in_a, in_b
+        self.from_a, _ = a.call(b, "/s/Second", by=in_a.party, starts=False)
+        self.from_b, _ = b.call(a, "/s/Second", by=in_b.party, starts=False)
+
+    @property
+    def core(self) -> list[str]:
+        return sorted([self.of_a.party, self.of_b.party])
+
+    def cure(self) -> None:
+        """The worker of ``a`` gives up and replies."""
+        self.a.gives_up(self.from_a)
+        self.a.recorder.replied(self.of_a)
+
+
+class Detector:
+    """A running detector, with a stub to ask it."""
+
+    def __init__(self, listening: Listening, channel: grpc.aio.Channel) -> None:
+        self.address = f"{listening.host}:{listening.port}"
+        self.web = f"http://{listening.host}:{listening.http_port}"
+        self.channel = channel
+        self.stub = detector_pb2_grpc.DetectorServiceStub(channel)
+        self._processes: list[FakeProcess] = []
+
+    async def join(self, *processes: FakeProcess) -> None:
+        self._processes += processes
+        await asyncio.gather(*(process.connect(self.address) for process in processes))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(process.kill() for process in self._processes))
+
+
+@contextlib.asynccontextmanager
+async def detecting(data: Path, predicates: Any = None, **settings: Any) -> AsyncIterator[Detector]:
+    values: dict[str, Any] = {"port": 0, "http_port": 0, "data": data, "period_seconds": 0.0}
+    async with running(Settings(**values | settings), predicates) as listening:
+        async with grpc.aio.insecure_channel(f"{listening.host}:{listening.port}") as channel:
+            detector = Detector(listening, channel)
+            try:
+                yield detector
+            finally:
+                await detector.close()
+
+
+@pytest.fixture
+def process() -> type[FakeProcess]:
+    return FakeProcess
+
+
+@pytest.fixture
+def start_detector() -> Any:
+    return detecting
+
+
+@pytest.fixture
+def deadlock() -> type[Deadlock]:
+    return Deadlock
