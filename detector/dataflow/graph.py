@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NewType
 
+from detector.dataflow.depth_first import back_edges, components, reached
 from stilltrue.channels import Channel, Topology
 from stilltrue.model import ProcessName
-
-from detector.dataflow.depth_first import back_edges, components, reached
 
 StageName = NewType("StageName", str)
 """The name of a stage, such as ``count``; its vertices are ``count-1``, ``count-2`` ..."""
@@ -29,12 +28,21 @@ class Routing(Enum):
     REBALANCE = "each in turn"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Sharing(Enum):
+    """How a stage's state is shared out among its vertices, which says how it can be restored to another number of them."""
+
+    WHOLE = "each vertex has its own, which cannot be divided"
+    KEYED = "a mapping; each key belongs to the vertex that owns its key group"
+    SPLIT = "a list of items that any vertex can take"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """One step of the dataflow, run by ``parallelism`` vertices."""
 
     name: StageName
     parallelism: int = 1
+    sharing: Sharing = Sharing.WHOLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +71,7 @@ class DataflowGraph:
         Raises ValueError for a stage named twice or with parallelism below 1, an edge given twice or with an unknown
         end, a FORWARD edge between different parallelisms, or a stage that no source reaches.
         """
-        known, joined = sorted(stages), tuple(edges)
+        known, joined = sorted(stages, key=lambda stage: stage.name), tuple(edges)
         _check(known, joined)
         pairs = [(edge.source, edge.target) for edge in joined]
         names = [stage.name for stage in known]
