@@ -8,6 +8,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stilltrue import wire
 from stilltrue.model import (
     Activity,

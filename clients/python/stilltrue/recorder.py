@@ -35,7 +35,7 @@ from stilltrue.model import (
     SnapshotId,
     WaitNumber,
 )
-from stilltrue.report import Caller, Hold, LocalWait, Pool, Report, Target
+from stilltrue.report import Caller, Hold, LocalWait, PartyTarget, Pool, Report, Target
 from stilltrue.stamp import Stamp
 
 
@@ -52,10 +52,15 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What can only be seen at the instant of the cut: further waits, and parties whose waits end by themselves, and when."""
+    """What can only be seen at the instant of the cut.
+
+    ``waits`` are further waits; ``deadlines`` tells of parties whose waits end by themselves, and when; ``ways_out`` of parties
+    each of whose waits also ends when one of the parties given goes on (a task is cancelled when a sibling in its group fails).
+    """
 
     waits: tuple[LocalWait, ...] = ()
     deadlines: Mapping[PartyName, float] = field(default_factory=dict)
+    ways_out: Mapping[PartyName, tuple[PartyName, ...]] = field(default_factory=dict)
 
 
 def _nothing_more() -> Observation:
@@ -158,8 +163,9 @@ class Recorder:
     ) -> Report | None:
         """The outcome of a call is known (rule 3), or is in doubt (rule 8). Rule 2 comes first. Settling twice is nothing."""
         report = self.coloured(stamp, now)
-        if self._made.pop(made.number, None) is None:
+        if self._made.get(made.number) is not made:  # settled before, or made before a fork
             return report
+        del self._made[made.number]
         made.wait = WaitNumber(0)
         if stamp is not None:
             made.channel.answered_by(stamp.source, stamp.incarnation)
@@ -209,8 +215,9 @@ class Recorder:
 
     def replied(self, served: Served, *, facts: Facts = NO_FACTS, changes: Facts = NO_FACTS) -> Stamp:
         """The service of a call is over: the stamp of its reply (rule 1). ``facts`` travel with the reply."""
-        if self._served.pop(served.serial, None) is not None and served.caller is not None:
-            memory = self._callers.get(served.caller)
+        if self._served.get(served.serial) is served:
+            del self._served[served.serial]
+            memory = self._callers.get(served.caller) if served.caller is not None else None
             if memory is not None:
                 memory.answered(
                     served.number,
@@ -311,7 +318,7 @@ class Recorder:
         """Rule 2: record the local state as it is before the message that made the process cut."""
         after, self.colour = self.colour, snapshot
         self._drop_doubts(now)
-        waits = self._all_waits()
+        waits = self._all_waits(now)
         served = tuple(self._served.values())
         queued: dict[str, int] = {}
         for call in served:
@@ -336,7 +343,7 @@ class Recorder:
             lost=self.lost,
         )
 
-    def _all_waits(self) -> tuple[LocalWait, ...]:
+    def _all_waits(self, now: float) -> tuple[LocalWait, ...]:
         """Every wait at this instant, with the deadline by which its waiter is freed whatever happens."""
         seen = self._observe()
         waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
@@ -345,7 +352,9 @@ class Recorder:
         ends = {c.party: c.deadline for c in self._served.values() if c.interruptible and c.deadline is not None}
         for party, deadline in seen.deadlines.items():
             ends[party] = min(deadline, ends.get(party, deadline))
-        return tuple(_ending(wait, ends.get(wait.waiter)) for wait in waits)
+        return tuple(
+            _with_ways_out(_ending(wait, ends.get(wait.waiter)), seen.ways_out.get(wait.waiter, ()), now) for wait in waits
+        )
 
     def _activity(self, waits: tuple[LocalWait, ...]) -> Activity:
         if not (self._reactive or self._said_idle):
@@ -391,3 +400,12 @@ def _ending(wait: LocalWait, deadline: float | None) -> LocalWait:
     if deadline is None or (wait.deadline is not None and wait.deadline <= deadline):
         return wait
     return replace(wait, deadline=deadline)
+
+
+def _with_ways_out(wait: LocalWait, others: tuple[PartyName, ...], now: float) -> LocalWait:
+    """``wait``, which also ends when one of ``others`` goes on; what cannot be said so counts as ending by itself."""
+    if not others:
+        return wait
+    if wait.needs > 1:
+        return _ending(wait, now)
+    return replace(wait, among=(*wait.among, *(PartyTarget(party=other) for other in others if other != wait.waiter)))

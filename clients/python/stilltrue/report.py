@@ -80,9 +80,9 @@ class LocalWait:
 class CallMade:
     """A call outstanding at its caller, or one that failed in doubt (rule 8).
 
-    ``target`` is the address that was dialled; ``servers`` are the processes that have ever answered on that channel, each with its incarnation then, and
-    ``strangers`` says that somebody without a stamp has. ``party`` is None when nobody knows who called. ``sent`` and
-    ``received`` count stream items. ``facts`` travel with the request.
+    ``target`` is the address that was dialled; ``servers`` are the processes that have ever answered on that channel, each with
+    its incarnation then, and ``strangers`` says that somebody without a stamp has. ``party`` is None when nobody knows who
+    called. ``sent`` and ``received`` count stream items. ``facts`` travel with the request.
     """
 
     number: CallNumber

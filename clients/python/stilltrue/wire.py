@@ -180,7 +180,7 @@ def _made_to_wire(made: CallMade) -> pb.CallMade:
         number=made.number,
         method=made.method,
         target=made.target,
-        servers=made.servers,
+        servers={str(name): incarnation for name, incarnation in made.servers.items()},
         strangers=made.strangers,
         party=made.party,
         since=made.since,

@@ -1,0 +1,273 @@
+"""Calls served on an event loop: a ``grpc.aio.ServerInterceptor`` that records arrival, start and end, and stamps the reply.
+
+gRPC runs the interceptor and the behaviour in one task, which is the party. The wrapper of a behaviour must be of the kind that
+gRPC takes it for: a coroutine function, an asynchronous generator function, or neither (then it runs in the migration pool).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from stilltrue.aio_context import RecordedContext, RecordedRequests, RecordedSyncContext, RecordedSyncRequests
+from stilltrue.joined import Joined
+from stilltrue.ledger import Served
+from stilltrue.live import stamp_in
+from stilltrue.model import WaitNumber
+from stilltrue.parties import Root
+from stilltrue.report import CallerTarget
+
+_KINDS = {
+    (False, False): "unary_unary",
+    (False, True): "unary_stream",
+    (True, False): "stream_unary",
+    (True, True): "stream_stream",
+}
+
+
+class RecordedAioServer(grpc.aio.ServerInterceptor):
+    """Records the calls that one server serves. Give it first: what later interceptors do is then part of the service."""
+
+    def __init__(self, joined: Joined) -> None:
+        """``joined`` is the agent."""
+        self._joined = joined
+
+    async def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
+        """As ``grpc.aio.ServerInterceptor.intercept_service``."""
+        method = handler_call_details.method
+        joined = self._joined
+        if joined.leaves_out(method):
+            return await continuation(handler_call_details)
+        try:
+            stamp = stamp_in(handler_call_details.invocation_metadata)
+            served = joined.live.arrived(stamp, method, "", True)
+        except Exception:  # noqa: BLE001 - fail open
+            joined.live.fault("a request arrives")
+            return await continuation(handler_call_details)
+        try:
+            handler = await continuation(handler_call_details)
+        except BaseException:
+            joined.live.withdrawn(served)
+            raise
+        if handler is None:
+            joined.live.withdrawn(served)
+            return None
+        return _Handler(handler, joined, served)
+
+
+class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
+    """The handler of one call."""
+
+    def __init__(self, inner: Any, joined: Joined, served: Served) -> None:
+        self.request_streaming = bool(inner.request_streaming)
+        self.response_streaming = bool(inner.response_streaming)
+        self.request_deserializer = inner.request_deserializer
+        self.response_serializer = inner.response_serializer
+        self.unary_unary = self.unary_stream = self.stream_unary = self.stream_stream = None
+        kind = _KINDS[self.request_streaming, self.response_streaming]
+        service = Service(joined, served, self.request_streaming)
+        setattr(self, kind, service.wrap(getattr(inner, kind), streams=self.response_streaming))
+
+
+class Service:
+    """The service of one call; when it is dropped unserved, the call is withdrawn."""
+
+    __slots__ = ("_over", "joined", "request_streaming", "served")
+
+    def __init__(self, joined: Joined, served: Served, request_streaming: bool) -> None:
+        """``served`` has arrived."""
+        self.joined = joined
+        self.served = served
+        self.request_streaming = request_streaming
+        self._over = False
+
+    def __del__(self) -> None:
+        if not self._over:
+            self.joined.live.withdrawn(self.served)
+
+    def wrap(self, behaviour: Any, *, streams: bool) -> Any:
+        """``behaviour`` of the same kind, but recorded."""
+        if inspect.iscoroutinefunction(behaviour):
+            return _coroutine(self, behaviour)
+        if inspect.isasyncgenfunction(behaviour):
+            return _generator(self, behaviour)
+        return _sync_generator(self, behaviour) if streams else _sync(self, behaviour)
+
+    def begin(self, context: Any) -> Root | None:
+        """The behaviour starts, in the task that serves the call."""
+        joined, served = self.joined, self.served
+        try:
+            remaining = context.time_remaining()
+            joined.live.started(served, None if remaining is None else joined.live.clock() + remaining)
+            task = asyncio.current_task()
+            if task is None:
+                return None
+            root = Root(task, served.party)
+            joined.parties.root.set(root)
+            joined.parties.adopt(task, served.party)
+            return root
+        except Exception:  # noqa: BLE001 - fail open
+            joined.live.fault("a call is taken")
+            return None
+
+    def begin_in_thread(self, context: Any) -> None:
+        """The behaviour starts, on a worker of the migration pool."""
+        live = self.joined.live
+        try:
+            remaining = context.time_remaining()
+            live.started(self.served, None if remaining is None else live.clock() + remaining)
+        except Exception:  # noqa: BLE001 - fail open
+            live.fault("a call is taken")
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """This thread acts as the party that serves the call, inside the block."""
+        here = self.joined.parties.here
+        before = getattr(here, "serving", None)
+        here.serving = self.served.party
+        try:
+            yield
+        finally:
+            here.serving = before
+
+    def requests(self, request: Any) -> Any:
+        """The request, or the stream of them, as a behaviour on the loop gets it."""
+        return RecordedRequests(request, self) if self.request_streaming else request
+
+    def sync_requests(self, request: Any) -> Any:
+        """The request, or the stream of them, as a behaviour in the migration pool gets it."""
+        return RecordedSyncRequests(request, self) if self.request_streaming else request
+
+    @contextmanager
+    def next_request(self) -> Iterator[Callable[[], None]]:
+        """Inside the block, who runs it waits for the caller's next item; it calls what it is given when the item came."""
+        live, served = self.joined.live, self.served
+        wait: WaitNumber | None = None
+        try:
+            party = self.joined.parties.now()
+            what = f"the next request of {served.method}"
+            target = CallerTarget(served=served.party)
+            wait = live.waits(party, (target,), deadline=served.deadline, uncoloured=True, what=what)
+        except Exception:  # noqa: BLE001 - fail open
+            live.fault("a request is awaited")
+
+        def received() -> None:
+            try:
+                live.item_received(served, wait)
+            except Exception:  # noqa: BLE001 - fail open
+                live.fault("a request comes")
+
+        try:
+            yield received
+        finally:
+            self.joined.end_wait(wait)
+
+    def sent_item(self) -> None:
+        """One item of the reply stream goes out."""
+        try:
+            self.joined.live.item_sent(self.served)
+        except Exception:  # noqa: BLE001 - fail open
+            self.joined.live.fault("an item is sent")
+
+    def reply(self, trailing: Any) -> Any:
+        """The service is over: ``trailing`` with the reply's stamp; as it was when that failed or was done before."""
+        if self._over:
+            return trailing
+        self._over = True
+        try:
+            pair = self.joined.live.replied(self.served)
+            return (*trailing, pair) if trailing else (pair,)
+        except Exception:  # noqa: BLE001 - fail open
+            self.joined.live.withdrawn(self.served)
+            self.joined.live.fault("a call is replied to")
+            return trailing
+
+    def end(self, context: Any) -> None:
+        """The behaviour is over, in whatever way."""
+        if not self._over:
+            try:
+                context.set_trailing_metadata(self.reply(context.trailing_metadata()))
+            except Exception:  # noqa: BLE001 - fail open
+                self.joined.live.fault("a reply is stamped")
+
+    def end_in_thread(self, context: RecordedSyncContext) -> None:
+        """The behaviour in the migration pool is over."""
+        if not self._over:
+            try:
+                context.set_trailing_metadata(self.reply(context.trailing))
+            except Exception:  # noqa: BLE001 - fail open
+                self.joined.live.fault("a reply is stamped")
+
+
+def _coroutine(service: Service, behaviour: Any) -> Any:
+    async def recorded(request: Any, context: Any) -> Any:
+        root = service.begin(context)
+        try:
+            coroutine = behaviour(service.requests(request), RecordedContext(context, service))
+            if root is not None:
+                root.coroutine = coroutine
+            return await coroutine
+        finally:
+            service.end(context)
+
+    return recorded
+
+
+def _generator(service: Service, behaviour: Any) -> Any:
+    async def recorded(request: Any, context: Any) -> AsyncIterator[Any]:
+        root = service.begin(context)
+        try:
+            async with aclosing(behaviour(service.requests(request), RecordedContext(context, service))) as replies:
+                if root is not None:
+                    root.coroutine = replies
+                async for reply in replies:
+                    service.sent_item()
+                    yield reply
+        finally:
+            service.end(context)
+
+    return recorded
+
+
+def _sync(service: Service, behaviour: Any) -> Any:
+    service.served.interruptible = False
+
+    def recorded(request: Any, context: Any) -> Any:
+        service.begin_in_thread(context)
+        known = RecordedSyncContext(context, service)
+        try:
+            with service.acting():
+                return behaviour(service.sync_requests(request), known)
+        finally:
+            service.end_in_thread(known)
+
+    return recorded
+
+
+def _sync_generator(service: Service, behaviour: Any) -> Any:
+    service.served.interruptible = False
+
+    def recorded(request: Any, context: Any) -> Iterator[Any]:
+        service.begin_in_thread(context)
+        known = RecordedSyncContext(context, service)
+        try:
+            with service.acting():
+                replies = iter(behaviour(service.sync_requests(request), known))
+            while True:
+                with service.acting():
+                    try:
+                        reply = next(replies)
+                    except StopIteration:
+                        return
+                service.sent_item()
+                yield reply
+        finally:
+            service.end_in_thread(known)
+
+    return recorded

@@ -1,0 +1,83 @@
+"""What every piece of glue is given of the agent it belongs to: the recorder, the parties, and what to leave out."""
+
+from __future__ import annotations
+
+import asyncio
+
+from stilltrue.ledger import Made
+from stilltrue.live import LiveRecorder
+from stilltrue.model import WaitNumber
+from stilltrue.parties import Parties
+from stilltrue.report import CallTarget
+
+LEFT_OUT = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.", "/stilltrue.")
+"""How the methods begin that are never recorded: health, reflection, and this product's own traffic."""
+
+
+class Joined:
+    """An agent as its glue sees it."""
+
+    __slots__ = ("live", "parties")
+
+    def __init__(self, live: LiveRecorder, parties: Parties) -> None:
+        """``live`` records; ``parties`` says who acts."""
+        self.live = live
+        self.parties = parties
+
+    def leaves_out(self, method: str | bytes) -> bool:
+        """Whether calls of this method are not recorded."""
+        text = method.decode("utf-8", "replace") if isinstance(method, bytes) else method
+        return text.startswith(LEFT_OUT)
+
+    def begin_wait(self, made: Made, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
+        """Whoever runs this line is blocked on the call from now on (``item``: on its next item). None when that failed."""
+        live = self.live
+        try:
+            party = self.parties.now()
+            what = f"an item of {made.method}" if item else f"the reply to {made.method}"
+            return live.waits(
+                party,
+                (CallTarget(number=made.number),),
+                timeout=timeout,
+                deadline=made.deadline,
+                uncoloured=item,
+                what=what,
+            )
+        except Exception:  # noqa: BLE001 - fail open
+            live.fault("a wait begins")
+            return None
+
+    def end_wait(self, wait: WaitNumber | None) -> None:
+        """The wait is over."""
+        if wait is not None:
+            try:
+                self.live.resumes(wait)
+            except Exception:  # noqa: BLE001 - fail open
+                self.live.fault("a wait ends")
+
+    def begin_await(self, made: Made) -> WaitNumber | None:
+        """The task that runs this line awaits the call from now on. The number of the wait when its maker is another."""
+        live = self.live
+        try:
+            task = asyncio.current_task()
+            if task is None:
+                return None
+            party = self.parties.of_current(task)
+            if party == made.party:
+                live.awaits(made)
+                return None
+            target = CallTarget(number=made.number)
+            return live.waits(party, (target,), deadline=made.deadline, what=f"the reply to {made.method}")
+        except Exception:  # noqa: BLE001 - fail open
+            live.fault("a call is awaited")
+            return None
+
+    def end_await(self, made: Made, wait: WaitNumber | None) -> None:
+        """The task goes on."""
+        try:
+            if wait is None:
+                self.live.goes_on(made)
+            else:
+                self.live.resumes(wait)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.fault("a call is awaited no more")

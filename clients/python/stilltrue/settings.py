@@ -1,0 +1,104 @@
+"""The agent's settings: each with its bound, its unit last in its name, and its twin ``STILLTRUE_<NAME>`` in the environment."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from stilltrue.names import as_process_name, check_process_name
+
+_PREFIX = "STILLTRUE_"
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off", ""})
+
+
+class SettingRefusedError(ValueError):
+    """A setting that cannot be; the text names it, in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an agent is told at its start.
+
+    ``service`` is what the process belongs to, ``instance`` its own name, unique in the fleet. ``detector`` is HOST:PORT.
+    ``reactive``: the process does nothing unless a message comes. A party that is blocked for ``block_seconds_max`` makes the agent
+    ask for a snapshot. ``welcome_seconds_max`` is how long a detector may take to answer a hello before it is left; attempts to
+    reach one are up to ``backoff_seconds_max`` apart. ``reports_max`` reports await sending at the most. The ``tls`` files are PEM:
+    ``tls_ca`` whom to trust, ``tls_certificate`` and ``tls_key`` who we are. ``enabled=False``: record nothing, dial nobody.
+    """
+
+    service: str = ""
+    instance: str = ""
+    detector: str = "127.0.0.1:7600"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    reactive: bool = False
+    enabled: bool = True
+    block_seconds_max: float = 0.2
+    welcome_seconds_max: float = 5.0
+    backoff_seconds_max: float = 5.0
+    reports_max: int = 64
+    tls_ca: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        for name in ("block_seconds_max", "welcome_seconds_max", "backoff_seconds_max"):
+            if not 0 < getattr(self, name) <= 3600:
+                raise SettingRefusedError(f"{name}: more than 0 and at most 3600 seconds, not {getattr(self, name)}")
+        if not 1 <= self.reports_max <= 10_000:
+            raise SettingRefusedError(f"reports_max: 1 to 10000, not {self.reports_max}")
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise SettingRefusedError("tls_certificate and tls_key: both or neither")
+        for name in ("tls_ca", "tls_certificate", "tls_key"):
+            path = getattr(self, name)
+            if path and not Path(path).is_file():
+                raise SettingRefusedError(f"{name}: no such file: {path}")
+
+
+def read_settings(given: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings: those ``given`` (None counts as not given), else those of the environment, else the defaults.
+
+    Raises :class:`SettingRefusedError`, and ``TypeError`` for a name that is no setting.
+    """
+    known = {item.name: item.type for item in fields(Settings)}
+    values: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    for name in values:
+        if name not in known:
+            raise TypeError(f"no such setting: {name}")
+    for name, kind in known.items():
+        text = environment.get(_PREFIX + name.upper())
+        if text is not None and name not in values:
+            values[name] = _parse(name, str(kind), text)
+    values["service"] = values.get("service") or "python"
+    values["instance"] = str(values.get("instance") or environment.get("POD_NAME") or _own_name(str(values["service"])))
+    try:
+        check_process_name(str(values["instance"]))
+    except ValueError as refusal:
+        raise SettingRefusedError(f"instance: {refusal}") from None
+    return Settings(**values)  # type: ignore[arg-type]  # each value was checked by name
+
+
+def _own_name(service: str) -> str:
+    """A name that no other process has: service, host and process id."""
+    return str(as_process_name(f"{service}-{socket.gethostname()}-{os.getpid()}"))
+
+
+def _parse(name: str, kind: str, text: str) -> object:
+    try:
+        if kind == "bool":
+            if text.lower() not in _TRUE | _FALSE:
+                raise ValueError
+            return text.lower() in _TRUE
+        if kind == "float":
+            return float(text)
+        if kind == "int":
+            return int(text)
+        if kind.startswith("Mapping"):
+            return dict(pair.split("=", 1) for pair in text.split(",") if pair)
+    except ValueError:
+        raise SettingRefusedError(f"{_PREFIX}{name.upper()}: {text!r} is no {kind}") from None
+    return text
