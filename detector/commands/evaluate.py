@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import json
 import os
 import sys
@@ -10,13 +12,17 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import click
+from rich.console import Console
+from rich.progress import Progress
 
+from detector.commands.asking import Asking, Question, complaints
+from detector.commands.batch import Chunk, chunked, evaluated
 from detector.commands.verdict_text import print_verdict
-from detector.core.document import DocumentError, parse_document
-from detector.core.predicate import Predicate
-from detector.core.registry import PluginError, UnknownPredicateError, ask, find_predicate
+from detector.core.document import DocumentError
+from detector.core.registry import PluginError, UnknownPredicateError
+from detector.core.scope import parse_selector
 from detector.core.verdict import write_verdict
-from stilltrue.model import Holds, Verdict
+from stilltrue.model import Holds
 
 EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}
 EXIT_BAD_INPUT = 2
@@ -26,11 +32,37 @@ EPILOG = """\b
 Examples:
   stilltrue evaluate deadlock snapshot.json
   stilltrue show 17 --format json | stilltrue evaluate termination -
+  stilltrue evaluate token-lost --set fact=lease --set expected=3 snapshot.json
   stilltrue evaluate deadlock --jsonl snapshots.jsonl > verdicts.jsonl
 
-Exit code: 0 the property holds (of several files: in all), 1 it does not (in some), 3 undetermined (in some, and false in
-none), 2 bad input. With --jsonl: 0 when every line was evaluated.
+\b
+Exit codes:
+  0  the property holds (of several files or scopes: in all); with --jsonl: every line was evaluated
+  1  it does not hold (in some)
+  2  wrong usage or bad input, or the predicate failed
+  3  undetermined (in some, and false in none)
 """
+
+
+def _settings(_context: click.Context, _parameter: click.Parameter, words: tuple[str, ...]) -> dict[str, Any]:
+    """``key=value`` words; a value that is JSON is taken as such, any other as text."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.isidentifier():
+            raise click.BadParameter(f"{word!r} is not key=value")
+        try:
+            settings[key] = json.loads(value)
+        except ValueError:
+            settings[key] = value
+    return settings
+
+
+def _scopes(_context: click.Context, _parameter: click.Parameter, words: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    try:
+        return {word: parse_selector(word) for word in words}
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command(epilog=EPILOG)
@@ -41,79 +73,129 @@ none), 2 bad input. With --jsonl: 0 when every line was evaluated.
     is_flag=True,
     envvar="STILLTRUE_JSONL",
     show_envvar=True,
-    help="Each line of a FILE is a document; write one verdict a line, in order.",
+    help="Each line of a FILE is a document; write one verdict a line (one for each --scope), in order.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, envvar="STILLTRUE_JSON", show_envvar=True, help="Write verdicts as JSON, one a line."
 )
-def evaluate(predicate: str, files: tuple[str, ...], *, jsonl: bool, as_json: bool) -> None:
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_settings,
+    envvar="STILLTRUE_SET",
+    show_envvar=True,
+    help="A setting of the predicate; may be given again.",
+)
+@click.option(
+    "--scope",
+    "scopes",
+    metavar="LABEL=VALUE[,...]",
+    multiple=True,
+    callback=_scopes,
+    envvar="STILLTRUE_SCOPE",
+    show_envvar=True,
+    help="Only the processes that bear these labels; may be given again, for a verdict each.",
+)
+@click.option(
+    "--seconds-max",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    envvar="STILLTRUE_SECONDS_MAX",
+    show_envvar=True,
+    help="How long the predicate may take over one document; 0 is no limit.",
+)
+def evaluate(
+    predicate: str,
+    files: tuple[str, ...],
+    *,
+    jsonl: bool,
+    as_json: bool,
+    settings: dict[str, Any],
+    scopes: dict[str, dict[str, str]],
+    seconds_max: float,
+) -> None:
     """Evaluate PREDICATE on snapshot documents; a FILE of - is standard input."""
+    question = Question(predicate=predicate, settings=settings, scopes=scopes, seconds_max=seconds_max)
+    code = EXIT_BAD_INPUT
     try:
-        code = _evaluate(predicate, files, jsonl=jsonl, as_json=as_json)
+        asking = question.put()
+        code = _batch(question, asking, files) if jsonl else _single(asking, files, as_json=as_json)
         sys.stdout.flush()
-    except (DocumentError, PluginError, UnknownPredicateError) as error:
-        _fail(error.args[0] if isinstance(error, UnknownPredicateError) else str(error))
+    except (DocumentError, PluginError) as error:
+        _fail(str(error))
+    except UnknownPredicateError as error:
+        _fail(str(error.args[0]))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = EXIT_BAD_INPUT
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     sys.exit(code)
 
 
-def _evaluate(name: str, files: tuple[str, ...], *, jsonl: bool, as_json: bool) -> int:
-    predicate = find_predicate(name)
-    if jsonl:
-        for file in files:
-            for line in _lines(predicate, file):
-                click.echo(line)
-        return 0
-    return _exit_code([_one(predicate, file, as_json=as_json, titled=len(files) > 1) for file in files])
+def _single(asking: Asking, files: tuple[str, ...], *, as_json: bool) -> int:
+    """Each file is one document; the exit code of them all."""
+    answers: list[Holds] = []
+    failures: list[str] = []
+    for file in files:
+        with _opened(file) as stream:
+            text = "".join(_each(stream, file))
+        gc.disable()  # a document is millions of small values and no circle: looking for circles takes half the time
+        try:
+            _, verdicts = asking.verdicts(text, file=file)
+        finally:
+            gc.enable()
+        failures += complaints(verdicts, file)
+        for verdict in verdicts:
+            titles = [file] * (len(files) > 1) + [verdict.snapshot.scope] * (len(verdicts) > 1)
+            if as_json:
+                click.echo(json.dumps(write_verdict(verdict)))
+            else:
+                print_verdict(verdict, title=" ".join(titles))
+        answers += [verdict.holds for verdict in verdicts]
+    if failures:
+        _fail(failures[0])
+    return EXIT_CODES[next((worst for worst in (Holds.FALSE, Holds.UNDETERMINED) if worst in answers), Holds.TRUE)]
 
 
-def _one(predicate: Predicate, file: str, *, as_json: bool, titled: bool) -> Holds:
-    with _opened(file) as stream:
-        _, snapshot = parse_document(_read(stream, file), file=file)
-    verdict = ask(predicate, snapshot)
-    if as_json:
-        click.echo(json.dumps(write_verdict(verdict)))
-    else:
-        print_verdict(verdict, title=file if titled else "")
-    return verdict.holds
+def _batch(question: Question, asking: Asking, files: tuple[str, ...]) -> int:
+    """Each line is one document; 0 when every line was evaluated, else 2."""
+    code = 0
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("evaluating", total=_characters(files))
+        for done in evaluated(question, asking, _chunks(files)):
+            if done.verdicts:
+                click.echo("\n".join(done.verdicts))
+            for complaint in done.complaints:
+                code = EXIT_BAD_INPUT
+                click.echo(f"stilltrue: {complaint}", err=True)
+            if done.error is not None:
+                raise done.error
+            progress.update(task, advance=done.characters)
+    return code
 
 
-def _lines(predicate: Predicate, file: str) -> Iterator[str]:
-    with _opened(file) as stream:
-        for number, line in enumerate(_each(stream, file), start=1):
-            if line.strip():
-                raw, snapshot = parse_document(line, file=file, first_line=number)
-                yield json.dumps(with_id(ask(predicate, snapshot), raw))
+def _chunks(files: tuple[str, ...]) -> Iterator[Chunk]:
+    for file in files:
+        with _opened(file) as stream:
+            yield from chunked(file, _each(stream, file))
 
 
-def with_id(verdict: Verdict, raw: dict[str, Any]) -> dict[str, Any]:
-    """The verdict as JSON, with the document's own ``id`` after it if it has one."""
-    written = write_verdict(verdict)
-    return written | {"id": raw["id"]} if "id" in raw else written
-
-
-def _exit_code(answers: list[Holds]) -> int:
-    for worst in (Holds.FALSE, Holds.UNDETERMINED):
-        if worst in answers:
-            return EXIT_CODES[worst]
-    return EXIT_CODES[Holds.TRUE]
+def _characters(files: tuple[str, ...]) -> int | None:
+    """About how much there is to read, for the bar; None when standard input is among the files."""
+    paths = [Path(file) for file in files]
+    return sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else None
 
 
 def _opened(file: str) -> TextIO:
     if file == "-":
-        return open(0, encoding="utf-8-sig", closefd=False)
+        return io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
     try:
         return Path(file).open(encoding="utf-8-sig")
     except OSError as error:
         raise DocumentError(error.strerror or str(error), file=file) from None
-
-
-def _read(stream: TextIO, file: str) -> str:
-    return "".join(_each(stream, file))
 
 
 def _each(stream: Iterable[str], file: str) -> Iterator[str]:

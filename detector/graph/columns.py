@@ -115,6 +115,28 @@ class WaitColumns:
             what=self.what[index] if self.what else "",
         )
 
+    def only(self, keep: Bools) -> WaitColumns:
+        """The waits in ``keep`` (W,) alone, with the names that they mention."""
+        if keep.all():
+            return self
+        waits = np.flatnonzero(keep)
+        indptr, targets = _gather(waits, self.sizes(), self.targets[np.repeat(keep, self.sizes())])
+        named = np.unique(np.concatenate((self.waiter[waits], targets)))
+        place = np.zeros(len(self.names), self.targets.dtype)
+        place[named] = np.arange(len(named))
+        return WaitColumns(
+            names=self.named(named),
+            waiter=place[self.waiter[waits]],
+            needs=self.needs[waits],
+            indptr=indptr,
+            targets=place[targets],
+            deadline=self.deadline[waits],
+            since=self.since[waits],
+            number=self.number[waits],
+            uncoloured=self.uncoloured[waits],
+            what=tuple(self.what[wait] for wait in waits.tolist()) if self.what else (),
+        )
+
     def targets_of(self, index: int) -> Ints:
         """The targets of the wait at ``index``."""
         return self.targets[self.indptr[index] : self.indptr[index + 1]]

@@ -1,0 +1,61 @@
+"""A named group of processes, chosen by their labels, and a snapshot as that group sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from detector.core.snapshot import Snapshot, parties_of
+from stilltrue.model import ProcessName, ProcessState
+
+
+def parse_selector(text: str) -> dict[str, str]:
+    """``team=payments,zone=a`` as labels that must all be borne; ``service`` is every process's own label.
+
+    Raises
+    ------
+    ValueError
+        When a part is not ``label=value``.
+    """
+    labels = {}
+    for part in text.split(","):
+        label, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or not label or not value:
+            raise ValueError(f"a scope is label=value[,label=value...], not {text!r}")
+        labels[label] = value
+    return labels
+
+
+def bears(state: ProcessState, labels: Mapping[str, str]) -> bool:
+    """Whether a process bears all of ``labels``."""
+    own = {"service": state.service, **state.labels}
+    return all(own.get(label) == value for label, value in labels.items())
+
+
+def scoped(snapshot: Snapshot, name: str, labels: Mapping[str, str]) -> Snapshot:
+    """``snapshot`` as the group that bears ``labels`` sees it, under the scope's ``name``.
+
+    Parties outside can move: they are free. A message into the group counts, one out of it does not. The labels of a missing
+    process are unknown, so it belongs to every group: doubt delays a verdict, never makes one.
+    """
+    inside = frozenset(member for member, state in snapshot.processes.items() if bears(state, labels))
+    return narrowed(snapshot, name=name, members=inside | frozenset(snapshot.missing))
+
+
+def narrowed(snapshot: Snapshot, *, name: str, members: frozenset[ProcessName]) -> Snapshot:
+    """``snapshot`` with ``members`` alone as its membership."""
+    outside = (frozenset(snapshot.processes) | frozenset(snapshot.missing)) - members
+    waits, previous = snapshot.waits, snapshot.previous
+    return replace(
+        snapshot,
+        ref=replace(snapshot.ref, scope=name, members=len(members)),
+        processes={process: state for process, state in snapshot.processes.items() if process in members},
+        waits=waits.only(parties_of(waits.names, members)[waits.waiter]),
+        in_transit=tuple(
+            message
+            for message in snapshot.in_transit
+            if message.target in members or (message.source in members and message.target not in outside)
+        ),
+        missing=tuple(process for process in snapshot.missing if process in members),
+        previous=previous and previous.only(parties_of(previous.names, members)[previous.waiter]),
+    )

@@ -1,0 +1,171 @@
+"""The command `evaluate`: exit codes to the letter, one line for bad input, verdicts in the documents' order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from detector.commands import batch
+from detector.commands.evaluate import evaluate
+
+RING = {"waits": [{"waiter": "a/1", "among": ["b/1"]}, {"waiter": "b/1", "among": ["a/1"]}]}
+LINE = {"waits": [{"waiter": "a/1", "among": ["b/1"]}]}
+DOUBT = {"waits": [{"waiter": "a/1", "among": ["b/1"]}], "missing": ["b"]}
+
+
+def run(*words: str, text: str = "") -> Result:
+    return CliRunner().invoke(evaluate, list(words), input=text)
+
+
+def on(document: object, *words: str) -> Result:
+    return run("deadlock", "-", *words, text=json.dumps(document))
+
+
+@pytest.mark.parametrize(("document", "code", "holds"), [(RING, 0, True), (LINE, 1, False), (DOUBT, 3, None), ({}, 1, False)])
+def test_the_exit_code_is_the_answer(document: object, code: int, holds: bool | None) -> None:
+    result = on(document, "--json")
+    assert result.exit_code == code
+    assert json.loads(result.stdout)["holds"] is holds
+    assert result.stderr == ""
+
+
+def test_the_fixed_keys_come_first_and_in_order() -> None:
+    fixed = ["predicate", "holds", "remainder", "core", "behind", "witness", "missing", "until", "snapshot"]
+    verdict = json.loads(on(RING, "--json").stdout)
+    assert list(verdict)[: len(fixed)] == fixed
+    assert list(verdict["witness"]) == ["kind", "parties", "text"]
+
+
+def test_several_files_hold_when_all_hold(tmp_path: Path) -> None:
+    files = {}
+    for name, document in {"ring": RING, "line": LINE, "doubt": DOUBT}.items():
+        files[name] = tmp_path / f"{name}.json"
+        files[name].write_text(json.dumps(document))
+    assert run("deadlock", str(files["ring"]), str(files["ring"])).exit_code == 0
+    assert run("deadlock", str(files["ring"]), str(files["doubt"])).exit_code == 3
+    mixed = run("deadlock", *map(str, files.values()))
+    assert mixed.exit_code == 1
+    assert [line.split(":")[0] for line in mixed.stdout.splitlines() if line.startswith("/")] == list(map(str, files.values()))
+
+
+def test_jsonl_writes_one_verdict_a_line_in_order_with_ids() -> None:
+    documents: list[dict[str, Any]] = [RING | {"id": "x"}, LINE, DOUBT | {"id": 7}]
+    result = run("deadlock", "--jsonl", "-", text="\n".join(map(json.dumps, documents)) + "\n\n")
+    assert result.exit_code == 0
+    verdicts = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [verdict["holds"] for verdict in verdicts] == [True, False, None]
+    assert [verdict.get("id", "none") for verdict in verdicts] == ["x", "none", 7]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "1: no JSON"),
+        ('{\n"waits": [\n', "no JSON"),
+        ("[]", "1: must be an object"),
+        ('{"waits": {}}', "1: waits: must be a list"),
+        (
+            '{"waits": [\n{"waiter": "a", "among": ["b"]},\n{"waiter": "a",\n "among": ["b"], "needs": 2}]}',
+            "4: waits[1].needs: ",
+        ),
+        ('{"waits": [{"waiter": "a", "among": []}]}', "1: waits[0].among: must name"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": true}]}', "waits[0].needs: must be a whole number, not true"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": 1.5}]}', "waits[0].needs: must be a whole number"),
+        ('{"waits": [{"waiter": "a",\n"among": ["b",\n 3]}]}', "3: waits[0].among[1]: must be the name of a party"),
+        ('{"waits": [{"among": ["b"]}]}', "waits[0].waiter: must be the name of a party"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "deadline": "soon"}]}', "waits[0].deadline: must be a time"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "number": -1}]}', "waits[0].number: must lie between"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "uncoloured": 1}]}', "waits[0].uncoloured: must be true or false"),
+        ('{"processes": {"a": {"activity": "sleepy"}}}', 'processes.a.activity: must be "active"'),
+        ('{"processes": {"a/b": {}}}', "processes.a/b: must be the name of a process"),
+        ('{"processes": {"a": {"facts": {"token": null}}}}', "processes.a.facts.token: must be a number"),
+        ('{"in_transit": [{"target": "b"}]}', "in_transit[0].source: must be the name of a process"),
+        ('{"missing": [1]}', "missing[0]: must be the name of a process"),
+        ('{"missing": NaN}', "1: no JSON: NaN"),
+        ("[" * 100_000, "no JSON: nested too deeply"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": ' + "9" * 5000 + "}]}", "no JSON"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": ' + "9" * 50 + "}]}", "waits[0].needs: must lie between 1 and 1"),
+    ],
+)
+def test_bad_input_is_one_line_with_file_line_and_key(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text(text)
+    result = run("deadlock", str(file))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith(f"stilltrue: {file}: ")
+    assert said in result.stderr
+
+
+def test_bad_input_on_a_later_line_comes_after_the_verdicts_before_it(tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_text(f'{json.dumps(RING)}\n\n{{"waits": [3]}}\n{json.dumps(RING)}\n')
+    result = run("deadlock", "--jsonl", str(file))
+    assert result.exit_code == 2
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr == f"stilltrue: {file}: 3: waits[0]: must be an object, not 3\n"
+
+
+def test_unreadable_files_are_one_line(tmp_path: Path) -> None:
+    absent = run("deadlock", str(tmp_path / "absent.json"))
+    assert (absent.exit_code, absent.stderr) == (2, f"stilltrue: {tmp_path / 'absent.json'}: No such file or directory\n")
+    folder = run("deadlock", str(tmp_path))
+    assert (folder.exit_code, folder.stderr.count("\n")) == (2, 1)
+    binary = tmp_path / "binary.json"
+    binary.write_bytes(b'{"waits": [\n"\xff"]}')
+    assert run("deadlock", str(binary)).stderr == f"stilltrue: {binary}: 1: is not UTF-8\n"
+
+
+def test_an_unknown_predicate_is_one_line_that_lists_the_known_ones() -> None:
+    result = run("deadlok", "-", text="{}")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("stilltrue: no predicate 'deadlok'; there are deadlock, gridlock")
+
+
+def test_settings_reach_the_predicate() -> None:
+    document = json.dumps({"processes": {"a": {"activity": "idle", "facts": {"lease": 2}}}})
+    assert run("token-lost", "-", "--set", "fact=lease", "--set", "expected=2", text=document).exit_code == 1
+    assert run("token-lost", "-", "--set", "fact=lease", "--set", "expected=3", text=document).exit_code == 0
+    unknown = run("token-lost", "-", "--set", "colour=red", text=document)
+    assert unknown.exit_code == 2
+    assert unknown.stderr.startswith("stilltrue: predicate 'token-lost' (detector.predicates.token:TokenLost) cannot be made")
+
+
+def test_each_scope_gets_its_own_verdict() -> None:
+    processes = {
+        name: {"activity": activity, "labels": {"team": team}}
+        for name, activity, team in [("a", "idle", "red"), ("b", "active", "blue")]
+    }
+    words = ["termination", "-", "--json", "--scope", "team=red", "--scope", "team=blue"]
+    result = run(*words, text=json.dumps({"processes": processes}))
+    verdicts = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(verdict["snapshot"]["scope"], verdict["holds"]) for verdict in verdicts] == [
+        ("team=red", True),
+        ("team=blue", False),
+    ]
+    assert result.exit_code == 1
+
+
+def test_other_processes_give_the_same_lines_in_the_same_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "many.jsonl"
+    file.write_text("".join(json.dumps((RING if at % 3 else LINE) | {"id": at}) + "\n" for at in range(400)) + "{]\n")
+    alone = run("deadlock", "--jsonl", str(file))
+    monkeypatch.setattr(batch, "CHUNK_CHARACTERS_MIN", 2_000)
+    monkeypatch.setattr(batch, "CHUNKS_ALONE_MAX", 2)
+    together = run("deadlock", "--jsonl", str(file))
+    assert (together.exit_code, together.stdout, together.stderr) == (alone.exit_code, alone.stdout, alone.stderr)
+    assert [json.loads(line)["id"] for line in together.stdout.splitlines()] == list(range(400))
+    assert together.exit_code == 2
+
+
+def test_text_for_people_names_core_and_behind() -> None:
+    waits = [*RING["waits"], {"waiter": "c/9", "among": ["a/1"], "since": "2026-11-20T14:02:08Z"}]
+    result = run("deadlock", "-", text=json.dumps({"waits": waits, "ended": "2026-11-20T14:02:11Z"}))
+    assert result.stdout.startswith("deadlock: TRUE  each waits for the next, round and round: a/1, b/1, a/1\n")
+    assert "  core (2): a/1, b/1\n" in result.stdout
+    assert "  behind (1): c/9\n" in result.stdout
