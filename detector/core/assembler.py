@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 
-from stilltrue.model import ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
-from stilltrue.report import Report
-
 from detector.core.resolution import Resolution
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
+from stilltrue.model import ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
+from stilltrue.report import Report
 
 
 class Outcome(Enum):

@@ -57,8 +57,9 @@ class _PoolView:
 
     @property
     def text(self) -> str:
+        """How full it is, in words."""
         queued = f", {self.pool.queued} queued" if self.pool.queued else ""
-        return f"a worker of {self.process}'s pool {self.pool.name} ({len(self.busy)} of {self.pool.size} busy{queued})"
+        return f"{self.process}'s pool {self.pool.name} ({len(self.busy)} of {self.pool.size} busy{queued})"
 
 
 class Channels:
@@ -121,7 +122,7 @@ class Channels:
             if view is None or not view.full:  # a free worker, or one of whom nobody knows, may take it at any moment
                 return Place(where=Where.QUEUED, server=name, served=served)
             among += view.busy
-            texts.append(view.text)
+            texts.append(f"a worker for {served.method} in {view.text}")
         name, served = records[0]
         where = Where.SERVED if served.serving else Where.QUEUED
         return Place(where=where, among=tuple(among), what=" or ".join(texts), server=name, served=served)

@@ -16,11 +16,10 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from stilltrue.model import ProcessId, ProcessName, SnapshotId
-from stilltrue.report import Report
-
 from detector.core.assembler import Assembled, Outcome, PendingSnapshot, Refusal
 from detector.graph.columns import WaitColumns
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from detector.core.channels import Channels, Place, Where
 from stilltrue.model import NO_FACTS, CallNumber, Message, PartyName, ProcessId, ProcessName, Wait, process_of
 from stilltrue.report import (
     CallerTarget,
@@ -18,8 +19,6 @@ from stilltrue.report import (
     ResourceTarget,
     Target,
 )
-
-from detector.core.channels import Channels, Place, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Resolution:
             return
         if needs == len(lasting):  # all of them: each is a wait of its own, and all must end
             for target in lasting:
-                yield _wait(wait, target.among, 1, wait.what if len(awaited) == 1 and wait.what else target.what)
+                yield _wait(wait, target.among, 1, target.what or wait.what)
         elif needs == 1:
             among = tuple(party for target in lasting for party in target.among)
             yield _wait(wait, among, 1, " or ".join(dict.fromkeys(target.what for target in lasting)))
@@ -126,7 +125,7 @@ class Resolution:
         holds = self._holds.get(resource, [])
         if holds and len(holds) >= max(hold.capacity for hold in holds):
             holders = tuple(dict.fromkeys(hold.party for hold in holds))
-            return _Awaited(holders, f"{resource}, held by {', '.join(holders[:3])}")
+            return _Awaited(holders, resource)
         if self._missing and process_of(PartyName(resource)) not in self._reports:  # fleet-wide: a missing member may hold it
             return _Awaited(tuple(PartyName(name) for name in sorted(self._missing)), f"{resource}, holder unknown")
         return _FREE

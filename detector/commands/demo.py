@@ -1,0 +1,73 @@
+"""`stilltrue demo`: real gRPC processes that get into trouble, and the verdict."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from detector.demo.plays import PLAYS, Play
+from detector.demo.stage import Stage, StageError
+
+DEFAULT_PLAYS = ("pools", "job")
+_EXAMPLES = """
+\b
+Examples:
+  stilltrue demo                 pools that call in a circle, then a job that ends
+  stilltrue demo locks --keep    locks taken in two orders; leaves all running to look at
+  stilltrue demo healthy --seconds 60 --period-seconds 0.1
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("name", required=False, type=click.Choice(sorted(PLAYS)))
+@click.option("--keep", is_flag=True, help="Leave everything running afterwards, until ctrl-C.")
+@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(1, 86_400), help="How long `healthy` runs.")
+@click.option(
+    "--period-seconds",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.02, 60),
+    help="How often the detector takes a snapshot.",
+)
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where logs, data and pictures go.  [default: a fresh folder below the system's temporary one]",
+)
+def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float, folder: Path | None) -> None:
+    """Start a detector and real gRPC processes on loopback, let them get into trouble, and show the verdict.
+
+    NAME is one of pools, locks, job, healthy; without it, pools and then job. Everything is stopped at the end.
+    """
+    console = Console()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    where = folder or Path(tempfile.mkdtemp(prefix="stilltrue-demo-"))
+    try:
+        for index, play_name in enumerate((name,) if name else DEFAULT_PLAYS):
+            if index:
+                console.print()
+            console.rule(play_name)
+            _show(play_name, where / play_name, console, keep=keep, seconds=seconds, period_seconds=period_seconds)
+    except StageError as error:
+        raise click.ClickException(str(error)) from error
+    console.print(f"\nEverything is stopped. Logs and data: {where}", highlight=False)
+
+
+def _show(name: str, folder: Path, console: Console, *, keep: bool, seconds: float, period_seconds: float) -> None:
+    with Stage(folder) as stage:
+        stage.start_detector("--period-seconds", str(period_seconds))
+        console.print(f"A detector listens on {stage.detector}; its pages: http://{stage.http}/", highlight=False)
+        PLAYS[name](Play(stage, console), seconds)
+        if keep:
+            console.print(
+                f"\nStill running; look with [bold]stilltrue ask deadlock --detector {stage.detector}[/bold] "
+                f"or http://{stage.http}/ and end it with ctrl-C.",
+                highlight=False,
+            )
+            signal.pause()

@@ -1,0 +1,109 @@
+"""A process that only calls: threads that go on calling one method, and single calls on demand."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from detector.demo.scene import Load
+from detector.demo.served import path_of
+from stilltrue import Agent
+
+STATS_SECONDS = 0.25
+
+
+class Callers:
+    """Calls ``load.method`` from as many threads as the director says, and prints what came of it four times a second."""
+
+    port = 0
+
+    def __init__(self, agent: Agent, load: Load) -> None:
+        """Nothing is called before :meth:`dial`."""
+        self._agent = agent
+        self._load = load
+        self._threads = 0
+        self._wanted = load.threads
+        self._channels: dict[str, grpc.Channel] = {}
+        self._lock = threading.Lock()
+        self._done = 0
+        self._failed = 0
+        self._waiting = 0
+        self._at_work = 0
+        agent.idle()
+
+    def dial(self, addresses: dict[str, str]) -> None:
+        """Start calling."""
+        self._channels = {n: self._agent.channel(grpc.insecure_channel(address)) for n, address in addresses.items()}
+        threading.Thread(target=self._tell, daemon=True, name="stats").start()
+        self._start()
+
+    def obey(self, command: dict[str, Any]) -> None:
+        """``{"threads": n}``: call from n threads; ``{"call": {"method", "count", "strength"}}``: that many calls at once."""
+        match command:
+            case {"threads": int(wanted)}:
+                self._wanted = wanted
+                self._start()
+            case {"call": {"method": str(method), "count": int(count), "strength": int(strength)}}:
+                for index in range(count):
+                    threading.Thread(target=self._call, args=(method, strength), daemon=True, name=f"{method}-{index}").start()
+            case _:
+                raise ValueError(f"a caller does not know {command}")
+
+    def stop(self) -> None:
+        """Call no more."""
+        self._wanted = 0
+        self._agent.close()
+
+    def _start(self) -> None:
+        while self._threads < self._wanted:
+            self._threads += 1
+            self._begin(f"caller-{self._threads}", self._go_on, self._threads)
+        self._threads = min(self._threads, self._wanted)
+
+    def _begin(self, name: str, work: Callable[..., None], *arguments: Any) -> None:
+        """Do ``work`` on a thread; while there is such a thread, the process is not idle (it calls of its own accord)."""
+        with self._lock:
+            self._at_work += 1
+            self._agent.active()
+
+        def run() -> None:
+            try:
+                work(*arguments)
+            finally:
+                with self._lock:
+                    self._at_work -= 1
+                    if not self._at_work:
+                        self._agent.idle()
+
+        threading.Thread(target=run, daemon=True, name=name).start()
+
+    def _go_on(self, index: int) -> None:
+        while index <= self._wanted:
+            self._call(self._load.method, 0)
+            time.sleep(self._load.pause)
+
+    def _call(self, method: str, strength: int) -> None:
+        service, path = path_of(method)
+        with self._lock:
+            self._waiting += 1
+        ok = True
+        try:
+            self._channels[service].unary_unary(path)(str(strength).encode(), timeout=self._load.timeout)
+        except grpc.RpcError:
+            ok = False
+        with self._lock:
+            self._waiting -= 1
+            self._done += ok
+            self._failed += not ok
+
+    def _tell(self) -> None:
+        while True:
+            time.sleep(STATS_SECONDS)
+            with self._lock:
+                stats = {"done": self._done, "failed": self._failed, "waiting": self._waiting}
+            print(json.dumps(stats), flush=True)  # noqa: T201 (the director reads it)
