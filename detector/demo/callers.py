@@ -93,7 +93,8 @@ class Callers:
             self._waiting += 1
         ok = True
         try:
-            self._channels[service].unary_unary(path)(str(strength).encode(), timeout=self._load.timeout)
+            stub: Any = self._channels[service].unary_unary(path)
+            stub(str(strength).encode(), timeout=self._load.timeout)
         except grpc.RpcError:
             ok = False
         with self._lock:

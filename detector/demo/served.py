@@ -37,7 +37,9 @@ class ThreadService:
         self._locks: dict[str, Any] = {}
         pool = agent.pool(futures.ThreadPoolExecutor(max_workers=service.workers), name="workers")
         self._server = grpc.server(pool, interceptors=[agent.server_interceptor()])
-        handlers = {method: grpc.unary_unary_rpc_method_handler(self._behaviour(method)) for method in service.methods}
+        handlers: dict[str, Any] = {
+            method: grpc.unary_unary_rpc_method_handler(self._behaviour(method)) for method in service.methods
+        }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"shop.{name.capitalize()}", handlers),))
         self.port = self._server.add_insecure_port(f"{HOST}:0")
         self._server.start()
@@ -135,7 +137,7 @@ class AioService:
     async def _listen(self) -> int:
         self._server = grpc.aio.server(interceptors=[self._agent.aio_server_interceptor()])
         methods = self._service.methods
-        handlers = {method: grpc.unary_unary_rpc_method_handler(self._behaviour(method)) for method in methods}
+        handlers: dict[str, Any] = {method: grpc.unary_unary_rpc_method_handler(self._behaviour(method)) for method in methods}
         generic = grpc.method_handlers_generic_handler(f"shop.{self._name.capitalize()}", handlers)
         self._server.add_generic_rpc_handlers((generic,))
         port = self._server.add_insecure_port(f"{HOST}:0")
