@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("detector.commands.show:show", "Show one snapshot or incident, as text, document or picture."),
     "evaluate": ("detector.commands.evaluate:evaluate", "Evaluate snapshot documents offline."),
     "simulate": ("detector.commands.simulate:simulate", "Run seeded worlds or a scenario file."),
-    "check-predicate": ("detector.commands.check_predicate:check_predicate", "Hunt for a world in which a predicate is not stable."),
+    "check-predicate": ("detector.commands.check_predicate:check_predicate", "Hunt for a world where a predicate is not stable."),
     "analyze": ("detector.commands.analyze:analyze", "Run the Spark pipeline over an archive."),
     "demo": ("detector.commands.demo:demo", "Start real gRPC processes that get into trouble, and see the verdict."),
 }

@@ -16,7 +16,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_ADDRESS = "127.0.0.1:7600"
 _WORDS = {
-    grpc.StatusCode.UNAVAILABLE: "no detector at {address} ({details}); start one with 'stilltrue serve', or name it with --detector",
+    grpc.StatusCode.UNAVAILABLE: (
+        "no detector at {address} ({details}); start one with 'stilltrue serve', or name it with --detector"
+    ),
     grpc.StatusCode.DEADLINE_EXCEEDED: "the detector at {address} did not answer in time; --timeout-seconds waits longer",
     grpc.StatusCode.UNIMPLEMENTED: "what listens at {address} is no detector ({details}); name it with --detector",
 }

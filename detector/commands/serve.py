@@ -14,7 +14,7 @@ from detector.commands.run import CommandError
 from detector.service.app import AddressInUseError, Listening
 from detector.service.app import serve as run_service
 from detector.service.logs import configure
-from detector.service.settings import LOG_FORMATS, SettingError, Settings, flag, scope_from_text
+from detector.service.settings import LOG_FORMATS, SettingError, Settings, flag, predicate_settings_from_texts, scope_from_text
 from detector.service.store import ArchiveInUseError
 
 
@@ -39,9 +39,13 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 @_options
 @click.option(
     "--scope", "scopes", multiple=True, metavar="NAME=LABEL=VALUE[,...]", envvar="STILLTRUE_SERVE_SCOPES", show_envvar=True,
-    help="A group of processes to ask about, by their labels; may be given several times (in the environment: separated by blanks).",
+    help="A group of processes to ask about, by their labels; may be given again (in the environment: separated by blanks).",
 )  # fmt: skip
-def serve(scopes: tuple[str, ...], **values: Any) -> None:
+@click.option(
+    "--set", "sets", multiple=True, metavar="PREDICATE.KEY=VALUE", envvar="STILLTRUE_SERVE_SET", show_envvar=True,
+    help="A setting of a predicate, for example token-lost.fact=lease; may be given again.",
+)  # fmt: skip
+def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None:
     """Run the detector until SIGINT or SIGTERM: agents and askers on --port, metrics and pages on --http-port.
 
     The first line on standard output says where it listens; events go to standard error, one a line.
@@ -51,7 +55,9 @@ def serve(scopes: tuple[str, ...], **values: Any) -> None:
       stilltrue serve --period-seconds 0.5 --scope shop=team=shop
     """
     try:
-        settings = Settings(scopes=tuple(map(scope_from_text, scopes)), **values)
+        settings = Settings(
+            scopes=tuple(map(scope_from_text, scopes)), predicate_settings=predicate_settings_from_texts(sets), **values
+        )
     except SettingError as error:
         raise CommandError(str(error)) from None
     configure(settings.log_format)

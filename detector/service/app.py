@@ -54,7 +54,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     """
     log, clock, metrics = Log("stilltrue"), Clock(), Metrics()
     judge = Judge(
-        installed_predicates(log) if predicates is None else predicates,
+        installed_predicates(settings.predicate_settings, log) if predicates is None else predicates,
         seconds_max=settings.evaluation_seconds_max,
         metrics=metrics,
         log=log,
@@ -166,7 +166,8 @@ def _bind(server: grpc.aio.Server, settings: Settings) -> int:
     except RuntimeError:
         port = 0
     if not port:
-        raise AddressInUseError(f"cannot listen on {settings.host}:{settings.port}: is it in use? choose another --port (0: any)")
+        text = f"cannot listen on {settings.host}:{settings.port}: is it in use? choose another --port (0: any)"
+        raise AddressInUseError(text)
     return port
 
 

@@ -1,7 +1,7 @@
 """The archivist: keeps what the archive shall hold, writes it on a thread of its own, and goes on without a disk that fails.
 
-What is newest is in memory, so that it can be shown at once, and also while nothing can be written. Incidents are never dropped: one that
-could not be written is written as soon as the disk takes it again.
+What is newest is in memory, so that it can be shown at once, and also while nothing can be written. Incidents are never
+dropped: one that could not be written is written as soon as the disk takes it again.
 """
 
 from __future__ import annotations
@@ -214,13 +214,13 @@ class Archivist:
             self._write_reserve(store)
         with self._guard:
             waiting = list(self._unwritten.items())
-        for id, incident in waiting:
+        for name, incident in waiting:
             store.put_incident(incident)
             store.pin(incident.first_snapshot)
             store.pin(incident.last_snapshot)
             with self._guard:
-                if self._unwritten.get(id) is incident:
-                    del self._unwritten[id]
+                if self._unwritten.get(name) is incident:
+                    del self._unwritten[name]
 
     def _write_reserve(self, store: Store) -> None:
         below = self._wanted_below
@@ -275,7 +275,9 @@ class Archivist:
         self._metrics.archive_writable(writable=False)
         if not self._failing:
             self._failing = True
-            self._log.error("archive cannot be used", directory=self._directory, reason=str(error), consequence="the service goes on")
+            self._log.error(
+                "archive cannot be used", directory=self._directory, reason=str(error), consequence="the service goes on"
+            )
         if _torn(error) and self._store is not None:
             self._store.close()
             self._damaged(error)
@@ -293,4 +295,4 @@ class Archivist:
 
 
 def _torn(error: Exception) -> bool:
-    return isinstance(error, sqlite3.DatabaseError) and getattr(error, "sqlite_errorname", "") in {"SQLITE_CORRUPT", "SQLITE_NOTADB"}
+    return getattr(error, "sqlite_errorname", "") in {"SQLITE_CORRUPT", "SQLITE_NOTADB"}

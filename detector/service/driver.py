@@ -1,7 +1,7 @@
-"""The driver: brings the initiator what happened and the time, and does what it answers. All on the event loop, nothing awaited.
+"""The driver: brings the initiator what happened and the time, and does what it answers. All on the event loop.
 
-Agents come through :mod:`detector.service.rpc`, questions through :mod:`detector.service.questions`; verdicts go out to those who ask and watch, to the
-incidents, the metrics and the archive.
+Agents come through :mod:`detector.service.rpc`, questions through :mod:`detector.service.questions`; verdicts go out to those
+who ask and watch, to the incidents, the metrics and the archive.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import assert_never
 
 from detector.core.assembler import Assembled, Outcome
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse
+from detector.core.scope import bears, narrowed
 from detector.core.snapshot import Snapshot
 from detector.service.archivist import Archivist
 from detector.service.clock import Clock
@@ -23,10 +24,9 @@ from detector.service.incidents import Incidents
 from detector.service.logs import Log
 from detector.service.members import Member, Roster
 from detector.service.metrics import Metrics
-from detector.service.scopes import scoped
 from detector.service.settings import Settings
 from detector.service.standing import Standing
-from stilltrue.model import ProcessName, SnapshotId, SnapshotRef, Verdict
+from stilltrue.model import ProcessName, ProcessState, SnapshotId, SnapshotRef, Verdict
 from stilltrue.report import Report
 
 COLOUR_JUMP_MAX = 10**9
@@ -270,8 +270,17 @@ class Driver:
         self._archivist.finished(assembled, tuple(verdict for verdict, _ in told), pinned=changed)
 
     def _scoped(self, snapshot: Snapshot) -> list[Snapshot]:
-        labels = {member.name: member.labels for name in snapshot.missing if (member := self.roster.get(name)) is not None}
-        return [scoped(snapshot, scope, labels) for scope in self._settings.scopes]
+        """The snapshot as each scope sees it; a missing process that nobody knows any more belongs to every one."""
+        absent = {name: self.roster.get(name) for name in snapshot.missing}
+        states = dict(snapshot.processes) | {
+            name: ProcessState(service=member.process.service, labels=member.labels) for name, member in absent.items() if member
+        }
+        unknown = {name for name, member in absent.items() if member is None}
+        views = []
+        for scope in self._settings.scopes:
+            inside = {name for name, state in states.items() if bears(state, scope.labels)}
+            views.append(narrowed(snapshot, name=scope.name, members=frozenset(inside | unknown)))
+        return views
 
     async def _judge_one(
         self, name: str, view: Snapshot, assembled: Assembled, tickets: tuple[int, ...]

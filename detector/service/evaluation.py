@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
+from typing import Any
 
 from detector.core.predicate import Predicate
 from detector.core.registry import PluginError, ask, find_predicate, predicate_names
@@ -78,12 +79,12 @@ class Unusable:
         raise self._reason
 
 
-def installed_predicates(log: Log) -> list[Predicate]:
-    """Every predicate that is installed, by name; one that cannot be made is logged, and fails whenever it is asked."""
+def installed_predicates(settings: Mapping[str, Mapping[str, Any]], log: Log) -> list[Predicate]:
+    """Every predicate that is installed, by name, with its ``settings``; one that cannot be made is logged, and fails whenever it is asked."""
     predicates: list[Predicate] = []
     for name in predicate_names():
         try:
-            predicates.append(find_predicate(name))
+            predicates.append(find_predicate(name, settings.get(name)))
         except PluginError as error:
             log.error("predicate unusable", predicate=name, reason=str(error))
             predicates.append(Unusable(name, error))

@@ -2,11 +2,13 @@
 
 Rules:
 
-1. Two cores are of one incident when they share a party in the very same wait (same run of the process, same wait number): whoever is stuck
-   stays stuck, so a core that grows or shrinks while a cure is under way is still the same one. The same names in new waits are a new incident.
-2. Each strongly connected part of a verdict's core is a core by itself, and the id comes from it: the same in whatever order, and after a restart.
-3. An incident ends when a definite verdict, on a snapshot that began after the incident was last seen, no longer shows it; or when a process of
-   its core is no member any more. UNDETERMINED neither opens nor ends one.
+1. Two cores are of one incident when they share a party in the very same wait (same run of the process, same wait number):
+   whoever is stuck stays stuck, so a core that grows or shrinks while a cure is under way is still the same one. The same
+   names in new waits are a new incident.
+2. Each strongly connected part of a verdict's core is a core by itself, and the id comes from it: the same in whatever
+   order, and after a restart.
+3. An incident ends when a definite verdict, on a snapshot that began after the incident was last seen, no longer shows it;
+   or when a process of its core is no member any more. UNDETERMINED neither opens nor ends one.
 4. Seen again after it ended (its process had only been silent), it is open again under its own id.
 """
 
@@ -79,7 +81,7 @@ class Incidents:
         opened: Callable[[Incident], None],
         find: Callable[[str], Incident | None],
     ) -> None:
-        """``open_ones``: those open before a restart; ``opened``: told of each new one; ``find``: a closed one by its id, if kept."""
+        """``open_ones``: open before a restart; ``opened``: told of each new one; ``find``: a closed one by its id, if kept."""
         self._open: dict[str, Incident] = {incident.id: incident for incident in open_ones}
         self._changed = changed
         self._opened = opened
@@ -102,8 +104,8 @@ class Incidents:
                 new.append(core)
             else:
                 seen.setdefault(known.id, []).append(core)
-        for id, parts in seen.items():
-            self._seen(self._open[id], parts, verdict, now)
+        for known_id, parts in seen.items():
+            self._seen(self._open[known_id], parts, verdict, now)
         ended = self._end_unseen(verdict, assembled, frozenset(seen), now)
         for core in new:
             self._begin(core, verdict, now)
@@ -138,14 +140,14 @@ class Incidents:
             self._changed(fresh)
 
     def _begin(self, core: Core, verdict: Verdict, now: float) -> None:
-        id = incident_id(verdict.predicate, core)
+        new_id = incident_id(verdict.predicate, core)
         snapshot = verdict.snapshot.id or SnapshotId(0)
-        before = self._find(id)
+        before = self._find(new_id)
         if before is not None:  # rule 4
             incident = replace(before, closed=None, ending="", seen=now, last_snapshot=snapshot, keys=core.keys)
         else:
             incident = Incident(
-                id=id,
+                id=new_id,
                 predicate=verdict.predicate,
                 scope=verdict.snapshot.scope,
                 core=core.parties,
@@ -159,7 +161,7 @@ class Incidents:
                 waits=verdict.explanation,
                 keys=core.keys,
             )
-        self._open[id] = incident
+        self._open[new_id] = incident
         if before is None:
             self._opened(incident)
         self._changed(incident)
@@ -186,7 +188,7 @@ class Incidents:
 def incident_id(predicate: str, core: Core) -> str:
     """Rule 2: the id that this core always gets."""
     said = json.dumps([predicate, sorted(core.keys)], separators=(",", ":"))
-    return hashlib.blake2s(said.encode(), digest_size=5).hexdigest()
+    return "i-" + hashlib.blake2s(said.encode(), digest_size=5).hexdigest()
 
 
 def _how(incident: Incident, lasting: frozenset[WaitKey], verdict: Verdict) -> str:

@@ -27,10 +27,13 @@ class Metrics:
     """What the service counts, in a registry of its own. No ids in labels."""
 
     def __init__(self) -> None:
-        prometheus_client.disable_created_metrics()
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self._registry = CollectorRegistry()
         self._state = Gauge(
-            "stilltrue_predicate_state", "The newest verdict: 1 for its state", ["predicate", "scope", "state"], registry=registry
+            "stilltrue_predicate_state",
+            "The newest verdict: 1 for its state",
+            ["predicate", "scope", "state"],
+            registry=registry,
         )
         self._snapshots = Counter("stilltrue_snapshots_total", "Snapshots by how they ended", ["outcome"], registry=registry)
         self._duration = Histogram(

@@ -1,14 +1,13 @@
 """The agents' door: one stream each, in which hellos, reports, leases and wishes come up and marks go down.
 
-Messages are taken and given as bytes, so that one that cannot be read is refused here with a clear status, and a mark that goes to all is
-written out once for all.
+Messages are taken and given as bytes, so that one that cannot be read is refused here with a clear status, and a mark that
+goes to all is written out once for all.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import lru_cache
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -90,7 +89,7 @@ class AgentServicer:
         self._metrics = metrics
         self._log = log
 
-    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
+    def handler(self) -> grpc.GenericRpcHandler:
         """The service, for :meth:`grpc.aio.Server.add_generic_rpc_handlers`."""
         return grpc.method_handlers_generic_handler(
             AGENT_SERVICE, {"Connect": grpc.stream_stream_rpc_method_handler(self._connect, None, None)}

@@ -5,14 +5,17 @@ The command line and the environment are made from these fields (``--report-byte
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from detector.core.initiator import Timing
+from detector.core.scope import parse_selector
 
 _SCOPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 LOG_FORMATS = ("logfmt", "json")
@@ -39,11 +42,7 @@ class Scope:
     """A named group of processes: those that bear every one of ``labels``."""
 
     name: str
-    labels: tuple[tuple[str, str], ...]
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether a process with these labels belongs to the scope."""
-        return all(labels.get(name) == value for name, value in self.labels)
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +52,13 @@ class Settings:
     host: str = _text("127.0.0.1", "address to listen on, for gRPC and HTTP")
     port: int = _bounded(7600, 0, 65535, "gRPC port; 0 takes a free one and says which")
     http_port: int = _bounded(7601, 0, 65535, "HTTP port (metrics, health, pages); 0 takes a free one and says which")
-    data: Path = _text(Path("stilltrue-data"), "directory of the archive")
+    data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
     log_format: str = _text("logfmt", "logfmt or json")
     scopes: tuple[Scope, ...] = ()
+    predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     period_seconds: float = _bounded(1.0, 0, 86400, "time between snapshots; 0: only when asked or wished for")
-    wish_seconds_min: float = _bounded(0.1, 0.001, 3600, "time between snapshots that processes wish for, on average")
+    wish_seconds_min: float = _bounded(0.5, 0.001, 3600, "time between snapshots that processes wish for, on average")
     wishes_burst_max: int = _bounded(5, 1, 1000, "wished-for snapshots in a row before that rate applies")
     give_up_seconds: float = _bounded(2.0, 0.01, 600, "how long a snapshot waits for a silent member")
     suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the one before")
@@ -75,7 +75,7 @@ class Settings:
 
     summaries_max: int = _bounded(100_000, 1, 10**9, "snapshots remembered by their summary")
     documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept whole")
-    documents_pinned_max: int = _bounded(10_000, 1, 10**7, "snapshots kept whole because a verdict changed or an incident points to them")
+    documents_pinned_max: int = _bounded(10_000, 1, 10**7, "snapshots kept whole since a verdict changed, or an incident points there")
     archive_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the documents kept; beyond it the oldest go")
     archive_queue_max: int = _bounded(64, 1, 10_000, "snapshots waiting to be written; beyond it documents are dropped")
 
@@ -118,10 +118,25 @@ def scope_from_text(text: str) -> Scope:
     name, _, selector = text.partition("=")
     if not _SCOPE_NAME.fullmatch(name):
         raise SettingError("--scope", f"{text!r} does not begin with a name; write for example shop=team=shop")
-    pairs = [part.partition("=") for part in selector.split(",")]
-    if any(not label or not equals for label, equals, _ in pairs):
-        raise SettingError("--scope", f"{text!r} does not select by labels; write for example shop=team=shop,tier=web")
-    return Scope(name=name, labels=tuple(sorted((label, value) for label, _, value in pairs)))
+    try:
+        return Scope(name=name, labels=parse_selector(selector))
+    except ValueError:
+        raise SettingError("--scope", f"{text!r} does not select by labels; write for example shop=team=shop,tier=web") from None
+
+
+def predicate_settings_from_texts(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The settings of predicates that ``predicate.key=value`` texts give; a value that is JSON is taken as such, any other as text."""
+    settings: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        place, equals, value = text.partition("=")
+        predicate, dot, key = place.rpartition(".")
+        if not (equals and dot and predicate and key.isidentifier()):
+            raise SettingError("--set", f"{text!r} is no PREDICATE.KEY=VALUE; write for example token-lost.fact=lease")
+        try:
+            settings.setdefault(predicate, {})[key] = json.loads(value)
+        except ValueError:
+            settings.setdefault(predicate, {})[key] = value
+    return settings
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

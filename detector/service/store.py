@@ -1,7 +1,7 @@
-"""The archive on disk: one SQLite file with snapshots, incidents, and the first id that was never given. Used by one thread at a time.
+"""The archive on disk: one SQLite file with snapshots, incidents, and the first id that was never given.
 
-Tables: ``snapshots`` has a summary each (a ``SnapshotSummary``), ``documents`` the snapshots kept whole (the document as zlib JSON, the verdicts as
-a ``GetSnapshotResponse``), ``incidents`` every incident there ever was (JSON), ``meta`` the numbers.
+Tables: ``snapshots`` has a summary each (a ``SnapshotSummary``), ``documents`` the snapshots kept whole (the document as zlib
+JSON, the verdicts as a ``GetSnapshotResponse``), ``incidents`` every incident there ever was (JSON), ``meta`` the numbers.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def set_aside(directory: Path, now: float) -> Path:
 
 
 class Store:
-    """An open archive. Raises :class:`sqlite3.Error` or ``OSError`` when the disk fails, :class:`DamagedError` when the file is torn."""
+    """An open archive, for one thread at a time.
+
+    Raises :class:`sqlite3.Error` or ``OSError`` when the disk fails, :class:`DamagedError` when the file is torn.
+    """
 
     def __init__(self, directory: Path, bounds: Bounds) -> None:
         """Open the archive in ``directory``, or begin one."""
@@ -125,7 +128,8 @@ class Store:
     def reserve(self, below: int) -> None:
         """Remember that every id below ``below`` may have been given."""
         self._db.execute(
-            "INSERT INTO meta VALUES ('next_id', ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)", (below,)
+            "INSERT INTO meta VALUES ('next_id', ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
+            (below,),
         )
 
     def add_snapshot(self, summary: pb.SnapshotSummary, document: str, verdicts: list[bytes], *, pinned: bool) -> None:
@@ -171,8 +175,8 @@ class Store:
                 (pinned, pinned, most),
             )
         db.execute(
-            "DELETE FROM documents WHERE id IN (SELECT id FROM (SELECT id, sum(bytes) OVER (ORDER BY pinned DESC, id DESC) AS total "
-            "FROM documents) WHERE total > ?)",
+            "DELETE FROM documents WHERE id IN (SELECT id FROM "
+            "(SELECT id, sum(bytes) OVER (ORDER BY pinned DESC, id DESC) AS total FROM documents) WHERE total > ?)",
             (self._bounds.bytes_max,),
         )
 
@@ -187,7 +191,8 @@ class Store:
     def summaries(self, limit: int) -> list[pb.SnapshotSummary]:
         """The newest first; ``kept`` says whether the document is still there."""
         rows = self._db.execute(
-            "SELECT summary, EXISTS (SELECT 1 FROM documents d WHERE d.id = s.id) FROM snapshots s ORDER BY id DESC LIMIT ?", (limit,)
+            "SELECT summary, EXISTS (SELECT 1 FROM documents d WHERE d.id = s.id) FROM snapshots s ORDER BY id DESC LIMIT ?",
+            (limit,),
         )
         found = []
         for body, kept in rows:
@@ -212,7 +217,8 @@ class Store:
         """The newest first."""
         where = "closed IS NULL" if open_only else "1"
         rows = self._db.execute(
-            f"SELECT body FROM incidents WHERE {where} ORDER BY opened DESC, id LIMIT ?", (limit,)
+            f"SELECT body FROM incidents WHERE {where} ORDER BY opened DESC, id LIMIT ?",
+            (limit,),
         )
         return [_incident(json.loads(body)) for (body,) in rows]
 

@@ -141,7 +141,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, content_type, body = self.server.web.answer(path)
         except Exception as error:  # noqa: BLE001 - a page that cannot be made is one failed answer
             self.server.web.failed(error, path)
-            status, content_type, body = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", b"this page cannot be made; see the log\n"
+            status, content_type = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8"
+            body = b"this page cannot be made; see the log\n"
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

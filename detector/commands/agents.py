@@ -1,0 +1,70 @@
+"""``stilltrue agents``: the processes that are members now."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+from rich.markup import escape
+from stilltrue.v1 import detector_pb2 as pb
+
+from detector.commands.detector import asking, detector_option, json_option, timeout_option
+from detector.commands.render import console, duration, print_json, table
+from detector.core.times import write_time
+
+STATES = {pb.AGENT_STATE_LIVE: "live", pb.AGENT_STATE_MISSING: "missing"}
+
+
+@click.command(short_help="List the processes that are connected.")
+@detector_option
+@timeout_option
+@json_option
+def agents(address: str, timeout_seconds: float, *, as_json: bool) -> None:
+    """List the processes that are connected, or were until their lease runs out.
+
+    \b
+    Example:
+      stilltrue agents --json | jq -r '.[] | select(.state == "missing") | .process'
+    """
+    with asking(address) as stub:
+        found = stub.ListAgents(pb.ListAgentsRequest(), timeout=timeout_seconds).agents
+    if as_json:
+        print_json([_written(agent) for agent in found])
+    elif not found:
+        console().print("no process is connected: give one an agent (see the README, 'Joining')")
+    else:
+        columns = ("process", "service", "state", "connected", "heard", "snapshot", "labels", "agent", "dropped")
+        console().print(table(columns, map(_row, found)))
+
+
+def _row(agent: pb.Agent) -> tuple[str, ...]:
+    now = time.time()
+    state = STATES.get(agent.state, "unknown")
+    return (
+        escape(agent.process.instance),
+        escape(agent.process.service),
+        state if state == "live" else f"[yellow]{state}[/]",
+        duration(max(0.0, now - agent.connected_at)),
+        f"{duration(max(0.0, now - agent.heard_at))} ago" if agent.HasField("heard_at") else "-",
+        str(agent.colour),
+        escape(" ".join(f"{name}={value}" for name, value in sorted(agent.labels.items()))) or "-",
+        escape(agent.agent),
+        str(agent.reports_dropped),
+    )
+
+
+def _written(agent: pb.Agent) -> dict[str, Any]:
+    return {
+        "process": agent.process.instance,
+        "service": agent.process.service,
+        "incarnation": agent.process.incarnation,
+        "state": STATES.get(agent.state, "unknown"),
+        "labels": dict(sorted(agent.labels.items())),
+        "connected_at": write_time(agent.connected_at),
+        "heard_at": write_time(agent.heard_at) if agent.HasField("heard_at") else None,
+        "colour": agent.colour,
+        "agent": agent.agent,
+        "reports_dropped": agent.reports_dropped,
+        "reactive": agent.reactive,
+    }

@@ -1,0 +1,76 @@
+"""``stilltrue snapshots``: the newest snapshots, how they ended and what they said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.markup import escape
+from stilltrue.v1 import detector_pb2 as pb
+from stilltrue.v1 import snapshot_pb2
+
+from detector.commands.detector import asking, detector_option, json_option, timeout_option
+from detector.commands.render import console, duration, listed, moment, print_json, table
+from detector.core.times import write_time
+
+ANSWERS = {snapshot_pb2.HOLDS_TRUE: True, snapshot_pb2.HOLDS_FALSE: False}
+
+
+@click.command(short_help="List the newest snapshots.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, show_envvar=True, help="How many.")
+@detector_option
+@timeout_option
+@json_option
+def snapshots(limit: int, address: str, timeout_seconds: float, *, as_json: bool) -> None:
+    """List the newest snapshots first: when, of how many, how they ended, and which predicates held.
+
+    \b
+    Example:
+      stilltrue snapshots --limit 5
+    """
+    with asking(address) as stub:
+        found = stub.ListSnapshots(pb.ListSnapshotsRequest(limit=limit), timeout=timeout_seconds).snapshots
+    if as_json:
+        print_json([written_summary(summary) for summary in found])
+    elif not found:
+        console().print("no snapshot yet: they begin when a process is connected")
+    else:
+        columns = ("id", "began", "took", "members", "outcome", "begun by", "true", "undetermined", "missing", "kept")
+        console().print(table(columns, map(_row, found)))
+
+
+def named(summary: pb.SnapshotSummary, holds: int) -> str:
+    """The predicates that were so answered."""
+    return ", ".join(sorted(name for name, answer in summary.verdicts.items() if answer == holds)) or "-"
+
+
+def _row(summary: pb.SnapshotSummary) -> tuple[str, ...]:
+    ref = summary.ref
+    style = {"complete": "green", "incomplete": "yellow"}.get(summary.outcome, "red")
+    return (
+        str(ref.id),
+        moment(ref.begun),
+        duration(ref.ended - ref.begun),
+        str(ref.members),
+        f"[{style}]{escape(summary.outcome)}[/]",
+        escape(summary.begun_by),
+        escape(named(summary, snapshot_pb2.HOLDS_TRUE)),
+        escape(named(summary, snapshot_pb2.HOLDS_UNDETERMINED)),
+        escape(listed(summary.missing)) or "-",
+        "yes" if summary.kept else "no",
+    )
+
+
+def written_summary(summary: pb.SnapshotSummary) -> dict[str, Any]:
+    """A summary as JSON."""
+    return {
+        "id": summary.ref.id,
+        "begun": write_time(summary.ref.begun),
+        "ended": write_time(summary.ref.ended),
+        "members": summary.ref.members,
+        "outcome": summary.outcome,
+        "begun_by": summary.begun_by,
+        "missing": list(summary.missing),
+        "verdicts": {name: ANSWERS.get(answer) for name, answer in sorted(summary.verdicts.items())},
+        "kept": summary.kept,
+    }
