@@ -215,18 +215,19 @@ class Pipeline:
         """``point`` is durable: sinks may commit, whoever waits for it may go on."""
         self._durable = point.id
         for vertex in self.vertices.values():
-            if point.id == self._last and isinstance(vertex.made, Commits):
-                vertex.made.committed(point)  # the vertices may be stopped before they take another command
-            else:
-                vertex.inbox.command(PointCompleted(point))
+            vertex.inbox.command(PointCompleted(point))
         waiting = self._savepoints.pop(point.id, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(point)
         self._end_if_durable(point)
 
     def _end_if_durable(self, point: CompletedPoint) -> None:
-        if self._last == point.id == self._durable:
-            self._settle(point)
+        if not self._last == point.id == self._durable:
+            return
+        for vertex in self.vertices.values():
+            if isinstance(vertex.made, Commits):
+                vertex.made.committed(point)  # at once: the vertices are stopped before they take another command
+        self._settle(point)
 
     def _gave_up(self, point: SnapshotId, reason: FailReason) -> None:
         self.given_up.append((point, reason))
