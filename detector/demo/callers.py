@@ -37,16 +37,21 @@ class Callers:
         agent.idle()
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """Start calling."""
+        """Where the services listen; nothing is called yet."""
         self._channels = {n: self._agent.channel(grpc.insecure_channel(address)) for n, address in addresses.items()}
         threading.Thread(target=self._tell, daemon=True, name="stats").start()
-        self._start()
 
     def obey(self, command: dict[str, Any]) -> None:
-        """``{"threads": n}``: call from n threads; ``{"call": {"method", "count", "strength"}}``: that many calls at once."""
+        """Do what the director says.
+
+        ``{"begin": true}``: call as the scene says; ``{"threads": n}``: call from n threads;
+        ``{"call": {"method", "count", "strength"}}``: that many calls at once.
+        """
         match command:
             case {"threads": int(wanted)}:
                 self._wanted = wanted
+                self._start()
+            case {"begin": True}:
                 self._start()
             case {"call": {"method": str(method), "count": int(count), "strength": int(strength)}}:
                 for index in range(count):

@@ -1,7 +1,8 @@
 """One process of a scene: a real gRPC server or caller with the agent in it, directed by JSON lines on standard input.
 
 ``python -m detector.demo.player SCENE PROCESS`` with SCENE as ``module:NAME``. It prints ``{"port": n}``, reads a first line
-``{"addresses": {process: "host:port"}}``, then obeys one command a line until its input ends, which ends it too.
+``{"addresses": {process: "host:port"}}``, prints ``{"ready": true}`` once it has dialled them, and then obeys one command a
+line until its input ends, which ends it too.
 """
 
 from __future__ import annotations
@@ -55,12 +56,17 @@ def play(scene: Scene, name: str) -> Player:
 def main() -> None:
     """Play one process until standard input ends."""
     player = play(load_scene(sys.argv[1]), sys.argv[2])
-    print(json.dumps({"port": player.port}), flush=True)  # noqa: T201 (the director reads it)
+    _say({"port": player.port})
     player.dial(json.loads(sys.stdin.readline())["addresses"])
+    _say({"ready": True})
     for line in sys.stdin:
         player.obey(json.loads(line))
     player.stop()
     os._exit(0)  # workers that are blocked for ever (that is what a scene may be about) are not waited for
+
+
+def _say(fact: dict[str, Any]) -> None:
+    print(json.dumps(fact), flush=True)  # noqa: T201 (the director reads it)
 
 
 if __name__ == "__main__":

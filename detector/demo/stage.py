@@ -121,7 +121,7 @@ class Stage:
                 self.detector, self.http = found.groups()
         return actor
 
-    def start_scene(self, where: str, *, dial: bool = True) -> None:
+    def start_scene(self, where: str) -> None:
         """Start every process of the scene ``module:NAME``, and tell each where the others listen."""
         scene = load_scene(where)
         names = [*scene.services, *scene.loads]
@@ -129,8 +129,13 @@ class Stage:
             self.start_player(where, name)
         listening = {name: self.address(name) for name in names}
         addresses = {name: listening[name] for name in scene.services}
-        for name in names if dial else ():
+        for name in names:
             self.actors[name].tell({"addresses": addresses})
+        for name in names:
+            while not json.loads(self.actors[name].line()).get("ready"):
+                pass
+        for name in scene.loads:
+            self.actors[name].tell({"begin": True})
 
     def start_player(self, where: str, name: str) -> Actor:
         """Start one process of a scene; it waits for the addresses."""
