@@ -28,7 +28,7 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
         self.marks: dict[str, queue.SimpleQueue[int | None]] = {}
         self.changed = threading.Condition()
         self.server = grpc.server(ThreadPoolExecutor(64))
-        agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self.server)
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self.server)  # type: ignore[no-untyped-call]
         self.address = f"127.0.0.1:{self.server.add_insecure_port(f'127.0.0.1:{port}')}"
         self.server.start()
 

@@ -1,8 +1,9 @@
-"""The agent's line to the detector: hello, marks answered whatever the application does, leases, wishes, goodbye, and fail open."""
+"""The agent's line to the detector: hello, marks answered whatever the application does, leases, wishes, goodbye."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ import grpc
 import grpc.aio
 
 from stilltrue import Agent
+from stilltrue.model import PartyName, SnapshotId
 from stilltrue.report import CallTarget
 
 Join = Callable[..., Agent]
@@ -53,7 +55,7 @@ def test_marks_are_answered_while_the_pool_is_full_and_the_queue_is_told(detecto
         return request
 
     served = grpc.server(
-        server.pool(ThreadPoolExecutor(1)), handlers=(one_method(behaviour),), interceptors=[server.server_interceptor()]
+        server.pool(ThreadPoolExecutor(1)), handlers=[one_method(behaviour)], interceptors=[server.server_interceptor()]
     )
     port = served.add_insecure_port("127.0.0.1:0")
     served.start()
@@ -103,15 +105,13 @@ def test_a_long_wait_is_wished_about_again_and_again(detector: Any, join: Join) 
 
 
 def ignoring_errors(call: Callable[..., Any]) -> None:
-    try:
+    with contextlib.suppress(grpc.RpcError, ValueError):  # the channel was closed below it
         call(b"x")
-    except (grpc.RpcError, ValueError):
-        pass  # the channel was closed below it
 
 
 def test_a_short_wait_is_no_wish(detector: Any, join: Join) -> None:
     caller = join("caller", block_seconds_max=3600)
-    number = caller.live.waits("caller/x", ())
+    number = caller.live.waits(PartyName("caller/x"), ())
     detector.wait_for(lambda: detector.kinds("caller").count("lease") >= 3)
     caller.live.resumes(number)
     assert "wish" not in detector.kinds("caller")
@@ -126,11 +126,12 @@ def test_a_detector_that_never_answers_is_left_and_costs_nothing() -> None:
         for _ in range(2):  # dialled, left, dialled again
             listening.settimeout(10)
             listening.accept()
-        server = grpc.server(ThreadPoolExecutor(1), handlers=(one_method(lambda request, context: request),))
+        server = grpc.server(ThreadPoolExecutor(1), handlers=[one_method(lambda request, context: request)])
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         with agent.channel(grpc.insecure_channel(f"127.0.0.1:{port}")) as channel:
-            assert channel.unary_unary("/t.T/Do")(b"x") == b"x"
+            do: Any = channel.unary_unary("/t.T/Do")
+            assert do(b"x") == b"x"
         server.stop(0)
     finally:
         agent.close()
@@ -154,7 +155,7 @@ def test_an_agent_joins_a_detector_that_comes_back(detector: Any, join: Join) ->
 def test_the_outbox_is_bounded_and_counts_what_it_drops(alone: Join) -> None:
     agent = alone("orders", reports_max=2)
     for snapshot in range(1, 5):
-        report = agent.live.marked(snapshot)
+        report = agent.live.marked(SnapshotId(snapshot))
         assert report is not None
         agent.live.post(report)
     assert [report.snapshot for report in agent.live.reports] == [3, 4]

@@ -26,6 +26,7 @@ from stilltrue.joined import Joined
 from stilltrue.live import LiveRecorder
 from stilltrue.model import ProcessId
 from stilltrue.names import as_process_name, check_process_name
+from stilltrue.observe import Observer
 from stilltrue.parties import Parties
 from stilltrue.pools import record_pool
 from stilltrue.recorder import Recorder
@@ -68,8 +69,8 @@ class Agent:
         self._connection: Connection | None = None
         self._closed = False
         self._process = self._identify(self.settings.instance)
-        self.live = LiveRecorder(self._begin, reports_max=self.settings.reports_max)
         self.parties = Parties(self._process.instance)
+        self.live = LiveRecorder(self._begin, reports_max=self.settings.reports_max)
         self._joined = Joined(self.live, self.parties)
         self._pools = 0
         _hook(self)
@@ -156,7 +157,12 @@ class Agent:
 
     def _begin(self) -> Recorder:
         settings = self.settings
-        return Recorder(process=self._process, reactive=settings.reactive, labels=settings.labels)
+        return Recorder(
+            process=self._process,
+            reactive=settings.reactive,
+            labels=settings.labels,
+            observe=Observer(self.parties),
+        )
 
     def _forked(self) -> None:
         """In the child of a fork: another process, with nothing recorded, which dials when something happens."""

@@ -99,10 +99,10 @@ class _Callable:
                 task = asyncio.current_task()
                 party = None if task is None else joined.parties.of_current(task)
             made, pair = joined.live.sent(self._method, self._record, party, timeout, False)
-            return made, (*metadata, pair) if metadata else (pair,)
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
             joined.live.fault("a call begins")
             return None, metadata
+        return made, (*metadata, pair) if metadata else (pair,)
 
     def _failed(self, made: Made | None) -> None:
         """The call could not even be made."""

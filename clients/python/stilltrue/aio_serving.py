@@ -89,6 +89,7 @@ class Service:
 
     def __del__(self) -> None:
         if not self._over:
+            self.joined.parties.roots.pop(self.served.party, None)
             self.joined.live.withdrawn(self.served)
 
     def wrap(self, behaviour: Any, *, streams: bool) -> Any:
@@ -108,13 +109,13 @@ class Service:
             task = asyncio.current_task()
             if task is None:
                 return None
-            root = Root(task, served.party)
+            root = Root(task, served)
             joined.parties.root.set(root)
-            joined.parties.adopt(task, served.party)
-            return root
+            joined.parties.roots[served.party] = root
         except Exception:  # noqa: BLE001 - fail open
             joined.live.fault("a call is taken")
             return None
+        return root
 
     def begin_in_thread(self, context: Any) -> None:
         """The behaviour starts, on a worker of the migration pool."""
@@ -180,13 +181,14 @@ class Service:
         if self._over:
             return trailing
         self._over = True
+        self.joined.parties.roots.pop(self.served.party, None)
         try:
             pair = self.joined.live.replied(self.served)
-            return (*trailing, pair) if trailing else (pair,)
         except Exception:  # noqa: BLE001 - fail open
             self.joined.live.withdrawn(self.served)
             self.joined.live.fault("a call is replied to")
             return trailing
+        return (*trailing, pair) if trailing else (pair,)
 
     def end(self, context: Any) -> None:
         """The behaviour is over, in whatever way."""

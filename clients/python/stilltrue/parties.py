@@ -10,8 +10,9 @@ import asyncio
 import threading
 from contextvars import ContextVar
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import ref
 
+from stilltrue.ledger import Served
 from stilltrue.model import PartyName, ProcessName
 
 Task = asyncio.Task[Any]
@@ -20,17 +21,27 @@ Task = asyncio.Task[Any]
 class Root:
     """The task that serves a call, the party it is, and the application's coroutine in it (None until it runs)."""
 
-    __slots__ = ("coroutine", "party", "task")
+    __slots__ = ("coroutine", "served", "task")
 
-    def __init__(self, task: Task, party: PartyName) -> None:
-        """``task`` serves the call; ``party`` is the call's name."""
+    def __init__(self, task: Task, served: Served) -> None:
+        """``task`` serves the call ``served``."""
         self.task = task
-        self.party = party
+        self.served = served
         self.coroutine: Any = None
+
+    @property
+    def party(self) -> PartyName:
+        """The party that serves the call."""
+        return self.served.party
+
+    @property
+    def deadline(self) -> float | None:
+        """When (epoch) gRPC cancels the task."""
+        return self.served.deadline
 
 
 class Parties:
-    """Names for the parties of one process."""
+    """Names for the parties of one process. No lock: names are given at the cut too, and by whoever a finalizer interrupts."""
 
     def __init__(self, process: ProcessName) -> None:
         """``process`` begins every name."""
@@ -42,10 +53,11 @@ class Parties:
         self._process = process
         self.here = threading.local()
         """``here.serving`` is the party that this thread serves a call as, or None."""
-        self._names: WeakKeyDictionary[Task, PartyName] = WeakKeyDictionary()
-        self._tasks: WeakValueDictionary[PartyName, Task] = WeakValueDictionary()
+        self.roots: dict[PartyName, Root] = {}
+        """The calls that are served by tasks, by party."""
+        self._names: dict[ref[Task], tuple[PartyName, PartyName | None]] = {}
+        self._taken: dict[PartyName, ref[Task]] = {}
         self._threads: dict[PartyName, threading.Thread] = {}
-        self._lock = threading.Lock()
 
     def now(self) -> PartyName:
         """The party that runs this line."""
@@ -70,46 +82,59 @@ class Parties:
         """The party of ``task``, which is the one that runs this line."""
         root = self.root.get()
         if root is not None and root.task is task:
+            return root.served.party
+        if root is not None and root.task is task:
             return root.party
-        name = self._names.get(task)
-        if name is not None:
-            return name
-        return self._name_task(task, f"{self._process}/task:" if root is None else f"{root.party}.")
+        known = self._names.get(ref(task))
+        return known[0] if known is not None else self._name_task(task, root)
 
-    def of(self, task: Task) -> PartyName:
-        """The party of any task; one that never called or waited is named here and now."""
-        name = self._names.get(task)
-        return name if name is not None else self._name_task(task, f"{self._process}/task:")
+    def of(self, task: Task, root: Root | None) -> PartyName:
+        """The party of any task; one that never called or waited is named here and now, as a part of ``root``."""
+        if root is not None and root.task is task:
+            return root.party
+        known = self._names.get(ref(task))
+        return known[0] if known is not None else self._name_task(task, root)
 
-    def adopt(self, task: Task, party: PartyName) -> None:
-        """``task`` is the party ``party``: it serves that call."""
-        self._names[task] = party
-        self._tasks[party] = task
-
-    def task_of(self, party: PartyName) -> Task | None:
-        """The live task that is this party, if one is."""
-        return self._tasks.get(party)
+    def root_of(self, task: Task, party: PartyName) -> Root | None:
+        """The call being served that ``task`` (which is ``party``) serves, or was started by."""
+        own = self.roots.get(party)
+        if own is not None and own.task is task:
+            return own
+        known = self._names.get(ref(task))
+        return None if known is None or known[1] is None else self.roots.get(known[1])
 
     def tasks(self) -> list[tuple[Task, PartyName]]:
-        """Every live task that is known by name."""
-        return list(self._names.items())
+        """Every live task that is known by name. Safe while other threads go on."""
+        found = [(root.task, root.party) for root in list(self.roots.values())]
+        for weak, (name, _) in list(self._names.items()):
+            task = weak()
+            if task is not None and not task.done():
+                found.append((task, name))
+        return found
 
-    def _name_task(self, task: Task, prefix: str) -> PartyName:
-        with self._lock:
-            name = plain = PartyName(prefix + task.get_name())
-            count = 1
-            while self._tasks.get(name, task) is not task:
-                count += 1
-                name = PartyName(f"{plain}~{count}")
-            self.adopt(task, name)
-            return name
+    def _name_task(self, task: Task, root: Root | None) -> PartyName:
+        plain = f"{self._process}/task:{task.get_name()}" if root is None else f"{root.party}.{task.get_name()}"
+        weak = ref(task, self._forget)
+        name = PartyName(plain)
+        count = 1
+        while self._taken.setdefault(name, weak) is not weak:
+            count += 1
+            name = PartyName(f"{plain}~{count}")
+        return self._names.setdefault(weak, (name, None if root is None else root.party))[0]
+
+    def _forget(self, weak: ref[Task]) -> None:
+        """A task is gone. Runs in a finalizer: single steps of a dictionary only."""
+        known = self._names.pop(weak, None)
+        if known is not None and self._taken.get(known[0]) is weak:
+            self._taken.pop(known[0], None)
 
     def _name_thread(self) -> PartyName:
         thread = threading.current_thread()
-        with self._lock:
-            name = PartyName(f"{self._process}/thread:{thread.name}")
-            other = self._threads.get(name)
-            if other is not None and other is not thread and other.is_alive():
-                return PartyName(f"{name}-{thread.ident}")
+        name = PartyName(f"{self._process}/thread:{thread.name}")
+        other = self._threads.setdefault(name, thread)
+        if other is thread:
+            return name
+        if not other.is_alive():
             self._threads[name] = thread
             return name
+        return PartyName(f"{name}-{thread.ident}")

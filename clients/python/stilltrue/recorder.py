@@ -63,7 +63,7 @@ class Observation:
     ways_out: Mapping[PartyName, tuple[PartyName, ...]] = field(default_factory=dict)
 
 
-def _nothing_more() -> Observation:
+def _nothing_more(_: float) -> Observation:
     return Observation()
 
 
@@ -78,9 +78,9 @@ class Recorder:
         reactive: bool = False,
         labels: Mapping[str, str] | None = None,
         bounds: Bounds | None = None,
-        observe: Callable[[], Observation] = _nothing_more,
+        observe: Callable[[float], Observation] = _nothing_more,
     ) -> None:
-        """``observe`` is asked at each cut for what no happening could tell (which tasks a task awaits, say)."""
+        """``observe`` is asked at each cut, with its time, for what no happening could tell (which tasks a task awaits, say)."""
         self.process = process
         self.colour = colour
         self.lost = 0
@@ -345,7 +345,7 @@ class Recorder:
 
     def _all_waits(self, now: float) -> tuple[LocalWait, ...]:
         """Every wait at this instant, with the deadline by which its waiter is freed whatever happens."""
-        seen = self._observe()
+        seen = self._observe(now)
         waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
         waits += self._waits.values()
         waits += seen.waits

@@ -90,10 +90,10 @@ class _Callable:
         try:
             party = None if streams else self._joined.parties.now()
             made, pair = self._live.sent(self._method, self._record, party, timeout, waiting)
-            return made, (*metadata, pair) if metadata else (pair,)
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
             self._live.fault("a call begins")
             return None, metadata
+        return made, (*metadata, pair) if metadata else (pair,)
 
     def _answered(self, made: Made, call: Any) -> None:
         try:

@@ -1,0 +1,188 @@
+"""What an asyncio task waits for, read from the task itself, from any thread, without running anybody's code.
+
+Only waits that are understood whole are told; whatever else a task may be doing counts as work. The forms known:
+
+- ``await task``: that task must end.
+- ``await asyncio.gather(...)``: one of the children that are not done must end, for it may fail, and the gathering with it; once
+  the others are done without failing, that leaves the one that is stuck. With ``return_exceptions=True`` all of them must end.
+- ``asyncio.wait``: one of them (FIRST_COMPLETED, FIRST_EXCEPTION) or all (ALL_COMPLETED); its timeout ends the wait.
+- ``asyncio.wait_for``: the one task; its timeout ends the wait, and the task's own.
+- leaving a ``TaskGroup``: one of its tasks must end, for it may fail, and the group cancels the others then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import taskgroups, tasks
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import grpc.aio
+
+Task = asyncio.Task[Any]
+CHAIN_LENGTH_MAX = 200
+_GRPC_AIO = str(Path(grpc.aio.__file__).parent)
+
+_WAIT: CodeType = tasks._wait.__code__  # type: ignore[attr-defined]  # noqa: SLF001 - where asyncio.wait blocks
+_WAIT_FOR: CodeType = asyncio.wait_for.__code__
+_GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
+_LEAVING = frozenset(
+    method.__code__ for name in ("__aexit__", "_aexit") if (method := taskgroups.TaskGroup.__dict__.get(name)) is not None
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """``needs_all`` or one of ``futures``, none of which is done; ``until`` (the loop's time) the wait ends by itself."""
+
+    futures: tuple[Any, ...]
+    needs_all: bool = False
+    until: float | None = None
+
+
+def blocking_future(task: Task) -> Any:
+    """The future that ``task`` is suspended on; None when it runs, may run, or nobody can tell."""
+    future = getattr(task, "_fut_waiter", None)
+    return None if future is None or task.done() or future.done() else future
+
+
+def read(task: Task, future: Any, coroutine: Any = None) -> Awaited | None:
+    """What ``task`` waits for, suspended on ``future``; None when that is not understood.
+
+    ``coroutine`` is where to begin to look when it is not the task's own (one that Python cannot look into may be around it).
+    """
+    if isinstance(future, _GATHERING):
+        left = _not_done(getattr(future, "_children", ()))
+        return Awaited(left, needs_all=_returns_exceptions(left)) if left else None
+    if _is_inside_grpc(future):
+        return None  # the call itself is what is waited for, and is recorded
+    frame = _innermost_known(coroutine if coroutine is not None else task.get_coro())
+    if frame is not None:
+        return _by_frame(frame, future)
+    return Awaited((future,)) if isinstance(future, asyncio.Task) else None
+
+
+def _is_inside_grpc(future: Any) -> bool:
+    """Whether it is a task that ``grpc.aio`` keeps for a call."""
+    if not isinstance(future, asyncio.Task):
+        return False
+    code = getattr(future.get_coro(), "cr_code", None)
+    return code is not None and code.co_filename.startswith(_GRPC_AIO)
+
+
+def _by_frame(frame: FrameType, future: Any) -> Awaited | None:
+    code, names = frame.f_code, frame.f_locals
+    if code in _LEAVING:
+        group = names.get("self")
+        left = _not_done(getattr(group, "_tasks", ()))
+        return Awaited(left) if left and getattr(group, "_on_completed_fut", None) is future else None
+    if names.get("waiter") is not future:
+        return Awaited((future,)) if isinstance(future, asyncio.Task) else None
+    until = _when(names.get("timeout_handle"))
+    if code is _WAIT_FOR:
+        return Awaited((names["fut"],), until=until)
+    left = _not_done(names["fs"])
+    if len(left) < len(names["fs"]) and names["return_when"] == asyncio.FIRST_COMPLETED:
+        return None  # one is done already: it goes on
+    return Awaited(left, needs_all=names["return_when"] == asyncio.ALL_COMPLETED, until=until) if left else None
+
+
+def _innermost_known(coroutine: Any) -> FrameType | None:
+    """The innermost frame of the chain of awaits, when it is one of those that are known and all below it is a future."""
+    for _ in range(CHAIN_LENGTH_MAX):
+        below = _awaited_by(coroutine)
+        frame = getattr(coroutine, "cr_frame", None)
+        if frame is not None and (frame.f_code in _LEAVING or frame.f_code in (_WAIT, _WAIT_FOR)):
+            known: FrameType = frame
+            return known
+        if below is None:
+            return None
+        coroutine = below
+    return None
+
+
+def _awaited_by(coroutine: Any) -> Any:
+    for name in ("cr_await", "gi_yieldfrom", "ag_await"):
+        below = getattr(coroutine, name, None)
+        if below is not None:
+            return below
+    return None
+
+
+def _not_done(futures: Any) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(future for future in list(futures) if not future.done()))
+
+
+def _returns_exceptions(children: tuple[Any, ...]) -> bool:
+    """Whether ``gather`` was told so: it is known to the callback that it put on its children."""
+    for callback, _ in getattr(children[0], "_callbacks", None) or ():
+        code = getattr(callback, "__code__", None)
+        if code is None or getattr(code, "co_qualname", "") != "gather.<locals>._done_callback":
+            continue
+        if "return_exceptions" in code.co_freevars:
+            return callback.__closure__[code.co_freevars.index("return_exceptions")].cell_contents is True
+    return False
+
+
+def _when(handle: Any) -> float | None:
+    return None if handle is None else float(handle.when())
+
+
+def group_of(task: Task) -> Any:
+    """The ``TaskGroup`` that cancels ``task`` when another of its tasks fails, or None."""
+    for callback, _ in getattr(task, "_callbacks", None) or ():
+        owner = getattr(callback, "__self__", None)
+        if isinstance(owner, taskgroups.TaskGroup):
+            return owner
+    return None
+
+
+def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:
+    """By the ``id`` of a task, when (the loop's time) the first timer that knows the task fires; None: nobody can tell."""
+    scheduled = getattr(loop, "_scheduled", None)
+    if scheduled is None:
+        return None
+    found: dict[int, float] = {}
+    for handle in list(scheduled):
+        if not handle.cancelled():
+            for task in _tasks_known_to(handle):
+                found[id(task)] = min(handle.when(), found.get(id(task), handle.when()))
+    return found
+
+
+def _tasks_known_to(handle: Any) -> list[Task]:
+    callback = handle._callback  # noqa: SLF001 - whom a timer is for is told nowhere else
+    things = [callback, *(handle._args or ())]  # noqa: SLF001
+    inner = getattr(callback, "func", None) if type(callback).__name__ == "partial" else None
+    if inner is not None:
+        things += [inner, *callback.args]
+    things += [thing.__self__ for thing in list(things) if hasattr(type(thing), "__self__")]
+    for cell in getattr(callback, "__closure__", None) or ():
+        try:
+            things.append(cell.cell_contents)
+        except ValueError:
+            continue  # an empty cell
+    found: list[Task] = []
+    for thing in things:
+        if isinstance(thing, asyncio.Task):
+            found.append(thing)
+        else:
+            found += _tasks_in(thing)
+    return found
+
+
+def _tasks_in(thing: Any) -> list[Task]:
+    """The tasks that a time-out, ours or another library's, is for."""
+    try:
+        attributes = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return []
+    if not isinstance(attributes, dict):
+        return []
+    found = [attributes[name] for name in ("_task", "_host_task") if isinstance(attributes.get(name), asyncio.Task)]
+    several = attributes.get("_tasks")
+    if isinstance(several, set):
+        found += [task for task in list(several) if isinstance(task, asyncio.Task)]
+    return found
