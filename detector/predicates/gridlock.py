@@ -9,17 +9,19 @@ import numpy as np
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.graph.confirm import confirmed
-from detector.graph.partial import bounds
+from detector.graph.partial import Bounds, bounds
 from detector.graph.reduction import Reduction
-from detector.predicates.blocked import blocked_verdict
+from detector.predicates.blocked import as_of, blocked_verdict
+from detector.predicates.deadlock import stuck_bounds
 from stilltrue.model import Holds, Verdict
 
 
 class Gridlock:
-    """Holds when some parties cannot go on before a deadline fires, whatever anybody does.
+    """Holds when some parties cannot go on before a deadline fires, whatever anybody does, and will once it has fired.
 
-    A deadline counts as blocking here. ``until`` is when the first party of the remainder can move: before it nothing
-    changes. It is null when no deadline can move any of them; then this is a ``deadlock`` too.
+    A deadline counts as blocking here. Whoever is deadlocked, or waits on the deadlocked, is ``deadlock``'s matter: those
+    parties are taken as free, so that one trouble is reported once. ``until`` is when the first party of the remainder can
+    move: before it nothing changes.
     """
 
     name = "gridlock"
@@ -27,11 +29,33 @@ class Gridlock:
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """As ``deadlock``, with the time until which it holds."""
-        waits, missing = snapshot.waits, snapshot.of_missing()
-        stale = missing[waits.waiter]
-        found = bounds(waits, ended=stale, missing=missing, vouched=confirmed(waits, snapshot.previous, stale))
+        found, deadlocked = held_up_bounds(snapshot)
         verdict = blocked_verdict(self.name, snapshot, found)
-        return replace(verdict, until=first_move(waits, found.certain)) if verdict.holds is Holds.TRUE else verdict
+        if verdict.holds is Holds.TRUE:
+            return replace(verdict, until=first_move(snapshot.waits, found.certain))
+        if verdict.holds is Holds.FALSE and deadlocked:
+            text = f"nobody hung on a deadline alone {as_of(snapshot)}; {deadlocked} parties are deadlocked: see deadlock"
+            return replace(verdict, witness=replace(verdict.witness, text=text))
+        return verdict
+
+
+def held_up_bounds(snapshot: Snapshot) -> tuple[Bounds, int]:
+    """The reductions that decide about gridlock: deadlines block, and the deadlocked (so many) are out of the way.
+
+    In the pessimistic views only the certainly deadlocked are; in the certain one also those that may be.
+    """
+    waits, missing = snapshot.waits, snapshot.of_missing()
+    stale = missing[waits.waiter]
+    found = bounds(waits, ended=stale, missing=missing, vouched=confirmed(waits, snapshot.previous, stale))
+    forever = stuck_bounds(snapshot)
+    surely, perhaps = ~forever.certain.free & ~missing, ~forever.pessimistic.free & ~missing
+    held_up = replace(
+        found,
+        pessimistic=found.pessimistic.further(released=surely),
+        doubtful=found.doubtful.further(released=surely),
+        certain=found.certain.further(released=perhaps),
+    )
+    return held_up, int(np.count_nonzero(surely))
 
 
 def first_move(waits: WaitColumns, reduction: Reduction) -> float | None:
