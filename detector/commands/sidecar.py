@@ -1,0 +1,179 @@
+"""The command ``stilltrue sidecar``: a gRPC proxy beside a program, which stamps and records its calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import click
+
+from detector.commands.run import CommandError
+from detector.service.logs import configure
+from detector.service.settings import LOG_FORMATS
+from detector.sidecar.app import CannotListenError, Listening, serve
+from detector.sidecar.settings import SettingError, Settings
+from detector.sidecar.tls import TlsFiles, TlsRefusedError
+from detector.sidecar.upstreams import Address, AddressRefusedError, Upstreams, address_of, upstream_of
+from stilltrue.settings import SettingRefusedError
+
+EVERY_AUTHORITY = "authority-routing"
+CHECK_SECONDS_MAX = 2.0
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_AGENT_FILES = {"tls_ca_file": "tls_ca", "tls_cert_file": "tls_certificate", "tls_key_file": "tls_key"}
+
+
+def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(*names, show_envvar=True, **more)
+
+
+@click.command(short_help="Run the proxy beside a program that knows nothing of us.")
+@_option("--service", envvar="STILLTRUE_SERVICE", help="The service that the program belongs to.  [default: python]")
+@_option("--instance", envvar="STILLTRUE_INSTANCE", help="Its name, unique in the fleet.  [default: from POD_NAME or the host]")
+@_option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label of the process; may be given again.")
+@_option("--detector", envvar="STILLTRUE_DETECTOR", metavar="HOST:PORT", help="The detector.  [default: 127.0.0.1:7600]")
+@_option("--app", default="127.0.0.1:50051", show_default=True, metavar="HOST:PORT", help="Where the program itself listens.")
+@_option(
+    "--inbound", default="127.0.0.1:15006", show_default=True, metavar="HOST:PORT", help="Takes the program's callers' calls."
+)
+@_option(
+    "--outbound", default="127.0.0.1:15001", show_default=True, metavar="HOST:PORT",
+    help="Takes the calls that the program makes; only with an --upstream.",
+)  # fmt: skip
+@_option(
+    "--upstream", "upstreams", multiple=True, metavar="[NAME=]HOST:PORT",
+    help=f"Where calls go whose authority is NAME; without NAME: all others. {EVERY_AUTHORITY}: as --upstream-by-authority.",
+)  # fmt: skip
+@_option("--upstream-by-authority", is_flag=True, help="An authority that is no upstream's name is where the call goes.")
+@_option("--workers", type=click.IntRange(0), help="Calls that the program works on at once, the others queued; 0: unknown.")
+@_option(
+    "--fan-out", default="one", show_default=True, type=click.Choice(["one", "all"]),
+    help="How many of its calls a handler waits for that has several outstanding.",
+)  # fmt: skip
+@_option(
+    "--never-awaited", multiple=True, metavar="/PACKAGE.SERVICE/METHOD",
+    help="A method that handlers call without waiting for the reply; may be given again.",
+)  # fmt: skip
+@_option(
+    "--party-metadata/--no-party-metadata", "tells_party", default=True, show_default=True,
+    help="Give the program stilltrue-party with each request, for it to forward.",
+)  # fmt: skip
+@_option("--admin-host", default="127.0.0.1", show_default=True, help="Address of the admin pages (HTTP).")
+@_option("--admin-port", default=7602, show_default=True, type=click.IntRange(0, 65535), help="Port of the admin pages.")
+@_option(
+    "--drain-seconds-max", default=25.0, show_default=True, type=click.FloatRange(0, 3600),
+    help="How long calls in progress may take after SIGTERM.",
+)  # fmt: skip
+@_option("--inbound-tls-cert-file", type=_FILE, help="PEM; callers speak TLS to --inbound.")
+@_option("--inbound-tls-key-file", type=_FILE, help="PEM; the key of that certificate.")
+@_option("--inbound-tls-client-ca-file", type=_FILE, help="PEM; callers must show a certificate that it signed.")
+@_option("--upstream-tls", is_flag=True, help="Speak TLS to the upstreams.")
+@_option("--upstream-tls-ca-file", type=_FILE, help="PEM; whom to trust.  [default: as the system does]")
+@_option("--upstream-tls-cert-file", type=_FILE, help="PEM; our certificate.")
+@_option("--upstream-tls-key-file", type=_FILE, help="PEM; the key of that certificate.")
+@_option("--tls-ca-file", envvar="STILLTRUE_TLS_CA_FILE", type=_FILE, help="PEM; whom to trust as the detector.")
+@_option("--tls-cert-file", envvar="STILLTRUE_TLS_CERT_FILE", type=_FILE, help="PEM; our certificate for the detector.")
+@_option("--tls-key-file", envvar="STILLTRUE_TLS_KEY_FILE", type=_FILE, help="PEM; the key of that certificate.")
+@_option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Form of the log.")
+@click.option("--check", is_flag=True, help="Ask the sidecar here whether it is ready: exit code 0 or 1.")
+def sidecar(**given: Any) -> None:
+    """Stamp and record the calls of a program in any language, without changing its code: a gRPC proxy in its pod.
+
+    Send the program's callers to --inbound, and let the program call --outbound instead of its upstreams, with the upstream's
+    name as the authority. Admin pages: /healthz /readyz /metadata /metrics.
+
+    \b
+    Examples:
+      stilltrue sidecar --service orders --app 127.0.0.1:50051 --upstream stock=stock.shop:50051 --workers 10
+      stilltrue sidecar --service orders --upstream-by-authority --detector stilltrue:7600
+      stilltrue sidecar --check
+    """
+    try:
+        settings = _settings(given)
+        if given["check"]:
+            return _check(settings)
+        configure(given["log_format"])
+        asyncio.run(serve(settings, _started))
+    except (SettingError, SettingRefusedError, TlsRefusedError, CannotListenError) as error:
+        raise CommandError(str(error)) from None
+    return None
+
+
+def _settings(given: dict[str, Any]) -> Settings:
+    return Settings(
+        program=_address("--app", given["app"]),
+        inbound=_address("--inbound", given["inbound"]),
+        outbound=_address("--outbound", given["outbound"]),
+        admin=Address(host=given["admin_host"], port=given["admin_port"]),
+        upstreams=_upstreams(given),
+        workers=given["workers"] or None,
+        needs_all=given["fan_out"] == "all",
+        never_awaited=given["never_awaited"],
+        tells_party=given["tells_party"],
+        inbound_tls=_files(given, "inbound_tls", "client_ca_file"),
+        upstream_tls=_files(given, "upstream_tls", "ca_file") or TlsFiles(),
+        drain_seconds_max=given["drain_seconds_max"],
+        agent=_agent(given),
+    )
+
+
+def _address(flag: str, text: str) -> Address:
+    try:
+        return address_of(text)
+    except AddressRefusedError as error:
+        raise SettingError(f"{flag}: {error}") from None
+
+
+def _upstreams(given: dict[str, Any]) -> Upstreams:
+    texts = [text for text in given["upstreams"] if text != EVERY_AUTHORITY]
+    by_authority = given["upstream_by_authority"] or len(texts) < len(given["upstreams"])
+    try:
+        named = dict(upstream_of(text) for text in texts)
+    except AddressRefusedError as error:
+        raise SettingError(f"--upstream: {error}") from None
+    return Upstreams(named=named, by_authority=by_authority, tls=given["upstream_tls"])
+
+
+def _files(given: dict[str, Any], prefix: str, ca: str) -> TlsFiles | None:
+    flag = "--" + prefix.replace("_", "-")
+    certificate, key, trusted = (given[f"{prefix}_{name}"] for name in ("cert_file", "key_file", ca))
+    if (certificate is None) != (key is None):
+        raise SettingError(f"{flag}-cert-file and {flag}-key-file: both or neither")
+    if certificate is None and prefix == "inbound_tls":
+        if trusted is not None:
+            raise SettingError(f"{flag}-client-ca-file: needs {flag}-cert-file")
+        return None
+    return TlsFiles(certificate=certificate, key=key, ca=trusted)
+
+
+def _agent(given: dict[str, Any]) -> dict[str, object]:
+    """What the embedded agent is told; what is None it reads from its environment."""
+    agent: dict[str, object] = {name: given[name] for name in ("service", "instance", "detector")}
+    pairs = [text.partition("=") for text in given["labels"]]
+    if any(not name or not equals for name, equals, _ in pairs):
+        raise SettingError("--label: write NAME=VALUE")
+    if pairs:
+        agent["labels"] = {name: value for name, _, value in pairs}
+    for flag, name in _AGENT_FILES.items():
+        if given[flag] is not None:
+            agent[name] = str(given[flag])
+    return agent
+
+
+def _check(settings: Settings) -> None:
+    admin = settings.admin
+    host = "127.0.0.1" if admin.host == "0.0.0.0" else admin.host
+    try:
+        with urlopen(f"http://{Address(host=host, port=admin.port)}/readyz", timeout=CHECK_SECONDS_MAX):
+            return
+    except (URLError, OSError) as error:
+        click.echo(f"stilltrue: not ready: {error}", err=True)
+        raise click.exceptions.Exit(1) from None
+
+
+def _started(listening: Listening) -> None:
+    outbound = "" if listening.outbound is None else f" outbound={listening.outbound}"
+    click.echo(f"listening inbound={listening.inbound}{outbound} admin=http://{listening.admin}/")

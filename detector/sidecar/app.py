@@ -1,0 +1,177 @@
+"""The sidecar as a whole: what is made from what, in which order it starts, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import stilltrue.agent
+from detector.service.logs import Log
+from detector.sidecar.admin import Admin
+from detector.sidecar.ends import End
+from detector.sidecar.glue import Inbound
+from detector.sidecar.pages import pages
+from detector.sidecar.program import Program
+from detector.sidecar.relay import Relay, Way
+from detector.sidecar.settings import Settings
+from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError
+from detector.sidecar.upstreams import Address
+from detector.sidecar.ways import Channels, Dialler, WayIn, WayOut
+
+FOLLOW_SECONDS = 2.0
+"""How often certificate files are looked at."""
+
+WARN_SECONDS_MIN = 1.0
+BACKLOG = 1024
+
+
+class CannotListenError(Exception):
+    """Somebody listens there already, or nobody may; one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Where the sidecar listens."""
+
+    inbound: Address
+    outbound: Address | None
+    admin: Address
+
+
+class Sidecar:
+    """One sidecar, from :meth:`start` to :meth:`stop`."""
+
+    def __init__(self, settings: Settings, log: Log) -> None:
+        """Raises :class:`~detector.sidecar.tls.TlsRefusedError`, :class:`~stilltrue.settings.SettingRefusedError`."""
+        self.settings = settings
+        self._log = log
+        self._warned_at = 0.0
+        self.relays: dict[Relay, None] = {}
+        self._servers: list[asyncio.Server] = []
+        self._tls_in = _tls(settings.inbound_tls, server=True)
+        self._tls_out = _tls(settings.upstream_tls if settings.upstreams.tls else None, server=False)
+        self.agent = stilltrue.agent.Agent(**settings.agent, reactive=False)  # type: ignore[arg-type]  # each is its own setting
+        self.program = Program(
+            self.agent.live,
+            later=lambda seconds, do: asyncio.get_running_loop().call_later(seconds, do),
+            warn=lambda text: log.warning("assumption disproved", text=text),
+            workers=settings.workers,
+            never_awaited=settings.never_awaited,
+            needs_all=settings.needs_all,
+        )
+        self._dialler = Dialler(self._warn)
+        self._follower: asyncio.Task[None] | None = None
+
+    async def start(self) -> Listening:
+        """Listen, and dial the detector. Raises :class:`CannotListenError`."""
+        settings = self.settings
+        inbound = Inbound(self.program, tells_party=settings.tells_party, scheme=b"http" if self._tls_in is not None else b"")
+        out = Channels(self.program, settings.upstreams, b"https" if self._tls_out is not None else b"")
+        admin = await self._admin()
+        incoming = await self._listen(
+            "--inbound", settings.inbound, lambda: WayIn(self._dialler, settings.program, inbound), self._tls_in
+        )
+        outgoing = None
+        if settings.upstreams:
+            way_out = lambda: WayOut(self._dialler, out, self._tls_out)  # noqa: E731 - made for each connection
+            outgoing = await self._listen("--outbound", settings.outbound, way_out, None)
+            out.ourselves = outgoing
+        self.agent.start()
+        self._follower = asyncio.create_task(self._follow())
+        return Listening(inbound=incoming, outbound=outgoing, admin=admin)
+
+    async def stop(self) -> None:
+        """Take no more connections, let the calls in progress end, say goodbye."""
+        if self._follower is not None:
+            self._follower.cancel()
+        for server in self._servers:
+            server.close()
+        for relay in list(self.relays):
+            relay.drain()
+        deadline = time.monotonic() + self.settings.drain_seconds_max
+        while self.relays and time.monotonic() < deadline:
+            for relay in list(self.relays):
+                if not relay.streams:
+                    relay.close()
+            await asyncio.sleep(0.02)
+        for relay in list(self.relays):
+            relay.close()
+        self.agent.close()
+
+    async def _admin(self) -> Address:
+        try:
+            server = await Admin(pages(self)).start(self.settings.admin.host, self.settings.admin.port)
+        except OSError as error:
+            reason = error.strerror or error
+            raise CannotListenError(f"--admin-port: cannot listen on {self.settings.admin}: {reason}") from None
+        self._servers.append(server)
+        return _bound(server)
+
+    async def _listen(self, flag: str, address: Address, way: Callable[[], Way], tls: Tls | None) -> Address:
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                lambda: self._accept(way()), address.host, address.port, backlog=BACKLOG, ssl=tls.context if tls else None
+            )
+        except OSError as error:
+            raise CannotListenError(f"{flag}: cannot listen on {address}: {error.strerror or error}") from None
+        self._servers.append(server)
+        return _bound(server)
+
+    def _accept(self, way: Way) -> End:
+        relay = Relay(way, fault=self.agent.live.fault, warn=self._warn, closed=self._closed)
+        self.relays[relay] = None
+        return relay.caller
+
+    def _closed(self, relay: Relay) -> None:
+        self.relays.pop(relay, None)
+
+    def _warn(self, text: str) -> None:
+        """Say what went wrong; once a second at the most, since callers may try as often as they like."""
+        now = time.monotonic()
+        if now - self._warned_at >= WARN_SECONDS_MIN:
+            self._warned_at = now
+            self._log.warning("relay failed", text=text)
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            for tls in (self._tls_in, self._tls_out):
+                try:
+                    if tls is not None and tls.follow():
+                        self._log.info("certificates reloaded")
+                except TlsRefusedError as error:
+                    self._log.warning("certificates not reloaded, those before stay", text=str(error))
+
+
+@contextlib.asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[tuple[Sidecar, Listening]]:
+    """A sidecar that runs meanwhile."""
+    sidecar = Sidecar(settings, Log("stilltrue"))
+    try:
+        yield sidecar, await sidecar.start()
+    finally:
+        await sidecar.stop()
+
+
+async def serve(settings: Settings, started: Callable[[Listening], None]) -> None:
+    """Run until SIGTERM or SIGINT; ``started`` is told where it listens."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with running(settings) as (_, listening):
+        started(listening)
+        await stop.wait()
+
+
+def _tls(files: TlsFiles | None, *, server: bool) -> Tls | None:
+    return None if files is None else Tls(files, server=server)
+
+
+def _bound(server: asyncio.Server) -> Address:
+    host, port = server.sockets[0].getsockname()[:2]
+    return Address(host=host, port=port)
