@@ -19,8 +19,11 @@ Until = Callable[[str], Verdict]
 
 
 def kinds(parties: list[str]) -> Counter[str]:
-    """How many parties of each kind: `orders/Place#7` counts as `orders/Place`, `load/thread:caller-3` as `load/thread`."""
-    return Counter(re.split(r"[#:]", party)[0] for party in parties)
+    """How many parties of each kind: `orders/Place#7` is an `orders/Place`, `load/thread:caller-3` a `load/thread`.
+
+    `front/Place#1.Task-7`, a task of the handler's own, is a `front/Place.Task`.
+    """
+    return Counter(re.sub(r"#\d+|:.*|-\d+$", "", party) for party in parties)
 
 
 def call(stage: Stage, method: str, count: int = 1, load: str = "load") -> None:
