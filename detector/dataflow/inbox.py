@@ -139,7 +139,8 @@ class Inbox:
     async def wait(self, seconds: float) -> None:
         """Wait until there may be something, or ``seconds`` have passed."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._something.wait(), seconds)
+            async with asyncio.timeout(seconds):  # wait_for of Python 3.11 can swallow a cancellation
+                await self._something.wait()
 
     @property
     def quiet(self) -> bool:
