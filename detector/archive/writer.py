@@ -1,0 +1,80 @@
+"""Writes finished snapshots to the archive: gathers a few, then writes each table's file, the snapshots' own last.
+
+A snapshot counts as archived when its row in ``snapshots`` is there. A crash in between leaves rows that no snapshot names:
+readers of whole snapshots pass over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from detector.archive.local_rows import Row
+from detector.archive.rows import report_rows, snapshot_row, verdict_row
+from detector.archive.schema import TABLES
+from detector.archive.store import Store, day_of
+from detector.core.assembler import Assembled
+from stilltrue.model import ProcessId, ProcessName, Verdict
+
+ORDER = ("reports", "verdicts", "incidents", "snapshots")
+KEYS = {"reports": "process", "verdicts": "predicate", "incidents": "id", "snapshots": "scope"}
+
+
+class ArchiveWriter:
+    """Gathers finished snapshots and writes them a file at a time. Not for several threads at once."""
+
+    def __init__(self, store: Store, *, reports_max: int = 20_000, seconds_max: float = 300.0) -> None:
+        """A file is written when it would hold ``reports_max`` reports, or spans ``seconds_max``, or the day is over."""
+        self._store = store
+        self._reports_max = reports_max
+        self._seconds_max = seconds_max
+        self._rows: dict[str, list[Row]] = {table: [] for table in ORDER}
+        self._day = ""
+        self._began = 0.0
+
+    @property
+    def gathered(self) -> int:
+        """Snapshots gathered and not yet written."""
+        return len(self._rows["snapshots"])
+
+    def add(
+        self,
+        assembled: Assembled,
+        verdicts: Sequence[Verdict] = (),
+        incidents: Sequence[Row] = (),
+        members: Mapping[ProcessName, ProcessId] | None = None,
+    ) -> list[str]:
+        """Take one finished snapshot; the paths written, if it was time to.
+
+        Parameters
+        ----------
+        assembled, verdicts : what the detector found.
+        incidents : rows of ``incidents`` that changed with this snapshot (``snapshot`` and ``begun`` are filled in).
+        members : which incarnations the members were; those of missing ones are not in ``assembled``.
+        """
+        ref = assembled.snapshot.ref
+        begun = ref.begun or 0.0
+        written = self.flush() if self.gathered and self._due(begun) else []
+        if not self.gathered:
+            self._day, self._began = day_of(begun), begun
+        self._rows["reports"] += report_rows(assembled)
+        self._rows["verdicts"] += map(verdict_row, verdicts)
+        self._rows["incidents"] += (row | {"snapshot": ref.id, "begun": ref.begun} for row in incidents)
+        self._rows["snapshots"].append(snapshot_row(assembled, members or {}))
+        return written
+
+    def _due(self, begun: float) -> bool:
+        full = len(self._rows["reports"]) >= self._reports_max
+        return full or day_of(begun) != self._day or begun - self._began >= self._seconds_max
+
+    def flush(self) -> list[str]:
+        """Write what was gathered; the paths. What could not be written is given up (OSError): the next rows start anew."""
+        rows, self._rows = self._rows, {table: [] for table in ORDER}
+        return [self._store.write(table, self._day, table_of(table, rows[table])) for table in ORDER if rows[table]]
+
+
+def table_of(table: str, rows: Sequence[Row]) -> pa.Table:
+    """Rows as columns, in the table's order: by snapshot, then by what tells its rows apart."""
+    ordered = sorted(rows, key=lambda row: (row["snapshot"] or 0, row[KEYS[table]]))
+    return pa.Table.from_pylist(ordered, schema=TABLES[table])

@@ -1,0 +1,31 @@
+"""Makes the golden archive of today's schema version: `python tests/archive/data/make_golden.py`; run once per version."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from detector.archive.rows import verdict_row
+from detector.archive.schema import SCHEMA_VERSION
+from detector.archive.store import Store
+from detector.archive.worlds import random_snapshots
+from detector.archive.writer import ArchiveWriter
+from detector.core.registry import ask, find_predicate, predicate_names
+
+
+def main() -> None:
+    """Twelve random snapshots with the verdicts of every predicate, and the verdicts as JSON to compare with."""
+    folder = Path(__file__).parent / f"v{SCHEMA_VERSION}"
+    writer = ArchiveWriter(Store(str(folder)), seconds_max=1e9)
+    predicates = [find_predicate(name) for name in predicate_names()]
+    wanted = []
+    for made in random_snapshots(11, 12):
+        verdicts = [ask(predicate, made.assembled.snapshot) for predicate in predicates]
+        wanted += [verdict_row(verdict) for verdict in verdicts if verdict.predicate == "deadlock"]
+        writer.add(made.assembled, verdicts, members=made.members)
+    writer.flush()
+    (folder / "deadlock.json").write_text(json.dumps(wanted, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Reports in any order, some doubled, give the very snapshots that the detector assembled."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from detector.archive.assemble import WAIT_REPORT_COLUMNS, assembled, header_rows
+from detector.archive.evaluate import verdicts_on
+from detector.archive.nouns import snapshot_of, verdict_of
+from detector.archive.worlds import Judged
+from detector.core.registry import find_predicate
+from stilltrue.model import Holds
+
+
+def _shuffled(reports: pa.Table, seed: int) -> pa.Table:
+    random = Random(seed)
+    order = list(range(reports.num_rows)) + [at for at in range(reports.num_rows) if random.random() < 0.3]
+    random.shuffle(order)
+    return reports.take(pa.array(order))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_order_gives_the_services_snapshots_and_verdicts(run: Judged, seed: int) -> None:
+    together = assembled(
+        pa.concat_tables([_shuffled(run.reports, seed), header_rows(run.snapshots)], promote_options="default")
+    )
+    for wanted_row, got_row in zip(run.snapshots.to_pylist(), together.to_pylist(), strict=True):
+        wanted, got = snapshot_of(wanted_row), snapshot_of(got_row)
+        assert (got.ref, got.missing, got.in_transit) == (wanted.ref, wanted.missing, wanted.in_transit)
+        assert got.processes == wanted.processes
+        assert got.waits.names == wanted.waits.names
+        assert list(got.waits.waits()) == list(wanted.waits.waits())
+    assert [verdict_of(row) for row in verdicts_on(together, run.predicates).to_pylist()] == list(run.verdicts)
+
+
+def test_without_headers_doubt_only_delays(run: Judged) -> None:
+    predicates = [find_predicate("deadlock"), find_predicate("termination")]
+    wanted = {(verdict.snapshot.id, verdict.predicate): verdict for verdict in run.verdicts}
+    together = assembled(_shuffled(run.reports, 7))
+    for row in verdicts_on(together, predicates).to_pylist():
+        got, service = verdict_of(row), wanted[row["snapshot"], row["predicate"]]
+        if not service.missing:
+            assert (got.holds, got.remainder, got.core) == (service.holds, service.remainder, service.core)
+        elif got.holds is not Holds.UNDETERMINED:
+            assert got.holds is service.holds
+
+
+def test_the_columns_about_waits_suffice_for_deadlock(run: Judged) -> None:
+    few = run.reports.select(WAIT_REPORT_COLUMNS)
+    together = assembled(pa.concat_tables([few, header_rows(run.snapshots)], promote_options="default"))
+    got = [verdict_of(row) for row in verdicts_on(together, [find_predicate("deadlock")]).to_pylist()]
+    assert got == [verdict for verdict in run.verdicts if verdict.predicate == "deadlock"]
+
+
+def test_a_snapshot_of_which_nobody_reported_is_there(run: Judged) -> None:
+    together = assembled(
+        pa.concat_tables([run.reports.slice(0, 0), header_rows(run.snapshots.slice(0, 2))], promote_options="default")
+    )
+    assert together.column("snapshot").to_pylist() == [1, 2]
+    assert together.column("waits").to_pylist()[0]["names"] == []

@@ -1,0 +1,41 @@
+"""What is written to a row reads back equal."""
+
+from __future__ import annotations
+
+from detector.archive.local_rows import report_of
+from detector.archive.nouns import snapshot_of, verdict_of
+from detector.archive.rows import verdict_row
+from detector.archive.schema import VERDICTS
+from detector.archive.worlds import Judged
+
+
+def test_snapshots_read_back(run: Judged) -> None:
+    for made, row in zip(run.made, run.snapshots.to_pylist(), strict=True):
+        wanted, got = made.assembled.snapshot, snapshot_of(row)
+        assert (got.ref, got.missing, got.in_transit) == (wanted.ref, wanted.missing, wanted.in_transit)
+        assert got.processes == wanted.processes
+        assert (got.waits.names, list(got.waits.waits())) == (wanted.waits.names, list(wanted.waits.waits()))
+        if wanted.waits.uncoloured.any() and wanted.previous is not None:
+            assert got.previous is not None
+            assert list(got.previous.waits()) == list(wanted.previous.waits())
+
+
+def test_reports_read_back(run: Judged) -> None:
+    wanted = [made.assembled.reports[name] for made in run.made for name in sorted(made.assembled.reports)]
+    assert [report_of(row) for row in run.reports.to_pylist()] == wanted
+
+
+def test_verdicts_read_back(run: Judged) -> None:
+    assert [verdict_of(dict.fromkeys(VERDICTS.names) | verdict_row(verdict)) for verdict in run.verdicts] == list(run.verdicts)
+
+
+def test_the_random_snapshots_are_varied(long_run: Judged) -> None:
+    told = {(verdict.predicate, verdict.holds.value, verdict.witness.kind) for verdict in long_run.verdicts}
+    for predicate in ("deadlock", "gridlock"):
+        assert {
+            (predicate, "true", "cycle"),
+            (predicate, "true", "knot"),
+            (predicate, "false", "free"),
+            (predicate, "undetermined", "missing"),
+            (predicate, "undetermined", "unconfirmed"),
+        } <= told

@@ -1,0 +1,121 @@
+"""Files come to be whole or not at all; a bad one is named and the others are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from detector.archive import schema
+from detector.archive.store import ArchiveError, Store, day_of
+from detector.archive.worlds import Judged
+from detector.archive.writer import ArchiveWriter
+
+
+@pytest.fixture
+def store(tmp_path: Path, run: Judged) -> Store:
+    store = Store(str(tmp_path / "archive"))
+    writer = ArchiveWriter(store, reports_max=200)
+    for made in run.made[:100]:
+        writer.add(made.assembled, members=made.members)
+    writer.flush()
+    return store
+
+
+def _rows(store: Store, table: str) -> pa.Table:
+    return pa.concat_tables([data for file in store.scan(table).files for data in store.read(file)])
+
+
+def test_what_is_written_is_read(store: Store, run: Judged) -> None:
+    assert _rows(store, "snapshots").equals(run.snapshots.slice(0, 100))
+    assert _rows(store, "reports").to_pylist() == [row for row in run.reports.to_pylist() if row["snapshot"] <= 100]
+    assert len(store.scan("reports").files) > 1
+
+
+def test_a_file_holds_whole_snapshots_sorted(store: Store) -> None:
+    seen: set[int] = set()
+    for file in store.scan("reports").files:
+        numbers = [number for data in store.read(file) for number in data.column("snapshot").to_pylist()]
+        assert numbers == sorted(numbers)
+        assert not seen.intersection(numbers)
+        seen.update(numbers)
+
+
+def test_columns_and_groups_can_be_chosen(store: Store) -> None:
+    file = store.scan("snapshots").files[0]
+    (data,) = store.read(file, columns=["snapshot", "outcome"], groups=[0])
+    assert data.column_names == ["snapshot", "outcome"]
+
+
+@pytest.mark.parametrize("length", [0, 3, 1000])
+def test_a_torn_file_is_named_and_the_others_are_read(store: Store, length: int) -> None:
+    before = store.scan("snapshots")
+    torn = Path(before.files[0].path)
+    torn.write_bytes(torn.read_bytes()[:length])
+    scan = store.scan("snapshots")
+    assert scan.files == before.files[1:]
+    assert [left.path for left in scan.left_out] == [str(torn)]
+    assert scan.left_out[0].reason
+
+
+def test_a_file_torn_in_the_middle_fails_when_read_and_says_which(store: Store) -> None:
+    file = store.scan("reports").files[0]
+    data = bytearray(Path(file.path).read_bytes())
+    data[4 : len(data) // 2] = b"\0" * (len(data) // 2 - 4)
+    Path(file.path).write_bytes(data)
+    with pytest.raises(ArchiveError, match=Path(file.path).name):
+        list(store.read(file))
+
+
+def test_a_foreign_file_and_a_newer_one_are_left_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(store.scan("snapshots").files[0].path).parent
+    pq.write_table(pa.table({"x": [1]}), folder / "foreign.parquet")
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 99)
+    newer = store.write("snapshots", folder.name.removeprefix("day="), schema.SNAPSHOTS.empty_table())
+    left = {Path(each.path).name: each.reason for each in store.scan("snapshots").left_out}
+    assert left == {
+        "foreign.parquet": "not written as a file of snapshots by stilltrue",
+        Path(newer).name: "schema version 99 is newer than the 1 known here",
+    }
+
+
+def test_a_column_that_an_older_version_lacks_is_null(run: Judged) -> None:
+    older = run.snapshots.drop_columns(["begun_by", "previous"])
+    got = schema.conformed(older, schema.SNAPSHOTS)
+    assert got.schema.equals(schema.SNAPSHOTS)
+    assert got.column("previous").null_count == got.num_rows
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, run: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path))
+
+    def full(*_args: object, **_more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("detector.archive.store.pq.write_table", full)
+    with pytest.raises(OSError, match="No space"):
+        store.write("snapshots", "2026-11-20", run.snapshots)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_days_bound_the_scan(tmp_path: Path, run: Judged) -> None:
+    store = Store(str(tmp_path))
+    for day in ("2026-11-18", "2026-11-19", "2026-11-20"):
+        store.write("snapshots", day, run.snapshots.slice(0, 3))
+    assert [file.day for file in store.scan("snapshots", since="2026-11-19").files] == ["2026-11-19", "2026-11-20"]
+    assert [file.day for file in store.scan("snapshots", until="2026-11-18").files] == ["2026-11-18"]
+
+
+def test_no_archive_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="no archive here"):
+        Store(str(tmp_path)).check()
+    with pytest.raises(ArchiveError, match="what://x"):
+        Store("what://x")
+
+
+def test_a_uri_is_a_location_too(tmp_path: Path, run: Judged) -> None:
+    store = Store(f"file://{tmp_path}")
+    store.write("snapshots", day_of(0.0), run.snapshots.slice(0, 3))
+    assert [file.rows for file in Store(str(tmp_path)).scan("snapshots").files] == [3]
