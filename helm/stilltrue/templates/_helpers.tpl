@@ -1,0 +1,95 @@
+{{/* Names, labels and the image: what every template of this chart uses. */}}
+
+{{- define "stilltrue.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "stilltrue.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := include "stilltrue.name" . -}}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels that never change: what selectors may use. Takes a dict of root and component. */}}
+{{- define "stilltrue.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "stilltrue.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "stilltrue.labels" -}}
+{{ include "stilltrue.selectorLabels" . }}
+app.kubernetes.io/part-of: stilltrue
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The image, from a dict of image (the values) and appVersion. */}}
+{{- define "stilltrue.image" -}}
+{{- $name := ternary (printf "%s/%s" .image.registry .image.repository) .image.repository (ne .image.registry "") -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" $name .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $name (default .appVersion .image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "stilltrue.serviceAccountName" -}}
+{{- ternary (default (include "stilltrue.fullname" .) .Values.serviceAccount.name) (default "default" .Values.serviceAccount.name) .Values.serviceAccount.create -}}
+{{- end -}}
+
+{{/* Where agents find the detector. */}}
+{{- define "stilltrue.detectorAddress" -}}
+{{- printf "%s.%s.svc.%s:%d" (include "stilltrue.fullname" .) .Release.Namespace .Values.clusterDomain (int .Values.service.grpcPort) -}}
+{{- end -}}
+
+{{- define "stilltrue.tlsSecret" -}}
+{{- if .Values.tls.existingSecret -}}
+{{- .Values.tls.existingSecret -}}
+{{- else if .Values.certificate.enabled -}}
+{{- printf "%s-tls" (include "stilltrue.fullname" .) -}}
+{{- else -}}
+{{- fail "tls.enabled needs tls.existingSecret, or certificate.enabled" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "stilltrue.injectorSecret" -}}
+{{- if .Values.injector.existingSecret -}}
+{{- .Values.injector.existingSecret -}}
+{{- else if .Values.certificate.enabled -}}
+{{- printf "%s-injector-tls" (include "stilltrue.fullname" .) -}}
+{{- else -}}
+{{- fail "injector.enabled needs injector.existingSecret and injector.caBundle, or certificate.enabled" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The job by which Prometheus knows the detector: a ServiceMonitor makes it the Service's name. */}}
+{{- define "stilltrue.job" -}}
+{{- default (include "stilltrue.fullname" .) .Values.prometheusRule.job -}}
+{{- end -}}
+
+{{/* Things in a pod that is restricted and speaks to nobody but its peers. */}}
+{{- define "stilltrue.podDefaults" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* A number as people write it: Helm reads 16777216 as 1.6777216e+07. */}}
+{{- define "stilltrue.plain" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}
+{{- printf "%.0f" . -}}
+{{- else -}}
+{{- . -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,253 @@
+"""The chart: golden renders, wrong values refused by their key, restricted pods, labels, and flags that the programs know."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+
+from detector.cli import cli
+
+Objects = list[dict[str, Any]]
+Rendered = Callable[..., Objects]
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm" / "stilltrue"
+CI = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml"))
+
+
+def pods(objects: Objects) -> Iterator[dict[str, Any]]:
+    """Every pod that the objects make: its metadata and spec."""
+    for each in objects:
+        match each["kind"]:
+            case "Pod":
+                yield each
+            case "StatefulSet" | "Deployment":
+                yield each["spec"]["template"]
+            case "CronJob":
+                yield each["spec"]["jobTemplate"]["spec"]["template"]
+
+
+def containers(objects: Objects) -> Iterator[dict[str, Any]]:
+    for pod in pods(objects):
+        yield from pod["spec"].get("initContainers", [])
+        yield from pod["spec"]["containers"]
+
+
+def one(objects: Objects, kind: str) -> dict[str, Any]:
+    (found,) = [each for each in objects if each["kind"] == kind]
+    return found
+
+
+def test_what_is_generated_is_fresh(remake: Helm, helm: Helm) -> None:
+    done = remake("--check")
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}run helm/tools/remake.py and commit"
+
+
+def test_helm_lint_passes_for_every_ci_file(helm: Helm) -> None:
+    for name in CI:
+        done = helm("lint", "--strict", str(CHART), "--kube-version", "1.29.0", "-f", str(CHART / "ci" / f"{name}-values.yaml"))
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("detectr.logFormat=json", "detectr"),
+        ("detector.settings.periodSecond=1", "periodSecond"),
+        ("detector.settings.periodSeconds=-1", "periodSeconds"),
+        ("detector.logFormat=xml", "logFormat"),
+        ("service.grpcPort=70000", "grpcPort"),
+        ("service.grpcPort=http", "grpcPort"),
+        ("image.digest=latest", "digest"),
+        ("persistence.size=big", "size"),
+        ("serviceMonitor.interval=often", "interval"),
+        ("pipeline.mode=sometimes", "mode"),
+        ("networkPolicy.enabled=yes", "networkPolicy"),
+        ("ingress.enabled=true", "ingress.host"),
+        ("httpRoute.enabled=true", "httpRoute.parentRefs"),
+        ("tls.enabled=true", "tls.existingSecret"),
+        ("certificate.enabled=true", "certificate.issuerRef.name"),
+        ("injector.enabled=true", "injector.existingSecret"),
+        ("podMonitor.enabled=true", "sidecar.adminHost"),
+        ("pipeline.mode=sparkapplication", "pipeline.archiveUrl"),
+        ("prometheusRule.enabled=true,prometheusRule.disabled={StilltrueDedlock}", "StilltrueDedlock"),
+    ],
+)
+def test_wrong_values_are_refused_by_their_key(value: str, named: str, helm: Helm) -> None:
+    done = helm("template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", value)
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
+    done = helm("template", "watch", str(CHART), "--kube-version", "1.28.9")
+    assert done.returncode != 0
+    assert ">=1.29.0" in done.stderr
+
+
+@pytest.mark.parametrize("name", CI)
+def test_every_pod_meets_the_restricted_standard(name: str, rendered: Rendered) -> None:
+    for pod in pods(rendered(name)):
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["enableServiceLinks"] is False, "a Service named stilltrue-serve would set STILLTRUE_SERVE_PORT"
+    for container in containers(rendered(name)):
+        context = container["securityContext"]
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize("name", CI)
+def test_selectors_match_and_hold_nothing_that_changes(name: str, rendered: Rendered) -> None:
+    objects = rendered(name)
+    for each in objects:
+        if each["kind"] in ("StatefulSet", "Deployment"):
+            selector = each["spec"]["selector"]["matchLabels"]
+            assert set(selector) == {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
+            assert selector.items() <= each["spec"]["template"]["metadata"]["labels"].items()
+        if each["kind"] == "Service":
+            matching = [p for p in pods(objects) if each["spec"]["selector"].items() <= p["metadata"]["labels"].items()]
+            assert len(matching) == 1, each["metadata"]["name"]
+
+
+def test_a_service_monitor_selects_the_address_and_not_the_headless_service(rendered: Rendered) -> None:
+    objects = rendered("monitoring")
+    selector = one(objects, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    matching = [
+        each["metadata"]["name"]
+        for each in objects
+        if each["kind"] == "Service" and selector.items() <= each["metadata"]["labels"].items()
+    ]
+    assert matching == ["watch-stilltrue"]
+
+
+def flags_of(command: str) -> dict[str, click.Option]:
+    found = cli.get_command(click.Context(cli), command)
+    assert found is not None, f"stilltrue {command} does not exist"
+    return {flag: option for option in found.params if isinstance(option, click.Option) for flag in option.opts}
+
+
+def our_commands(objects: Objects) -> Iterator[list[str]]:
+    """The arguments of every container that runs `stilltrue`, what is injected included."""
+    for container in containers(objects):
+        if "args" in container and "stilltrue:" in container["image"] + ":":
+            yield container["args"]
+    for each in objects:
+        if each["kind"] == "ConfigMap" and "sidecar.json" in each["data"]:
+            yield json.loads(each["data"]["sidecar.json"])["args"]
+
+
+@pytest.mark.parametrize("name", CI)
+def test_the_programs_know_every_flag_that_the_chart_gives_them(name: str, rendered: Rendered) -> None:
+    for command, *arguments in our_commands(rendered(name)):
+        known = flags_of(command)
+        for argument in arguments:
+            assert not argument.startswith("--") or argument.partition("=")[0] in known, f"stilltrue {command} {argument}"
+
+
+@pytest.mark.parametrize("name", CI)
+def test_every_setting_reaches_a_flag_by_its_environment_twin(name: str, rendered: Rendered) -> None:
+    twins = {f"STILLTRUE_SERVE_{option.name.upper()}": option for option in flags_of("serve").values() if option.name}
+    config = next(
+        each for each in rendered(name) if each["kind"] == "ConfigMap" and "STILLTRUE_SERVE_LOG_FORMAT" in each["data"]
+    )
+    for variable, value in config["data"].items():
+        twins[variable].type_cast_value(click.Context(click.Command("serve")), value)
+
+
+def test_a_change_of_the_settings_restarts_the_detector(rendered: Rendered) -> None:
+    def checksum(*more: str) -> str:
+        pod = one(rendered("default", *more), "StatefulSet")["spec"]["template"]
+        return str(pod["metadata"]["annotations"]["checksum/config"])
+
+    assert checksum("--set", "detector.settings.periodSeconds=2") != checksum("--set", "detector.settings.periodSeconds=3")
+
+
+def test_the_webhook_never_keeps_a_pod_from_starting(rendered: Rendered) -> None:
+    (webhook,) = one(rendered("injector"), "MutatingWebhookConfiguration")["webhooks"]
+    assert webhook["failurePolicy"] == "Ignore"
+    assert webhook["timeoutSeconds"] <= 5
+    own = webhook["namespaceSelector"]["matchExpressions"][0]
+    assert {"kube-system", "observability"} == set(own["values"])
+    assert 'annotations["stilltrue.dev/inject"] == "true"' in webhook["matchConditions"][0]["expression"]
+
+
+@pytest.fixture(scope="session")
+def consumer(helm: Helm, tmp_path_factory: pytest.TempPathFactory, documents: Callable[[str], list[Any]]) -> dict[str, Any]:
+    """The Deployment of a chart that depends on ours."""
+    chart = tmp_path_factory.mktemp("consumer") / "orders"
+    shutil.copytree(Path(__file__).parent / "consumer", chart)
+    shutil.copytree(CHART, chart / "charts" / "stilltrue")
+    done = helm("template", "shop", str(chart), "--namespace", "shop", "--kube-version", "1.29.0")
+    assert done.returncode == 0, done.stderr
+    (deployment,) = documents(done.stdout)  # and nothing else: the detector is elsewhere
+    return dict(deployment)
+
+
+def test_the_sidecar_goes_into_a_deployment_of_ones_own(consumer: dict[str, Any], kubernetes_validate: ModuleType) -> None:
+    kubernetes_validate.validate(consumer, "1.29", strict=True)
+    (sidecar,) = consumer["spec"]["template"]["spec"]["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["image"] == "registry.example.org/stilltrue:0.1.0"
+    assert sidecar["startupProbe"]["tcpSocket"] == {"port": 9090}
+    assert sidecar["args"] == [
+        "sidecar", "--service=orders", "--inbound=0.0.0.0:9090", "--app=127.0.0.1:8080", "--outbound=127.0.0.1:9091",
+        "--upstream=authority-routing", "--workers=4", "--detector=stilltrue.observability.svc.cluster.local:7600",
+        "--admin-port=7602", "--tls-ca-file=/stilltrue-tls/ca.crt", "--tls-cert-file=/stilltrue-tls/tls.crt",
+        "--tls-key-file=/stilltrue-tls/tls.key",
+    ]  # fmt: skip
+
+
+def test_the_sidecar_of_a_deployment_of_ones_own_knows_its_flags(consumer: dict[str, Any]) -> None:
+    (sidecar,) = consumer["spec"]["template"]["spec"]["initContainers"]
+    known = flags_of("sidecar")
+    assert [each for each in sidecar["args"][1:] if each.partition("=")[0] not in known] == []
+
+
+@pytest.fixture(scope="session")
+def notes(helm: Helm, tmp_path_factory: pytest.TempPathFactory, documents: Callable[[str], list[Any]]) -> Callable[..., str]:
+    """What is said after the installation (Helm shows it only where there is a cluster, so here it becomes an object)."""
+    chart = tmp_path_factory.mktemp("notes") / "stilltrue"
+    shutil.copytree(CHART, chart)
+    (chart / "templates" / "NOTES.txt").rename(chart / "files" / "notes")
+    made = 'apiVersion: v1\nkind: Notes\ndata:\n  text: {{ tpl (.Files.Get "files/notes") . | quote }}\n'
+    (chart / "templates" / "notes.yaml").write_text(made)
+
+    def text(*arguments: str) -> str:
+        done = helm(
+            "template", "watch", str(chart), "--namespace", "observability", "--show-only=templates/notes.yaml", *arguments
+        )
+        assert done.returncode == 0, done.stderr
+        return str(documents(done.stdout)[0]["data"]["text"])
+
+    return text
+
+
+def test_the_notes_warn_where_the_operator_is_absent(notes: Callable[..., str]) -> None:
+    warning = "WARNING: this cluster does not know monitoring.coreos.com/v1"
+    values = f"--values={CHART / 'ci' / 'monitoring-values.yaml'}"
+    assert warning in notes(values)
+    assert warning not in notes(values, "--api-versions=monitoring.coreos.com/v1")
+    assert warning not in notes()
+
+
+def test_the_notes_tell_what_is_open_and_what_nobody_is_told(notes: Callable[..., str]) -> None:
+    text = notes()
+    assert "watch-stilltrue.observability.svc.cluster.local:7600" in text
+    assert "No alerts are installed" in text
+    assert "gRPC is in plaintext" in text
+    secure = notes(f"--values={CHART / 'ci' / 'secure-values.yaml'}")
+    assert "gRPC is in plaintext" not in secure
+    assert "WARNING: this cluster does not know cert-manager.io/v1" in secure
