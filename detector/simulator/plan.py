@@ -1,0 +1,138 @@
+"""The nouns of a seeded world: what its processes run, which faults may strike, how unruly its channels are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from stilltrue.model import ProcessName
+
+
+class Order(Enum):
+    """In which order the messages of one channel arrive."""
+
+    ANY = "any"
+    FIFO = "fifo"
+
+
+class Fault(Enum):
+    """What may go wrong; each comes from outside the system, a bounded number of times."""
+
+    LOSE_MARK = "a mark is lost"
+    LOSE_REPORT = "a report is lost"
+    FAIL_CALL = "a call fails at its caller, who cannot tell whether it was received"
+    RETRY = "a request is sent once more under its number, and both arrive"
+    STALL = "a process stops for a while"
+    CRASH = "a process dies"
+    RESTART = "a dead process comes back as another incarnation"
+    JOIN = "a further instance of a service starts"
+    LEAVE = "a process says goodbye, though it goes on"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """Call each of ``targets`` (service, method) and go on when ``needs`` of them have answered; 0: do not wait.
+
+    ``deadline_seconds``: when the caller gives up. ``token``: the request takes one token along, if there is one.
+    """
+
+    targets: tuple[tuple[str, str], ...]
+    needs: int = 1
+    deadline_seconds: float | None = None
+    token: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Open a stream to ``target``: send ``items``, then read ``items`` back; nothing of it bears a stamp but the opening."""
+
+    target: tuple[str, str]
+    items: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquire:
+    """Take a share of a lock, waiting for it if need be. ``fleet``: the lock is kept outside the processes, uncoloured."""
+
+    resource: str
+    fleet: bool = False
+    deadline_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Give back the share of a lock, if this party has one."""
+
+    resource: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A step that touches nobody else."""
+
+
+Op = Call | Stream | Acquire | Release | Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """What a call of a method does, and behind which pool it queues (none: it starts on arrival).
+
+    ``interruptible``: at the deadline of its call the handler itself is cancelled. ``returns_token``: the reply takes a
+    token back, if there is one.
+    """
+
+    body: tuple[Op, ...] = ()
+    pool: str = ""
+    interruptible: bool = False
+    returns_token: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A service: its methods and the pools (name and number of workers) of each of its instances."""
+
+    methods: Mapping[str, Method]
+    pools: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """How readily each kind of step is chosen by a random run; a small number is a long delay."""
+
+    deliver: float = 1.0
+    step: float = 1.0
+    take: float = 1.0
+    mark: float = 0.5
+    report: float = 0.5
+    expire: float = 0.2
+    ask: float = 0.1
+    fault: float = 0.05
+    tick: float = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole world before its first step.
+
+    ``roots`` are the tasks that processes run by themselves; ``locks`` the capacities of the locks that have more than
+    one share; ``asks`` how many snapshots are asked for; ``faults`` how often each fault may strike; ``spares`` the
+    instances that may join; ``depth`` how deep calls nest.
+    """
+
+    name: str
+    seed: int
+    services: Mapping[str, Service]
+    instances: Mapping[ProcessName, str]
+    roots: tuple[tuple[ProcessName, tuple[Op, ...]], ...] = ()
+    tokens: Mapping[ProcessName, int] = field(default_factory=lambda: MappingProxyType({}))
+    locks: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    faults: Mapping[Fault, int] = field(default_factory=lambda: MappingProxyType({}))
+    spares: Mapping[ProcessName, str] = field(default_factory=lambda: MappingProxyType({}))
+    order: Order = Order.ANY
+    weights: Weights = Weights()
+    asks: int = 4
+    pending_max: int = 3
+    depth: int = 3

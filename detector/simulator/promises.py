@@ -1,0 +1,89 @@
+"""The promises (DESIGN.md section 2), checked for one verdict: safe, sound, stable, and exactly the remainder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from detector.core.assembler import Assembled
+from detector.simulator import oracle
+from detector.simulator.oracle import View
+from detector.simulator.world import World
+from stilltrue.model import Holds, PartyName, ProcessName, Verdict, process_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instant:
+    """The truth at one instant, as far as promises lean on it. ``outside``: how many acts from outside came before."""
+
+    members: frozenset[ProcessName]
+    outside: int
+    stuck: frozenset[PartyName]
+    knowable: frozenset[PartyName]
+    terminated: bool
+    knowably_terminated: bool
+
+
+def instant(world: World, members: frozenset[ProcessName]) -> Instant:
+    """The truth now."""
+    knowable = oracle.stuck(world, View(members=members, doubt=True))
+    terminated = oracle.terminated(world)
+    return Instant(
+        members=members,
+        outside=world.outside,
+        stuck=oracle.stuck(world, View(members=members)),
+        knowable=knowable,
+        terminated=terminated,
+        knowably_terminated=terminated and oracle.terminated(world, knowable=True),
+    )
+
+
+def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, begun: Instant, ended: Instant) -> None:
+    """Check every verdict about one snapshot; what is broken goes to the world's breaches."""
+    for verdict in verdicts:
+        match verdict.predicate:
+            case "deadlock":
+                _deadlock(world, assembled, verdict, begun, ended)
+            case "termination":
+                _termination(world, verdict, begun, ended)
+
+
+def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
+    about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value}"
+    said = frozenset(name for name in verdict.remainder if "~" not in name)
+    missing = frozenset(assembled.snapshot.missing)
+    knowable = frozenset(name for name in begun.knowable if process_of(name) not in missing)
+    whole = not missing
+    undisturbed = begun.outside == ended.outside
+    if verdict.holds is Holds.TRUE:
+        if undisturbed and not said <= ended.stuck:
+            world.breach(f"safe: {about}: {_names(said - ended.stuck)} could move when it ended")
+        elif undisturbed:
+            world.frozen.update(dict.fromkeys(said, f"snapshot {verdict.snapshot.id}"))
+        if not said:
+            world.breach(f"exact: {about}: with nobody in the remainder")
+        if {*verdict.core, *verdict.behind} != {*verdict.remainder} or {*verdict.core} & {*verdict.behind}:
+            world.breach(f"exact: {about}: core and behind do not part the remainder")
+        if undisturbed and begun.knowable == ended.stuck == said:
+            core = oracle.core(world, said, View(members=begun.members))
+            if core != {name for name in verdict.core if "~" not in name}:
+                world.breach(f"exact: {about}: the core is {_names(core)}, not {_names(verdict.core)}")
+    uncoloured = bool(assembled.snapshot.waits.uncoloured.any())
+    if verdict.holds is Holds.FALSE and knowable:
+        world.breach(f"sound: {about}: {_names(knowable)} could never move when it began")
+    if verdict.holds is Holds.TRUE and whole and not uncoloured and not begun.knowable <= said:
+        world.breach(f"exact: {about}: {_names(begun.knowable - said)} was stuck when it began and is not named")
+    if verdict.holds is Holds.UNDETERMINED and whole and not uncoloured:
+        world.breach(f"live: {about}: nobody is missing and nothing is unconfirmed")
+
+
+def _termination(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
+    about = f"snapshot {verdict.snapshot.id}, termination {verdict.holds.value}"
+    if verdict.holds is Holds.TRUE and not ended.terminated:
+        world.breach(f"safe: {about}: it was not so when it ended")
+    if verdict.holds is Holds.FALSE and begun.knowably_terminated:
+        world.breach(f"sound: {about}: it was so when it began")
+
+
+def _names(parties: Sequence[PartyName] | frozenset[PartyName]) -> str:
+    return ", ".join(sorted(parties)) or "nobody"

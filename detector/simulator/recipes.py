@@ -1,0 +1,174 @@
+"""Worlds by name: from a seed to a plan, each name a different mixture of what can happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from detector.simulator.plan import Acquire, Call, Fault, Method, Op, Order, Plan, Release, Service, Weights, Work
+from stilltrue.model import ProcessName
+
+Recipe = Callable[[Random, int, int], Plan]
+
+
+def plan(name: str, seed: int, processes: int | None = None) -> Plan:
+    """The world called ``name`` that grows from ``seed``; ``processes``: how many there are (None: a few, by the seed).
+
+    Raises
+    ------
+    KeyError
+        When there is no such name.
+    """
+    recipe = RECIPES[name]
+    random = Random(f"{name} {seed}")
+    return recipe(random, seed, processes or random.randint(2, 5))
+
+
+def _fleet(random: Random, processes: int, services: int) -> dict[ProcessName, str]:
+    """Names for ``processes`` instances, each service getting at least one."""
+    fleet = {}
+    for index in range(processes):
+        service = f"s{index if index < services else random.randrange(services)}"
+        fleet[ProcessName(f"{service}-{index}")] = service
+    return fleet
+
+
+def _calls(random: Random, services: int, methods: int, *, wide: float, deadline: float, silent: float, token: float) -> Call:
+    count = random.choice((2, 2, 3)) if random.random() < wide else 1
+    targets = tuple((f"s{random.randrange(services)}", f"m{random.randrange(methods)}") for _ in range(count))
+    needs = 0 if random.random() < silent else random.randint(1, count)
+    return Call(
+        targets=targets,
+        needs=needs,
+        deadline_seconds=round(random.uniform(0.05, 1.0), 2) if random.random() < deadline else None,
+        token=random.random() < token,
+    )
+
+
+def _weights(random: Random) -> Weights:
+    return Weights(
+        mark=random.choice((0.05, 0.2, 1.0)),
+        report=random.choice((0.1, 0.5, 2.0)),
+        deliver=random.choice((0.3, 1.0, 3.0)),
+        take=random.choice((0.3, 1.0, 3.0)),
+        ask=random.choice((0.05, 0.15, 0.4)),
+        fault=random.choice((0.05, 0.2)),
+        tick=random.choice((0.005, 0.03)),
+    )
+
+
+def _mixture(
+    name: str,
+    random: Random,
+    seed: int,
+    processes: int,
+    *,
+    wide: float = 0.0,
+    deadline: float = 0.0,
+    silent: float = 0.0,
+    lock: float = 0.0,
+    fleet: float = 0.0,
+    token: float = 0.0,
+    pools: tuple[int, ...] = (1, 1, 2),
+    faults: Mapping[Fault, int] | None = None,
+    spares: int = 0,
+    fifo: float = 0.0,
+) -> Plan:
+    """A world whose parties call, lock and work at random, in the given proportions."""
+    services = random.randint(1, min(3, processes))
+    methods = random.randint(1, 2)
+
+    def body(longest: int) -> tuple[Op, ...]:
+        ops: list[Op] = []
+        for _ in range(random.randint(1, longest)):
+            if random.random() < lock:
+                resource = f"lock{random.randrange(2)}"
+                ops.append(Acquire(resource=resource, fleet=random.random() < fleet))
+                if random.random() < 0.3:
+                    ops.append(Release(resource=resource))
+            elif random.random() < 0.1:
+                ops.append(Work())
+            else:
+                ops.append(_calls(random, services, methods, wide=wide, deadline=deadline, silent=silent, token=token))
+        return tuple(ops)
+
+    specs = {}
+    for index in range(services):
+        sizes = {f"pool{number}": size for number in range(random.choice((1, 1, 2))) if (size := random.choice(pools))}
+        specs[f"s{index}"] = Service(
+            methods={
+                f"m{number}": Method(
+                    body=body(2) if random.random() < 0.8 else (),
+                    pool=random.choice(tuple(sizes)) if sizes else "",
+                    interruptible=random.random() < deadline,
+                    returns_token=random.random() < token,
+                )
+                for number in range(methods)
+            },
+            pools=sizes,
+        )
+    instances = _fleet(random, processes, services)
+    names = list(instances)
+    roots = tuple((random.choice(names), body(3)) for _ in range(random.randint(2, max(3, processes + 1))))
+    return Plan(
+        name=name,
+        seed=seed,
+        services=specs,
+        instances=instances,
+        roots=roots,
+        tokens={one: random.randint(0, 2) for one in names} if token else {},
+        locks={"lock0": random.choice((1, 1, 2))},
+        faults=faults or {},
+        spares={ProcessName(f"s{(at := random.randrange(services))}-x{number}"): f"s{at}" for number in range(spares)},
+        order=Order.FIFO if random.random() < fifo else Order.ANY,
+        weights=_weights(random),
+        asks=random.randint(2, 6),
+        pending_max=random.randint(1, 4),
+        depth=random.randint(2, 4),
+    )
+
+
+def _pools(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("pools", random, seed, processes)
+
+
+def _fans(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("fans", random, seed, processes, wide=0.6, pools=(0, 1, 1, 2), silent=0.1, fifo=0.2)
+
+
+def _deadlines(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("deadlines", random, seed, processes, wide=0.3, deadline=0.3, pools=(0, 1, 1))
+
+
+def _locks(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("locks", random, seed, processes, lock=0.5, wide=0.2, pools=(0, 1, 1, 2))
+
+
+def _fleet_locks(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("fleet-locks", random, seed, processes, lock=0.6, fleet=0.6, wide=0.2, pools=(0, 0, 1, 2))
+
+
+def _tokens(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("tokens", random, seed, processes, token=0.5, wide=0.3, silent=0.3, pools=(0, 0, 1, 2))
+
+
+def _failures(random: Random, seed: int, processes: int) -> Plan:
+    faults = {Fault.FAIL_CALL: 2, Fault.LOSE_MARK: 1, Fault.LOSE_REPORT: 1, Fault.STALL: 2}
+    return _mixture("failures", random, seed, processes, wide=0.3, deadline=0.1, silent=0.1, faults=faults)
+
+
+def _churn(random: Random, seed: int, processes: int) -> Plan:
+    faults = {Fault.CRASH: 2, Fault.RESTART: 2, Fault.JOIN: 1, Fault.LEAVE: 1, Fault.STALL: 1}
+    return _mixture("churn", random, seed, processes, wide=0.3, lock=0.2, fleet=0.3, silent=0.1, faults=faults, spares=1)
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "pools": _pools,
+    "fans": _fans,
+    "deadlines": _deadlines,
+    "locks": _locks,
+    "fleet-locks": _fleet_locks,
+    "tokens": _tokens,
+    "failures": _failures,
+    "churn": _churn,
+}

@@ -1,0 +1,168 @@
+"""One seeded run: a world, its faults and its watch, stepped at random to the end, then led to rest and asked once more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from detector.core.assembler import Outcome
+from detector.core.predicate import Predicate
+from detector.simulator import oracle, recipes
+from detector.simulator.agenda import Action
+from detector.simulator.faults import Faults
+from detector.simulator.oracle import View
+from detector.simulator.plan import Plan
+from detector.simulator.watch import Tally, Watch
+from detector.simulator.world import RecorderOf, World, plain_recorder
+from stilltrue.model import Holds, ProcessName
+
+STEPS_MAX_PER_PARTY = 400
+AWAKES = 0.05
+"""How likely a stalled process is to go on, each time that it is its turn."""
+
+WORK = ("step", "deliver", "take", "expire")
+ALL = (*WORK, "mark", "report")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one run showed; ``breaches`` are sentences, none when every promise was kept."""
+
+    name: str
+    seed: int
+    breaches: tuple[str, ...]
+    tally: Tally
+    story: tuple[str, ...] = ()
+
+
+class Run:
+    """A world under way."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        recorder: RecorderOf = plain_recorder,
+        predicates: Sequence[Predicate] | None = None,
+        story: list[str] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.world = World(plan, recorder=recorder, story=story)
+        self.watch = Watch(self.world, predicates=predicates)
+        self.faults = Faults(self.world, self.watch)
+        self.random = Random(plan.seed)
+        self.world.agenda.add("tick", "tick")
+        self.world.agenda.add("fault", "fault")
+        if plan.asks:
+            self.world.agenda.add("ask", "ask")
+
+    def play(self) -> Result:
+        """Step until the world is at rest and all has been asked, or a promise is broken."""
+        most = STEPS_MAX_PER_PARTY * (len(self.plan.instances) + len(self.plan.roots))
+        turns = 0
+        while self.world.agenda.has(*WORK, "ask") and turns < most and not self.world.breaches:
+            turns += 1
+            action = self._choose()
+            if action is not None:
+                self.do(action)
+        if not self.world.breaches:
+            self._close()
+        self.watch.tally.steps = len(self.world.log)
+        return Result(
+            name=self.plan.name,
+            seed=self.plan.seed,
+            breaches=tuple(self.world.breaches),
+            tally=self.watch.tally,
+            story=tuple(self.world.story or ()),
+        )
+
+    def do(self, action: Action) -> None:
+        """Let one action happen, whoever's it is."""
+        if action[0] == "fault":
+            self.faults.strike(action)
+        elif action[0] in {"ask", "wish", "tick", "report"}:
+            self.watch.do(action)
+            if not self.watch.asks_left:
+                self.world.agenda.discard("ask", "ask")
+        else:
+            self.world.do(action)
+
+    def _choose(self) -> Action | None:
+        """One action at random; None when what was drawn cannot happen now."""
+        action = self.world.agenda.draw(self.random, self.plan.weights)
+        if action is None:
+            return None
+        if action[0] == "fault":
+            return self.faults.choose(self.random)
+        if action[0] == "ask":
+            names = sorted(self.world.processes)
+            return action if self.random.random() < 0.5 or not names else ("wish", self.random.choice(names))
+        return self._concrete(action)
+
+    def _concrete(self, action: Action) -> Action | None:
+        ways = self.world.concrete(action)
+        if not ways:
+            return None
+        action = ways[int(self.random.random() * len(ways))] if len(ways) > 1 else ways[0]
+        process = self.world.processes.get(self._whose(action) or ProcessName(""))
+        if process is None or not process.stalled:
+            return action
+        process.stalled = self.random.random() > AWAKES
+        return None
+
+    def _whose(self, action: Action) -> ProcessName | None:
+        match action:
+            case ("step" | "take" | "interrupt" | "report", name, *_) | ("request", _, _, name) | ("mark", _, name, _):
+                return name  # type: ignore[no-any-return]
+            case ("reply" | "fail", key, *_):
+                return key[0]  # type: ignore[no-any-return]
+            case ("expire", name, *_):
+                return name[0] if isinstance(name, tuple) else name
+        return None
+
+    def _close(self) -> None:
+        """Let everything that can happen happen, then ask twice: what holds must be said now (live)."""
+        for process in self.world.processes.values():
+            process.stalled = False
+        self._drain()
+        for _ in range(2):
+            self.watch.asks_left += 1
+            self.do(("ask",))
+            self._drain()
+        if not self.world.breaches:
+            self._live()
+
+    def _drain(self) -> None:
+        """Until nobody can move and no snapshot is under way."""
+        while not self.world.breaches:
+            action = self.world.agenda.draw(self.random, self.plan.weights, ALL)
+            if action is not None:
+                concrete = self._concrete(action)
+                if concrete is not None:
+                    self.do(concrete)
+            elif self.watch.begun:
+                self.do(("tick",))
+            else:
+                return
+
+    def _live(self) -> None:
+        """At rest, with nobody missing, what is so is said."""
+        world = self.world
+        assembled, verdicts = self.watch.finished[-1]
+        if assembled.outcome is not Outcome.COMPLETE:
+            world.breach(f"live: the last snapshot, with nobody in the way, is {assembled.outcome.value}")
+        view = View(members=frozenset(self.watch.initiator.members), doubt=True)
+        for verdict in verdicts:
+            said, about = frozenset(name for name in verdict.remainder if "~" not in name), f"at rest, {verdict.predicate} {verdict.holds.value}"
+            if verdict.holds is Holds.UNDETERMINED:
+                world.breach(f"live: {about}: {verdict.witness.text}")
+            elif verdict.predicate == "deadlock" and not oracle.stuck(world, view) <= said <= oracle.stuck(world):
+                world.breach(f"live: {about}: {sorted(said)} is said, {sorted(oracle.stuck(world, view))} is so")
+            elif verdict.predicate == "termination" and (verdict.holds is Holds.TRUE) != oracle.terminated(world):
+                world.breach(f"live: {about}")
+
+
+def play(name: str, seed: int, processes: int | None = None, *, story: bool = False) -> Result:
+    """Run the world called ``name`` that grows from ``seed``: the one line that replays a run."""
+    return Run(recipes.plan(name, seed, processes), story=[] if story else None).play()

@@ -1,0 +1,365 @@
+"""How parties run: one step of a task or handler at a time, each told to the recorder as one atomic event (rule 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from detector.simulator.plan import Acquire, Call, Release, Stream, Work
+from detector.simulator.state import Block, Lock, Party, Process, SimCall
+from stilltrue.ledger import ChannelRecord, Served
+from stilltrue.model import Facts, ProcessName
+from stilltrue.report import CallerTarget, CallTarget, ResourceTarget
+
+if TYPE_CHECKING:
+    from detector.simulator.world import World
+
+
+def advance(world: World, who: Party) -> None:
+    """One step of a party that can go on."""
+    world.moves(who)
+    while who.waits:
+        who.process.recorder.resumes(who.waits.pop())
+    if who.call is not None and who.call.token and who.handle is not None and not who.handle.taken:
+        _takes_token(world, who)
+        return
+    if who.at >= len(who.body):
+        _closes(world, who)
+        return
+    match who.body[who.at]:
+        case Call() as op:
+            _calls(world, who, op)
+        case Stream() as op:
+            _streams(world, who, op)
+        case Acquire() as op:
+            _acquires(world, who, op)
+        case Release(resource=resource):
+            _releases(world, who, resource)
+            _next(who)
+        case Work():
+            world.tell(who.process, f"{who.name} works")
+            _next(who)
+
+
+def start(world: World, process: Process, call: SimCall, handle: Served) -> None:
+    """A call begins to be served: by a worker of its pool, or at once."""
+    method = process.service.methods[call.method]
+    process.recorder.started(handle)
+    who = Party(handle.party, process, method.body, call.depth)
+    who.call, who.handle, who.method, who.pool = call, handle, method, method.pool
+    if method.pool:
+        process.busy[method.pool].append(who)
+    call.served.append(who)
+    world.begins(who)
+    world.tell(process, f"{who.name} starts to serve {call.name}")
+    if method.interruptible and call.deadline is not None:
+        world.agenda.add("expire", "interrupt", process.name, who.name)
+
+
+def settles(world: World, call: SimCall) -> None:
+    """The outcome of a call has become known at its caller."""
+    if not call.over:
+        call.over = True
+        call.party.process.calls.pop(call.key[2], None)
+        world.agenda.discard("expire", "expire", call.key)
+        world.agenda.discard("deliver", "fail", call.key)
+        block = call.party.block
+        if block is not None and _come(block):
+            world.wakes(call.party)
+    world.tidy(call)
+
+
+def gives_up(world: World, call: SimCall, why: str) -> None:
+    """The caller does not wait for a call any more, and cannot tell whether it was received (rule 8)."""
+    process = call.party.process
+    world.tell(process, f"call {call.key[2]} of {call.party.name} {why}")
+    world.cut(process, process.recorder.settled(call.made, None, world.now, in_doubt=True))
+    settles(world, call)
+
+
+def lock_expires(world: World, who: Party) -> Process:
+    """A wait for a lock ends by its deadline; the party goes on without the lock."""
+    block = who.block
+    if block is not None and block.lock is not None:
+        world.now = max(world.now, block.deadline or 0.0)
+        block.lock.queue.remove(who)
+        world.tell(who.process, f"{who.name} waits no longer for {block.lock.name}")
+        world.wakes(who)
+    return who.process
+
+
+def abort(world: World, who: Party) -> None:
+    """A handler is cancelled: its waits end, its locks are given back, nobody hears its reply."""
+    world.tell(who.process, f"{who.name} is cancelled")
+    world.moves(who)
+    if who.block is not None and who.block.lock is not None and who in who.block.lock.queue:
+        who.block.lock.queue.remove(who)
+        world.agenda.discard("expire", "expire", who.process.name, who.name)
+    who.block = None
+    for call in [call for call in who.process.calls.values() if call.party is who]:
+        gives_up(world, call, "is cancelled with its maker")
+    while who.waits:
+        who.process.recorder.resumes(who.waits.pop())
+    for lock in list(who.locks):
+        _gives_back(world, who, lock)
+    who.aborted = True
+    _ends(world, who)
+
+
+def receives_item(world: World, call: SimCall, *, back: bool) -> Process:
+    """An item of a stream arrives: no stamp, no cut, only a count on either side."""
+    if back:
+        process = call.party.process
+        call.items_back -= 1
+        call.made.received += 1
+        reader = call.party if not call.over else None
+    else:
+        reader = call.served[0] if call.served else None
+        process = reader.process if reader is not None else call.party.process
+        call.items_there -= 1
+        if reader is not None and reader.handle is not None:
+            reader.handle.received += 1
+    world.tell(process, f"receives an item of {call.name}")
+    if reader is not None and reader.block is not None and reader.block.reads is call:
+        world.wakes(reader)
+    return process
+
+
+def _next(who: Party) -> None:
+    who.at += 1
+    who.step = 0
+    who.sent.clear()
+
+
+def _come(block: Block) -> bool:
+    return bool(block.calls) and sum(call.over for call in block.calls) >= block.needs
+
+
+def _takes_token(world: World, who: Party) -> None:
+    assert who.call is not None
+    assert who.handle is not None
+    who.process.tokens += who.call.token
+    who.process.recorder.took(who.handle, {"token": who.process.tokens})
+    world.tell(who.process, f"{who.name} takes the token")
+
+
+def _calls(world: World, who: Party, op: Call) -> None:
+    """Send one request a step; then wait in one step for as many outcomes as are needed."""
+    if who.depth <= 0:
+        _next(who)
+    elif who.step < len(op.targets):
+        alone = len(op.targets) == 1 and op.needs == 1
+        call = _sends(world, who, op, op.targets[who.step], waiting=alone)
+        who.sent.append(call)
+        who.step += 1
+        if alone:
+            _blocks(world, who, Block(calls=(call,), needs=1))
+        elif op.needs == 0 and who.step == len(op.targets):
+            _next(who)
+    else:
+        _waits_for_calls(world, who, op)
+
+
+def _waits_for_calls(world: World, who: Party, op: Call) -> None:
+    block = Block(calls=tuple(who.sent), needs=op.needs)
+    if _come(block):
+        _next(who)
+        return
+    recorder = who.process.recorder
+    if op.needs == len(op.targets):
+        for call in who.sent:
+            if not call.over:
+                recorder.awaits(call.made, world.now)
+    else:
+        among = [CallTarget(number=call.key[2]) for call in who.sent]
+        who.waits.append(recorder.waits(who.name, among, world.now, needs=op.needs))
+    world.tell(who.process, f"{who.name} waits for {op.needs} of calls {', '.join(str(call.key[2]) for call in who.sent)}")
+    _blocks(world, who, block)
+
+
+def _blocks(world: World, who: Party, block: Block) -> None:
+    who.block = block
+    world.blocks(who)
+
+
+def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiting: bool) -> SimCall:
+    process, (service, method) = who.process, target
+    token = 1 if op.token and process.tokens else 0
+    facts: Facts = {}
+    changes: Facts = {}
+    if token:
+        process.tokens -= 1
+        facts, changes = {"token": 1}, {"token": process.tokens}
+    deadline = None if op.deadline_seconds is None else world.now + op.deadline_seconds
+    made, stamp = process.recorder.sent(
+        method=f"/{service}/{method}",
+        channel=_channel(process, service),
+        now=world.now,
+        party=who.name,
+        deadline=deadline,
+        waiting=waiting,
+        facts=facts,
+        changes=changes,
+    )
+    key = (process.name, process.id.incarnation, made.number)
+    call = SimCall(key, made, stamp, who, service, method, deadline, token)
+    world.calls[key] = process.calls[made.number] = call
+    if world.of_service[service]:
+        call.requests = 1
+        world.post(("request", key, world.copy()), process.name, service)
+    else:
+        world.mourn(call)
+    world.tell(process, f"{who.name} calls {service}.{method}: call {made.number}" + (", with the token" if token else ""))
+    if deadline is not None:
+        world.agenda.add("expire", "expire", key)
+    return call
+
+
+def _channel(process: Process, service: str) -> ChannelRecord:
+    if service not in process.channels:
+        process.channels[service] = ChannelRecord(service)
+    return process.channels[service]
+
+
+def _streams(world: World, who: Party, op: Stream) -> None:
+    """Open; send the items; read as many back; then wait for the end."""
+    if who.depth <= 0:
+        _next(who)
+        return
+    if who.step == 0:
+        opening = Call(targets=(op.target,), needs=0)
+        who.sent.append(_sends(world, who, opening, op.target, waiting=False))
+        who.step = 1
+        return
+    call = who.sent[0]
+    if call.over:
+        _next(who)
+    elif who.step <= op.items:
+        call.made.sent += 1
+        call.items_there += 1
+        who.step += 1
+        world.post(("item", call.key, False, world.copy()), who.process.name, call.service)
+        world.tell(who.process, f"{who.name} sends an item of call {call.key[2]}")
+    elif call.made.received < min(op.items, who.step - op.items):
+        target = (CallTarget(number=call.key[2]),)
+        who.waits.append(who.process.recorder.waits(who.name, target, world.now, uncoloured=True, what="the next item"))
+        _blocks(world, who, Block(reads=call, calls=(call,), needs=1))
+        world.tell(who.process, f"{who.name} waits for an item of call {call.key[2]}")
+    elif call.made.received < op.items:
+        who.step += 1
+    else:
+        who.process.recorder.awaits(call.made, world.now)
+        _blocks(world, who, Block(calls=(call,), needs=1))
+
+
+def reads_item(world: World, who: Party, items: int) -> bool:
+    """A handler wants its stream's item number ``items``: True if it is there, else it blocks."""
+    assert who.handle is not None
+    if who.handle.received >= items:
+        return True
+    number = who.process.recorder.waits(
+        who.name, (CallerTarget(served=who.name),), world.now, uncoloured=True, what="the next item"
+    )
+    who.waits.append(number)
+    _blocks(world, who, Block(reads=who.call, items=items))
+    return False
+
+
+def _acquires(world: World, who: Party, op: Acquire) -> None:
+    """Take a share, or queue for one; a share that was granted is held from the step in which the party learns of it."""
+    lock = _lock(world, who.process, op)
+    recorder = who.process.recorder
+    if who.step == 0 and (len(lock.holders) >= lock.capacity or lock.queue):
+        deadline = None if op.deadline_seconds is None else world.now + op.deadline_seconds
+        target = (ResourceTarget(resource=lock.name),)
+        who.waits.append(recorder.waits(who.name, target, world.now, deadline=deadline, uncoloured=op.fleet, what=lock.name))
+        lock.queue.append(who)
+        who.step = 1
+        world.tell(who.process, f"{who.name} waits for {lock.name}")
+        _blocks(world, who, Block(lock=lock, deadline=deadline))
+        if deadline is not None:
+            world.agenda.add("expire", "expire", who.process.name, who.name)
+        return
+    if who.step == 0:
+        lock.holders.append(who)
+        who.locks.append(lock)
+    if lock in who.locks:
+        recorder.holds(who.name, lock.name, lock.capacity)
+        world.tell(who.process, f"{who.name} holds {lock.name}")
+    _next(who)
+
+
+def _lock(world: World, process: Process, op: Acquire) -> Lock:
+    name = f"store/{op.resource}" if op.fleet else f"{process.name}/{op.resource}"
+    if name not in world.locks:
+        world.locks[name] = Lock(name, world.plan.locks.get(op.resource, 1), fleet=op.fleet)
+    return world.locks[name]
+
+
+def _releases(world: World, who: Party, resource: str) -> None:
+    for lock in who.locks:
+        if lock.name in {f"store/{resource}", f"{who.process.name}/{resource}"}:
+            _gives_back(world, who, lock)
+            return
+
+
+def _gives_back(world: World, who: Party, lock: Lock) -> None:
+    who.locks.remove(lock)
+    who.process.recorder.releases(who.name, lock.name)
+    world.tell(who.process, f"{who.name} gives back {lock.name}")
+    hand_over(world, who, lock)
+
+
+def hand_over(world: World, who: Party, lock: Lock) -> None:
+    """A share is free: the first in the queue gets it, and will learn of it."""
+    lock.holders.remove(who)
+    if lock.queue:
+        heir = lock.queue.popleft()
+        lock.holders.append(heir)
+        heir.locks.append(lock)
+        world.wakes(heir)
+
+
+def _closes(world: World, who: Party) -> None:
+    """The program is through: locks go back one a step, then the reply goes out."""
+    if who.locks:
+        _gives_back(world, who, who.locks[0])
+    else:
+        _ends(world, who)
+
+
+def _ends(world: World, who: Party) -> None:
+    process = who.process
+    who.done = True
+    del process.parties[who.name]
+    world.agenda.discard("step", "step", process.name, who.name)
+    if who.call is None or who.handle is None:
+        world.tell(process, f"{who.name} is done")
+        world.root_done(process)
+        return
+    call = who.call
+    world.agenda.discard("expire", "interrupt", process.name, who.name)
+    call.served.remove(who)
+    token = 1 if who.method is not None and who.method.returns_token and process.tokens and not who.aborted else 0
+    process.tokens -= token
+    moved: tuple[Facts, Facts] = ({"token": 1}, {"token": process.tokens}) if token else ({}, {})
+    stamp = process.recorder.replied(who.handle, facts=moved[0], changes=moved[1])
+    if who.pool:
+        process.busy[who.pool].remove(who)
+        world.offer_work(process, who.pool)
+    if who.aborted:
+        _unheard(world, call)
+        return
+    packet = ("reply", call.key, world.copy())
+    world.replies[packet] = (stamp, token)
+    call.replies += 1
+    call.unanswered = False
+    world.tell(process, f"{who.name} replies to {call.name}" + (", with the token" if token else ""))
+    world.post(packet, process.name, ProcessName(call.key[0]))
+
+
+def _unheard(world: World, call: SimCall) -> None:
+    """A cancelled handler sends nothing that matters: its caller gives up by itself, or learns that the call failed."""
+    if not (call.over or call.requests or call.replies or call.served or call.queued):
+        call.broken = True
+        world.agenda.add("deliver", "fail", call.key)
+    world.tidy(call)

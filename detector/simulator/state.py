@@ -1,0 +1,198 @@
+"""The world's own truth: processes, parties, calls and locks as they are, whatever the recorders say of them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from detector.simulator.plan import Method, Op, Service
+from stilltrue.ledger import ChannelRecord, Made, Served
+from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, WaitNumber
+from stilltrue.recorder import Recorder
+from stilltrue.stamp import Stamp
+
+CallKey = tuple[ProcessName, int, CallNumber]
+"""Who called, in which incarnation, and the number: unique for ever."""
+
+
+class SimCall:
+    """One call, from the moment it is sent: how many copies of it are under way, who serves it, what is known of it."""
+
+    __slots__ = (
+        "broken",
+        "deadline",
+        "depth",
+        "items_back",
+        "items_there",
+        "key",
+        "made",
+        "method",
+        "over",
+        "party",
+        "queued",
+        "replies",
+        "requests",
+        "served",
+        "service",
+        "stamp",
+        "token",
+        "unanswered",
+    )
+
+    def __init__(
+        self, key: CallKey, made: Made, stamp: Stamp, party: Party, service: str, method: str, deadline: float | None, token: int
+    ) -> None:
+        self.key = key
+        self.made = made
+        self.stamp = stamp
+        self.party = party
+        self.service = service
+        self.method = method
+        self.deadline = deadline
+        self.depth = party.depth - 1
+        self.token = token
+        self.requests = 0
+        self.replies = 0
+        self.served: list[Party] = []
+        self.queued: list[tuple[Process, str]] = []
+        self.over = False
+        """Its outcome is known at the caller, or the caller has given up."""
+        self.broken = False
+        """A server died with it: its caller will be told."""
+        self.unanswered = True
+        """No copy of it was ever answered."""
+        self.items_there = 0
+        self.items_back = 0
+
+    @property
+    def name(self) -> str:
+        """As stories write it."""
+        return f"{self.key[0]}'s call {self.key[2]}" + (f" (run {self.key[1]})" if self.key[1] > 1 else "")
+
+
+class Lock:
+    """A lock or semaphore: who holds its shares, who queues for one."""
+
+    __slots__ = ("capacity", "fleet", "holders", "name", "queue")
+
+    def __init__(self, name: str, capacity: int, *, fleet: bool) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.fleet = fleet
+        self.holders: list[Party] = []
+        self.queue: deque[Party] = deque()
+
+
+class Block:
+    """Why a party does not go on: ``needs`` of ``calls``, or a lock, or the next item of a stream."""
+
+    __slots__ = ("calls", "deadline", "items", "lock", "needs", "reads")
+
+    def __init__(
+        self,
+        *,
+        calls: tuple[SimCall, ...] = (),
+        needs: int = 0,
+        lock: Lock | None = None,
+        reads: SimCall | None = None,
+        items: int = 0,
+        deadline: float | None = None,
+    ) -> None:
+        self.calls = calls
+        self.needs = needs
+        self.lock = lock
+        self.reads = reads
+        self.items = items
+        self.deadline = deadline
+
+
+class Party:
+    """A task or a handler under way. ``waits`` are the numbers of the waits that its recorder was told of."""
+
+    __slots__ = (
+        "aborted",
+        "at",
+        "block",
+        "body",
+        "call",
+        "depth",
+        "done",
+        "handle",
+        "locks",
+        "method",
+        "name",
+        "pool",
+        "process",
+        "sent",
+        "step",
+        "waits",
+    )
+
+    def __init__(self, name: PartyName, process: Process, body: tuple[Op, ...], depth: int) -> None:
+        self.name = name
+        self.process = process
+        self.body = body
+        self.depth = depth
+        self.at = 0
+        self.step = 0
+        """How far it is within the operation ``body[at]``."""
+        self.sent: list[SimCall] = []
+        self.block: Block | None = None
+        self.locks: list[Lock] = []
+        self.waits: list[WaitNumber] = []
+        self.call: SimCall | None = None
+        self.handle: Served | None = None
+        self.method: Method | None = None
+        self.pool = ""
+        self.done = False
+        self.aborted = False
+
+
+class Queued:
+    """A request that waits for a worker."""
+
+    __slots__ = ("call", "handle")
+
+    def __init__(self, call: SimCall, handle: Served) -> None:
+        self.call = call
+        self.handle = handle
+
+
+class Process:
+    """One process with its real recorder."""
+
+    __slots__ = (
+        "busy",
+        "calls",
+        "channels",
+        "id",
+        "idle",
+        "name",
+        "parties",
+        "queues",
+        "recorder",
+        "service",
+        "service_name",
+        "stalled",
+        "tokens",
+        "up",
+    )
+
+    def __init__(self, identity: ProcessId, service: Service, recorder: Recorder, tokens: int) -> None:
+        self.id = identity
+        self.name = identity.instance
+        self.service = service
+        self.service_name = identity.service
+        self.recorder = recorder
+        self.tokens = tokens
+        self.up = True
+        self.stalled = False
+        self.idle = False
+        self.parties: dict[PartyName, Party] = {}
+        self.calls: dict[CallNumber, SimCall] = {}
+        self.channels: dict[str, ChannelRecord] = {}
+        self.queues: dict[str, deque[Queued]] = {pool: deque() for pool in service.pools}
+        self.busy: dict[str, list[Party]] = {pool: [] for pool in service.pools}
+
+    def has_worker(self, pool: str) -> bool:
+        """Whether a call behind ``pool`` could start now."""
+        return not pool or len(self.busy[pool]) < self.service.pools[pool]

@@ -1,0 +1,117 @@
+"""The detector's side of a world: the real initiator and predicates, and the promises that each verdict is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from detector.core.assembler import Assembled, Outcome
+from detector.core.initiator import Begin, Effect, Finish, Initiator, Timing
+from detector.core.predicate import Predicate
+from detector.predicates.deadlock import Deadlock
+from detector.simulator import oracle
+from detector.simulator.agenda import Action
+from detector.simulator.promises import Instant, hold, instant
+from detector.simulator.world import World
+from stilltrue.model import Holds, ProcessName, SnapshotId, Verdict
+
+GIVE_UP_SECONDS = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What a run amounted to."""
+
+    steps: int = 0
+    snapshots: int = 0
+    incomplete: int = 0
+    verdicts: dict[str, dict[Holds, int]] = field(default_factory=dict)
+
+
+class Watch:
+    """Begins snapshots, takes reports, asks the predicates, and checks."""
+
+    def __init__(self, world: World, *, predicates: Sequence[Predicate] | None = None) -> None:
+        """``predicates``: the built-in ones by default."""
+        self.world = world
+        self.predicates = tuple(predicates) if predicates is not None else (Deadlock(),)
+        self.initiator = Initiator(
+            Timing(
+                period_seconds=0,
+                give_up_seconds=GIVE_UP_SECONDS,
+                suspect_seconds=GIVE_UP_SECONDS / 4,
+                pending_snapshots_max=world.plan.pending_max,
+            )
+        )
+        self.begun: dict[SnapshotId, Instant] = {}
+        self.finished: list[tuple[Assembled, tuple[Verdict, ...]]] = []
+        self.tally = Tally()
+        self.asks_left = world.plan.asks
+        self._previous: list[tuple[float, Instant]] = []
+        for name in sorted(world.processes):
+            self.joins(name)
+
+    def do(self, action: Action) -> None:
+        """Let one of the detector's own happenings happen."""
+        self.world.now += 0.001
+        now = self.world.now
+        match action:
+            case ("ask",):
+                self.asks_left -= 1
+                self._obey(self.initiator.asked(self.asks_left, now))
+            case ("wish", name):
+                self.asks_left -= 1
+                self._obey(self.initiator.wished(name, now))
+            case ("tick",):
+                self.world.now = max(now, min(self.initiator.due(now), now + GIVE_UP_SECONDS))
+                self._obey(self.initiator.ticked(self.world.now))
+            case ("report", *_):
+                self.world.agenda.discard("report", *action)
+                self._obey(self.initiator.reported(self.world.reports.pop(action), now))
+            case _:
+                raise AssertionError(action)
+
+    def joins(self, name: ProcessName) -> None:
+        """A process says hello."""
+        process = self.world.processes[name]
+        self._obey(self.initiator.joined(process.id, process.recorder.colour, self.world.now))
+
+    def leaves(self, name: ProcessName) -> None:
+        """A process's stream to the detector has ended."""
+        self._obey(self.initiator.left(name, self.world.now))
+
+    def _obey(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Begin(snapshot=snapshot, members=members):
+                    self._begins(snapshot, members)
+                case Finish(assembled=assembled):
+                    self._finishes(assembled)
+
+    def _begins(self, snapshot: SnapshotId, members: Sequence[ProcessName]) -> None:
+        world = self.world
+        self.begun[snapshot] = instant(world, frozenset(members))
+        if world.story is not None:
+            world.story.append(f"{world.now:7.2f}  {'detector':<10} begins snapshot {snapshot} of {', '.join(members)}")
+        for name in members:
+            world.agenda.add("mark", "mark", snapshot, name, world.processes[name].id.incarnation)
+
+    def _finishes(self, assembled: Assembled) -> None:
+        world, tally = self.world, self.tally
+        snapshot = assembled.snapshot.ref.id
+        assert snapshot is not None
+        tally.snapshots += 1
+        tally.incomplete += assembled.outcome is Outcome.INCOMPLETE
+        begun = self.begun.pop(snapshot)
+        if assembled.outcome is Outcome.REJECTED:
+            world.breach(f"orphans: snapshot {snapshot}: {'; '.join(assembled.orphans)}")
+            return
+        verdicts = tuple(predicate.evaluate(assembled.snapshot) for predicate in self.predicates)
+        for verdict in verdicts:
+            counts = tally.verdicts.setdefault(verdict.predicate, dict.fromkeys(Holds, 0))
+            counts[verdict.holds] += 1
+            if world.story is not None:
+                said = f"{verdict.predicate} {verdict.holds.value}: {verdict.witness.text}"
+                world.story.append(f"{world.now:7.2f}  {'detector':<10} snapshot {snapshot} has ended: {said}")
+        self.finished.append((assembled, verdicts))
+        hold(world, assembled, verdicts, begun=begun, ended=instant(world, begun.members))
