@@ -20,8 +20,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("detector.commands.show:show", "Show one snapshot or incident, as text, document or picture."),
     "evaluate": ("detector.commands.evaluate:evaluate", "Evaluate snapshot documents offline."),
     "simulate": ("detector.commands.simulate:simulate", "Run seeded worlds or a scenario file."),
-    "check-predicate": ("detector.commands.check_predicate:check_predicate", "Hunt for a world where a predicate is not stable."),
+    "check-predicate": ("detector.commands.check_predicate:check_predicate", "Hunt for a world that breaks a predicate."),
     "analyze": ("detector.commands.analyze:analyze", "Run the Spark pipeline over an archive."),
+    "sidecar": ("detector.commands.sidecar:sidecar", "Run the proxy beside a program that knows nothing of us."),
     "demo": ("detector.commands.demo:demo", "Start real gRPC processes that get into trouble, and see the verdict."),
 }
 """Each command: where it is, and its sentence in the list (so that the list needs no imports)."""

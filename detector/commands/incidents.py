@@ -1,4 +1,4 @@
-"""``stilltrue incidents``: every deadlock there was: who, what each waited for, since when, how long until seen, how it ended."""
+"""``stilltrue incidents``: every deadlock: who, what each waited for, since when, how long until seen, how it ended."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 from rich.markup import escape
-from stilltrue.v1 import detector_pb2 as pb
 
 from detector.commands.detector import asking, detector_option, json_option, timeout_option
 from detector.commands.render import console, duration, listed, moment, print_json, table
 from detector.core.times import write_time
+from stilltrue.v1 import detector_pb2 as pb
 
 
 @click.command(short_help="List deadlocks, with who, since when, and how they ended.")

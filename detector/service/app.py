@@ -131,9 +131,7 @@ def _incidents(archivist: Archivist, metrics: Metrics, log: Log) -> Incidents:
         if not incident.open:
             log.info("incident closed", incident=incident.id, ending=incident.ending)
 
-    incidents = Incidents(
-        open_ones=archivist.open_incidents, changed=changed, opened=opened, find=archivist.find_incident
-    )
+    incidents = Incidents(open_ones=archivist.open_incidents, changed=changed, opened=opened, find=archivist.find_incident)
     for incident in incidents.open_ones():
         metrics.incidents_open(incident.predicate, sum(i.predicate == incident.predicate for i in incidents.open_ones()))
     return incidents

@@ -13,6 +13,7 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
@@ -37,6 +38,7 @@ _IDS_AT_ONCE = 1000
 _RECENT_MAX = 32
 _CLOSED_MAX = 10_000
 _RETRY_SECONDS = 1.0
+_CALM_SECONDS = 3.0
 
 
 class _Signal(Enum):
@@ -89,6 +91,7 @@ class Archivist:
         self._metrics = metrics
         self._log = log
         self._failing = False
+        self._failed_at = 0.0
         self._lock: int | None = None
         self._store: Store | None = None
         self._recent: OrderedDict[int, _Finished] = OrderedDict()
@@ -109,7 +112,7 @@ class Archivist:
         """What the last run left."""
         with contextlib.suppress(OSError):
             self._lock = lock_directory(self._directory)
-        if self._attempt(self._load) is None:
+        if self._attempt(self._load, writes=True) is None:
             self._log.warning("archive unusable", directory=self._directory, consequence="nothing is kept beyond a restart")
 
     def _load(self, store: Store) -> bool:
@@ -201,9 +204,9 @@ class Archivist:
             except queue.Empty:
                 work = _Signal.WAKE
             if self._unwritten or self._wanted_below > self._reserved:
-                self._attempt(self._write_urgent)
+                self._attempt(self._write_urgent, writes=True)
             if isinstance(work, _Finished):
-                self._attempt(partial(self._write_snapshot, work))
+                self._attempt(partial(self._write_snapshot, work), writes=True)
         with self._in_hand:
             if self._store is not None:
                 self._store.close()
@@ -236,7 +239,7 @@ class Archivist:
         verdicts = [verdict.SerializeToString() for verdict in finished.verdicts]
         store.add_snapshot(finished.summary, document, verdicts, pinned=finished.pinned)
 
-    def _attempt(self, work: Callable[[Store], T]) -> T | None:
+    def _attempt(self, work: Callable[[Store], T], *, writes: bool = False) -> T | None:
         """Do ``work`` on the store; None, and one line in the log when that begins, while the disk fails."""
         with self._in_hand:
             try:
@@ -248,11 +251,18 @@ class Archivist:
             except (sqlite3.Error, OSError, ArchiveInUseError) as error:
                 self._failed(error)
                 return None
-            if self._failing:
-                self._failing = False
-                self._log.info("archive works again", directory=self._directory)
-            self._metrics.archive_writable(writable=True)
+            if writes:
+                self._succeeded()
             return result
+
+    def _succeeded(self) -> None:
+        """A write went well; that the disk works again is said when none has failed for a while."""
+        if self._failing and time.monotonic() - self._failed_at < _CALM_SECONDS:
+            return
+        if self._failing:
+            self._failing = False
+            self._log.info("archive works again", directory=self._directory)
+        self._metrics.archive_writable(writable=True)
 
     def _opened(self) -> Store:
         if self._lock is None:
@@ -271,6 +281,7 @@ class Archivist:
         self._log.error("archive damaged", reason=str(error), set_aside=kept, consequence="a new archive begins")
 
     def _failed(self, error: Exception) -> None:
+        self._failed_at = time.monotonic()
         self._metrics.archive_failed()
         self._metrics.archive_writable(writable=False)
         if not self._failing:

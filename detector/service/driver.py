@@ -19,7 +19,7 @@ from detector.core.scope import bears, narrowed
 from detector.core.snapshot import Snapshot
 from detector.service.archivist import Archivist
 from detector.service.clock import Clock
-from detector.service.evaluation import Judge, undetermined
+from detector.service.evaluation import Judge, nobody_reported, undetermined
 from detector.service.incidents import Incidents
 from detector.service.logs import Log
 from detector.service.members import Member, Roster
@@ -126,6 +126,8 @@ class Driver:
     def broke(self, member: Member) -> None:
         """A stream broke: its process is a member until its lease ends."""
         member.stream = None
+        if self.roster.is_member(member):
+            self._log.info("stream broke", process=member.name)
         self._count_members()
 
     def expire(self) -> None:
@@ -273,7 +275,9 @@ class Driver:
         """The snapshot as each scope sees it; a missing process that nobody knows any more belongs to every one."""
         absent = {name: self.roster.get(name) for name in snapshot.missing}
         states = dict(snapshot.processes) | {
-            name: ProcessState(service=member.process.service, labels=member.labels) for name, member in absent.items() if member
+            name: ProcessState(service=member.process.service, labels=member.labels)
+            for name, member in absent.items()
+            if member
         }
         unknown = {name for name, member in absent.items() if member is None}
         views = []
@@ -285,10 +289,10 @@ class Driver:
     async def _judge_one(
         self, name: str, view: Snapshot, assembled: Assembled, tickets: tuple[int, ...]
     ) -> tuple[Verdict, bool]:
-        if view.ref.members:
+        if view.processes:
             verdict = await self._judge.verdict(name, view)
         else:
-            verdict = undetermined(name, view.ref, "missing", f"no process of the scope {view.ref.scope} is connected")
+            verdict = nobody_reported(name, view)
         now = self._clock.now()
         self._answer(tickets, verdict)
         self._metrics.judged(verdict, now)

@@ -74,19 +74,19 @@ class Unusable:
         self.name = name
         self._reason = reason
 
-    def evaluate(self, snapshot: Snapshot) -> Verdict:
+    def evaluate(self, snapshot: Snapshot) -> Verdict:  # noqa: ARG002 - the protocol's parameter
         """Raises why the predicate cannot be made."""
         raise self._reason
 
 
 def installed_predicates(settings: Mapping[str, Mapping[str, Any]], log: Log) -> list[Predicate]:
-    """Every predicate that is installed, by name, with its ``settings``; one that cannot be made is logged, and fails whenever it is asked."""
+    """Every predicate that is installed, by name, with its ``settings``; one that cannot be made fails whenever it is asked."""
     predicates: list[Predicate] = []
     for name in predicate_names():
         try:
             predicates.append(find_predicate(name, settings.get(name)))
         except PluginError as error:
-            log.error("predicate unusable", predicate=name, reason=str(error))
+            log.warning("predicate unusable", predicate=name, reason=str(error))
             predicates.append(Unusable(name, error))
     return predicates
 
@@ -136,3 +136,9 @@ def undetermined(predicate: str, ref: SnapshotRef, kind: str, text: str) -> Verd
     witness = Witness(kind=kind, parties=(), text=text)
     return Verdict(predicate=predicate, holds=Holds.UNDETERMINED, witness=witness, snapshot=ref)
 
+
+def nobody_reported(predicate: str, snapshot: Snapshot) -> Verdict:
+    """No answer about a snapshot in which there is nobody."""
+    ref, missing = snapshot.ref, snapshot.missing
+    text = f"none of its {len(missing)} members reported" if missing else f"no process of the scope {ref.scope} is connected"
+    return replace(undetermined(predicate, ref, "missing", text), missing=missing, decisive=missing)

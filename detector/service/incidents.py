@@ -8,8 +8,10 @@ Rules:
 2. Each strongly connected part of a verdict's core is a core by itself, and the id comes from it: the same in whatever
    order, and after a restart.
 3. An incident ends when a definite verdict, on a snapshot that began after the incident was last seen, no longer shows it;
-   or when a process of its core is no member any more. UNDETERMINED neither opens nor ends one.
+   or when a process of its core is no member any more. UNDETERMINED neither opens nor ends one, and a verdict without the
+   word of one of its processes does not end it.
 4. Seen again after it ended (its process had only been silent), it is open again under its own id.
+5. A deadlock is a gridlock too, one that no deadline ends; it is one incident all the same, the deadlock's.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from scipy.sparse.csgraph import connected_components
 
 from detector.core.assembler import Assembled
 from detector.graph.columns import WaitColumns
-from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, process_of
+from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, Wait, process_of
+
+GRIDLOCK = "gridlock"
 
 WaitKey = tuple[str, int, int]
 """One wait for ever: the party, its process's incarnation, the wait's number."""
@@ -68,6 +72,7 @@ class Core:
     parties: tuple[PartyName, ...]
     keys: tuple[WaitKey, ...]
     formed: float | None
+    lasting: bool
 
 
 class Incidents:
@@ -96,6 +101,8 @@ class Incidents:
         if verdict.snapshot.scope != "all" or verdict.holds is Holds.UNDETERMINED:
             return False  # rule 3; and every core of a scope is one of all
         cores = _cores(verdict.core, assembled) if verdict.holds is Holds.TRUE else []
+        if verdict.predicate == GRIDLOCK:
+            cores = [core for core in cores if not core.lasting]  # rule 5
         seen: dict[str, list[Core]] = {}
         new: list[Core] = []
         for core in cores:
@@ -174,8 +181,9 @@ class Incidents:
         for incident in self.open_ones():
             if incident.predicate != verdict.predicate or incident.id in seen or begun is None or begun < incident.seen:
                 continue
-            if verdict.holds is Holds.TRUE and (verdict.missing or lasting.issuperset(incident.keys)):
-                continue  # the answer is about another core, and says nothing certain of this one
+            silent = any(process_of(party) in assembled.snapshot.missing for party in incident.core)
+            if silent or (verdict.holds is Holds.TRUE and lasting.issuperset(incident.keys)):
+                continue  # the answer is about others, and says nothing certain of this one
             self._close(incident, _how(incident, lasting, verdict), now)
             ended = True
         return ended
@@ -217,20 +225,24 @@ def _cores(core: tuple[PartyName, ...], assembled: Assembled) -> list[Core]:
     return [_core(parties, own) for parties in sorted(parts.values())]
 
 
-def _core(parties: list[PartyName], own: Mapping[PartyName, list[tuple[WaitKey, float | None]]]) -> Core:
+def _core(parties: list[PartyName], own: Mapping[PartyName, list[tuple[WaitKey, Wait]]]) -> Core:
     waits = [wait for party in parties for wait in own.get(party, [])]
-    since = [time for _, time in waits if time is not None]
-    return Core(parties=tuple(parties), keys=tuple(sorted({key for key, _ in waits})), formed=max(since, default=None))
+    return Core(
+        parties=tuple(parties),
+        keys=tuple(sorted({key for key, _ in waits})),
+        formed=max((wait.since for _, wait in waits if wait.since is not None), default=None),
+        lasting=all(wait.deadline is None for _, wait in waits),
+    )
 
 
-def _waits_of(parties: frozenset[PartyName], assembled: Assembled) -> dict[PartyName, list[tuple[WaitKey, float | None]]]:
-    """The waits of some parties, each with when it began."""
+def _waits_of(parties: frozenset[PartyName], assembled: Assembled) -> dict[PartyName, list[tuple[WaitKey, Wait]]]:
+    """The waits of some parties, each with its key."""
     waits = assembled.snapshot.waits
-    found: dict[PartyName, list[tuple[WaitKey, float | None]]] = {}
+    found: dict[PartyName, list[tuple[WaitKey, Wait]]] = {}
     wanted = np.fromiter((name in parties for name in waits.names), np.bool_, len(waits.names))
     for index in np.flatnonzero(wanted[waits.waiter]).tolist():
         wait = waits.wait(index)
-        found.setdefault(wait.waiter, []).append((_key(wait.waiter, wait.number or 0, assembled), wait.since))
+        found.setdefault(wait.waiter, []).append((_key(wait.waiter, wait.number or 0, assembled), wait))
     return found
 
 

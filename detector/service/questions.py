@@ -28,9 +28,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
     """Questions to the detector."""
 
-    def __init__(
-        self, *, driver: Driver, archivist: Archivist, settings: Settings, predicates: tuple[str, ...]
-    ) -> None:
+    def __init__(self, *, driver: Driver, archivist: Archivist, settings: Settings, predicates: tuple[str, ...]) -> None:
         """``predicates``: the names there are."""
         self._driver = driver
         self._archivist = archivist

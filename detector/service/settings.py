@@ -75,7 +75,7 @@ class Settings:
 
     summaries_max: int = _bounded(100_000, 1, 10**9, "snapshots remembered by their summary")
     documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept whole")
-    documents_pinned_max: int = _bounded(10_000, 1, 10**7, "snapshots kept whole since a verdict changed, or an incident points there")
+    documents_pinned_max: int = _bounded(10_000, 1, 10**7, "snapshots kept whole because something points to them")
     archive_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the documents kept; beyond it the oldest go")
     archive_queue_max: int = _bounded(64, 1, 10_000, "snapshots waiting to be written; beyond it documents are dropped")
 
@@ -93,7 +93,7 @@ class Settings:
         names = [scope.name for scope in self.scopes]
         for name in names:
             if names.count(name) > 1 or name == "all":
-                raise SettingError("--scope", f"{name!r} is taken: every scope has a name of its own, and 'all' is always there")
+                raise SettingError("--scope", f"{name!r} is taken: each scope has its own name, and 'all' is always there")
 
     @property
     def timing(self) -> Timing:
@@ -121,11 +121,11 @@ def scope_from_text(text: str) -> Scope:
     try:
         return Scope(name=name, labels=parse_selector(selector))
     except ValueError:
-        raise SettingError("--scope", f"{text!r} does not select by labels; write for example shop=team=shop,tier=web") from None
+        raise SettingError("--scope", f"{text!r} selects by no labels; write for example shop=team=shop,tier=web") from None
 
 
 def predicate_settings_from_texts(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The settings of predicates that ``predicate.key=value`` texts give; a value that is JSON is taken as such, any other as text."""
+    """The settings of predicates that ``predicate.key=value`` texts give; a value is JSON, or else a text."""
     settings: dict[str, dict[str, Any]] = {}
     for text in texts:
         place, equals, value = text.partition("=")

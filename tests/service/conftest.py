@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+
 from detector.service.app import Listening, running
 from detector.service.settings import Settings
 from stilltrue.ledger import ChannelRecord, Made, Served
@@ -144,13 +145,15 @@ class Detector:
 @contextlib.asynccontextmanager
 async def detecting(data: Path, predicates: Any = None, **settings: Any) -> AsyncIterator[Detector]:
     values: dict[str, Any] = {"port": 0, "http_port": 0, "data": data, "period_seconds": 0.0}
-    async with running(Settings(**values | settings), predicates) as listening:
-        async with grpc.aio.insecure_channel(f"{listening.host}:{listening.port}") as channel:
-            detector = Detector(listening, channel)
-            try:
-                yield detector
-            finally:
-                await detector.close()
+    async with (
+        running(Settings(**values | settings), predicates) as listening,
+        grpc.aio.insecure_channel(f"{listening.host}:{listening.port}") as channel,
+    ):
+        detector = Detector(listening, channel)
+        try:
+            yield detector
+        finally:
+            await detector.close()
 
 
 @pytest.fixture

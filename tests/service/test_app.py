@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import grpc
-import pytest
-from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
+from stilltrue.v1 import detector_pb2, snapshot_pb2
 
 
 async def ask(detector: Any, predicate: str = "deadlock", scope: str = "") -> snapshot_pb2.Verdict:
@@ -17,7 +13,9 @@ async def ask(detector: Any, predicate: str = "deadlock", scope: str = "") -> sn
     return answer.verdict
 
 
-async def test_a_deadlock_is_true_with_exactly_its_core(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
+async def test_a_deadlock_is_true_with_exactly_its_core(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
     a, b, c = (process(name) for name in "abc")
     stuck = deadlock(a, b)
     async with start_detector(tmp_path) as detector:

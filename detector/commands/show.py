@@ -1,0 +1,136 @@
+"""``stilltrue show``: one snapshot or one incident, as text, as the document that ``evaluate`` reads, or as a picture."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from rich.markup import escape
+
+from detector.commands.detector import asking, detector_option, timeout_option
+from detector.commands.incidents import lasted, seen_after
+from detector.commands.picture import FORMATS, drawn
+from detector.commands.render import console, duration, holds_text, listed, moment, print_verdict, styled, table
+from detector.commands.run import CommandError
+from detector.core.document import parse_document
+from detector.core.snapshot import Snapshot
+from detector.predicates.explain import sentence
+from stilltrue.model import Verdict
+from stilltrue.v1 import detector_pb2 as pb
+from stilltrue.wire import verdict_from_wire
+
+_INCIDENTS_MAX = 10_000
+_WAITS_MAX = 50
+
+
+@click.command(short_help="Show one snapshot or incident, as text, document or picture.")
+@click.argument("id", metavar="ID")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", *FORMATS]), default="text", show_default=True, show_envvar=True,
+    help="json is the snapshot document that 'evaluate' reads; the others are pictures of who waits for whom.",
+)  # fmt: skip
+@detector_option
+@timeout_option
+def show(id: str, form: str, address: str, timeout_seconds: float) -> None:
+    """Show the snapshot ID (a number, or 'latest'), or the incident ID (i-...).
+
+    Of an incident, json and the pictures are of the snapshot in which it was first seen.
+
+    \b
+    Example:
+      stilltrue show latest
+      stilltrue show i-3fa9c2b1d0 --format svg > deadlock.svg
+      stilltrue show 17 --format json | stilltrue evaluate deadlock -
+    """
+    with asking(address) as stub:
+        incident = _incident(stub, id, timeout_seconds) if id.startswith("i-") else None
+        if incident is not None and form == "text":
+            _print_incident(incident)
+            return
+        number = incident.first_snapshot if incident is not None else _number(id)
+        answer = stub.GetSnapshot(pb.GetSnapshotRequest(id=number), timeout=timeout_seconds)
+    if form == "json":
+        sys.stdout.write(answer.document_json + "\n")
+        return
+    _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
+    if form == "text":
+        _print_snapshot(answer, snapshot)
+    else:
+        sys.stdout.write(drawn(snapshot, [verdict_from_wire(verdict) for verdict in answer.verdicts], form))
+
+
+def _number(text: str) -> int:
+    """The snapshot's id; 0 is the newest."""
+    if text == "latest":
+        return 0
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**63:
+        raise CommandError(f"{text!r} is no snapshot's number, no incident's id (i-...), and not 'latest'")
+    return int(text)
+
+
+def _incident(stub: Any, id: str, timeout_seconds: float) -> pb.Incident:
+    found = stub.ListIncidents(pb.ListIncidentsRequest(limit=_INCIDENTS_MAX), timeout=timeout_seconds).incidents
+    for incident in found:
+        if incident.id == id:
+            assert isinstance(incident, pb.Incident)
+            return incident
+    raise CommandError(f"there is no incident {id}; 'stilltrue incidents' lists them")
+
+
+def _print_incident(incident: pb.Incident) -> None:
+    out = console()
+    state = f"ended {moment(incident.closed)}: {incident.ending}" if incident.HasField("closed") else "open"
+    style = "green" if incident.HasField("closed") else "bold red"
+    out.print(f"{escape(incident.id)}: {escape(incident.predicate)}, [{style}]{escape(state)}[/]")
+    out.print(f"  {escape(incident.text)}")
+    for wait in incident.waits:
+        out.print(f"  - {escape(wait)}")
+    out.print(f"  core: {escape(listed(incident.core))}")
+    if incident.behind:
+        out.print(f"  behind it: {escape(listed(incident.behind))}")
+    if incident.HasField("formed"):
+        out.print(f"  formed {moment(incident.formed)}, seen {duration(seen_after(incident))} later")
+    out.print(f"  first seen {moment(incident.opened)} in snapshot {incident.first_snapshot}")
+    out.print(f"  last seen {moment(incident.seen)} in snapshot {incident.last_snapshot}, lasted {duration(lasted(incident))}")
+
+
+def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
+    out = console()
+    summary, ref = answer.summary, answer.summary.ref
+    out.print(
+        f"snapshot {ref.id}: {escape(summary.outcome)}, began {moment(ref.begun)} for {escape(summary.begun_by)}, "
+        f"took {duration(ref.ended - ref.begun)}, {ref.members} members"
+    )
+    if summary.missing:
+        out.print(f"  [yellow]missing: {escape(listed(summary.missing))}[/]")
+    rows = [
+        (escape(name), escape(state.service) or "-", state.activity.value, escape(_facts(state.facts)))
+        for name, state in sorted(snapshot.processes.items())
+    ]
+    out.print(table(("process", "service", "activity", "facts"), rows))
+    for index, wait in enumerate(snapshot.waits.waits()):
+        if index == _WAITS_MAX:
+            out.print(f"  and {len(snapshot.waits) - _WAITS_MAX} more waits (--format json has them all)")
+            break
+        out.print(f"  {escape(sentence(wait, ref.ended))}")
+    for message in snapshot.in_transit[:_WAITS_MAX]:
+        out.print(
+            f"  in transit from {escape(message.source)} to {escape(message.target or 'anybody')}: {escape(message.what)}"
+        )
+    verdicts = [verdict_from_wire(verdict) for verdict in answer.verdicts]
+    out.print()
+    out.print(table(("predicate", "scope", "answer", "evidence"), map(_verdict_row, verdicts)))
+    for verdict in verdicts:
+        if verdict.core and verdict.snapshot.scope == "all":
+            out.print()
+            print_verdict(verdict)
+
+
+def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
+    answer = styled(verdict.holds, verdict.predicate, holds_text(verdict))
+    return escape(verdict.predicate), escape(verdict.snapshot.scope), answer, escape(verdict.witness.text)
+
+
+def _facts(facts: Any) -> str:
+    return " ".join(f"{name}={value}" for name, value in facts.items()) or "-"

@@ -1,0 +1,259 @@
+"""The archive: what was written is there after a restart, bounds hold, and a disk that fails costs nothing else."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detector.core.assembler import Assembled, Outcome
+from detector.core.snapshot import Snapshot
+from detector.service.archivist import Archivist
+from detector.service.clock import Clock
+from detector.service.incidents import Incident
+from detector.service.logs import Log
+from detector.service.metrics import Metrics
+from detector.service.store import ArchiveInUseError, Bounds, Store
+from stilltrue.model import Holds, PartyName, ProcessName, ProcessState, SnapshotId, SnapshotRef, Verdict, Witness
+from stilltrue.v1 import detector_pb2
+from stilltrue.wire import snapshot_to_wire
+
+FILE = "stilltrue.sqlite3"
+
+
+class Lines(Log):
+    """A log that remembers its events."""
+
+    def __init__(self) -> None:
+        super().__init__("stilltrue-test")
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def _note(self, event: str, **values: object) -> None:
+        self.events.append((event, values))
+
+    def info(self, event: str, **values: object) -> None:
+        self._note(event, **values)
+
+    def warning(self, event: str, **values: object) -> None:
+        self._note(event, **values)
+
+    def error(self, event: str, cause: BaseException | None = None, **values: object) -> None:
+        self._note(event, **values)
+
+    def said(self, event: str) -> int:
+        return sum(name == event for name, _ in self.events)
+
+
+def bounds(**values: int) -> Bounds:
+    return Bounds(**{"summaries_max": 100, "documents_max": 100, "documents_pinned_max": 100, "bytes_max": 10**8, **values})
+
+
+def archivist(directory: Path, log: Lines | None = None, queue_max: int = 1000, **values: int) -> Archivist:
+    return Archivist(
+        directory=directory, bounds=bounds(**values), queue_max=queue_max, clock=Clock(), metrics=Metrics(), log=log or Lines()
+    )
+
+
+def taken(number: int) -> tuple[Assembled, tuple[Verdict, ...]]:
+    ref = SnapshotRef(id=SnapshotId(number), begun=float(number), ended=number + 0.5, members=1)
+    snapshot = Snapshot(ref=ref, processes={ProcessName("a"): ProcessState()})
+    assembled = Assembled(snapshot=snapshot, outcome=Outcome.COMPLETE, begun_by="ask", reports={})
+    witness = Witness(kind="free", parties=(), text="nobody waited")
+    return assembled, (Verdict(predicate="deadlock", holds=Holds.FALSE, witness=witness, snapshot=ref),)
+
+
+def incident(id: str, **values: Any) -> Incident:
+    known: dict[str, Any] = {
+        "predicate": "deadlock", "scope": "all", "core": (PartyName("a"),), "behind": (), "opened": 1.0, "seen": 1.0,
+        "first_snapshot": SnapshotId(1), "last_snapshot": SnapshotId(1), "keys": (("a", 1, 7),),
+    }  # fmt: skip
+    return Incident(id=id, **known | values)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+async def test_a_restart_loses_no_snapshot_no_incident_and_no_id(tmp_path: Path) -> None:
+    first = archivist(tmp_path)
+    for number in range(1, 41):
+        first.reserve(SnapshotId(number))
+        first.finished(*taken(number), pinned=False)
+    first.incident(incident("i-open"))
+    first.incident(incident("i-done", closed=2.0, ending="it went on"))
+    first.close(5)
+    second = archivist(tmp_path)
+    assert second.first_id > 40
+    assert [known.id for known in second.open_incidents] == ["i-open"]
+    assert second.open_incidents[0] == incident("i-open")
+    assert second.find_incident("i-done") == incident("i-done", closed=2.0, ending="it went on")
+    assert [summary.ref.id for summary in await second.summaries(100)] == list(range(40, 0, -1))
+    answer = await second.snapshot(7)
+    assert answer is not None
+    assert '"id":7' in answer.document_json
+    assert answer.verdicts[0].predicate == "deadlock"
+    newest = await second.snapshot(0)
+    assert newest is not None
+    assert newest.summary.ref.id == 40
+    second.close(5)
+
+
+async def test_the_newest_can_be_shown_before_it_is_written(tmp_path: Path) -> None:
+    one = archivist(tmp_path)
+    one.finished(*taken(1), pinned=False)
+    answer = await one.snapshot(1)
+    assert answer is not None
+    assert answer.summary.kept
+    assert await one.snapshot(99) is None
+    one.close(5)
+
+
+async def test_ids_rise_across_a_crash(tmp_path: Path) -> None:
+    crashed = archivist(tmp_path)
+    given = [SnapshotId(crashed.first_id + step) for step in range(600)]
+    for number in given:
+        crashed.reserve(number)
+    until(lambda: Store(tmp_path, bounds()).first_id() > given[-1])
+    crashed._lock = None  # as if killed: nothing was closed
+    second = Store(tmp_path, bounds())
+    assert second.first_id() > given[-1]
+
+
+def test_bounds_hold_and_what_is_pointed_to_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path, bounds(documents_max=10, documents_pinned_max=5, summaries_max=150))
+    for number in range(1, 257):
+        assembled, _ = taken(number)
+        summary = archived_summary(assembled)
+        store.add_snapshot(summary, "{}", [], pinned=number % 50 == 1)
+    assert len(store.summaries(1000)) <= 150 + 64
+    kept = [summary.ref.id for summary in store.summaries(1000) if summary.kept]
+    assert set(range(247, 257)) <= set(kept)
+    assert {201, 251} <= set(kept)
+    assert len(kept) <= 10 + 5 + 64
+    store.close()
+
+
+def test_the_oldest_documents_go_when_the_archive_is_full(tmp_path: Path) -> None:
+    store = Store(tmp_path, bounds(bytes_max=2000))
+    for number in range(1, 130):
+        store.add_snapshot(archived_summary(taken(number)[0]), "{}", [], pinned=False)
+    kept = [summary.ref.id for summary in store.summaries(1000) if summary.kept]
+    assert 129 in kept
+    assert 1 not in kept
+    store.close()
+
+
+def archived_summary(assembled: Assembled) -> Any:
+    return detector_pb2.SnapshotSummary(ref=snapshot_to_wire(assembled.snapshot.ref), outcome="complete", kept=True)
+
+
+async def test_a_disk_that_fails_is_said_once_and_incidents_wait_for_it(tmp_path: Path) -> None:
+    blocked = tmp_path / "data"
+    blocked.write_text("a file where the directory should be")
+    log = Lines()
+    one = archivist(blocked, log)
+    assert log.said("archive unusable") == 1
+    assert one.first_id == 1
+    one.finished(*taken(1), pinned=False)
+    one.incident(incident("i-kept"))
+    until(one._queue.empty)
+    assert (await one.snapshot(1)) is not None
+    assert log.said("archive cannot be used") == 1
+    blocked.unlink()
+    until(lambda: not one._unwritten)
+    one.close(5)
+    assert [known.id for known in Store(blocked, bounds()).incidents(10)] == ["i-kept"]
+
+
+async def test_a_full_disk_fails_writes_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("detector.service.archivist._CALM_SECONDS", 0.5)
+    log = Lines()
+    one = archivist(tmp_path, log)
+    assert one._store is not None
+    pages = one._store._db.execute("PRAGMA page_count").fetchone()[0]
+    one._store._db.execute(f"PRAGMA max_page_count = {pages}")
+    for number in range(1, 60):
+        one.finished(*taken(number), pinned=False)
+        one.incident(incident(f"i-{number}", text="x" * 2000))
+    until(lambda: log.said("archive cannot be used") == 1)
+    assert (await one.snapshot(59)) is not None
+    await one.incidents(100, [], open_only=False)
+    assert log.said("archive works again") == 0
+    one._store._db.execute("PRAGMA max_page_count = 100000")
+    until(lambda: not one._unwritten and log.said("archive works again") == 1)
+    one.close(5)
+    assert len(Store(tmp_path, bounds()).incidents(100)) == 59
+
+
+@pytest.mark.parametrize("garbage", [b"no database at all" * 500, b""])
+def test_a_damaged_file_is_set_aside_never_deleted(tmp_path: Path, garbage: bytes) -> None:
+    (tmp_path / FILE).write_bytes(garbage)
+    log = Lines()
+    one = archivist(tmp_path, log)
+    one.incident(incident("i-new"))
+    one.close(5)
+    assert [known.id for known in Store(tmp_path, bounds()).incidents(10)] == ["i-new"]
+    aside = list(tmp_path.glob(f"{FILE}.damaged-*"))
+    if garbage:
+        assert [file.read_bytes() for file in aside] == [garbage]
+        assert log.said("archive damaged") == 1
+
+
+def test_a_torn_file_is_set_aside(tmp_path: Path) -> None:
+    store = Store(tmp_path, bounds())
+    for number in range(1, 300):
+        store.add_snapshot(archived_summary(taken(number)[0]), "{}" * 500, [], pinned=False)
+    store.close()
+    whole = (tmp_path / FILE).read_bytes()
+    middle = len(whole) // 2
+    (tmp_path / FILE).write_bytes(whole[: middle // 2] + b"\xff" * middle + whole[middle + middle // 2 :])
+    log = Lines()
+    one = archivist(tmp_path, log)
+    one.close(5)
+    assert log.said("archive damaged") == 1
+    assert len(list(tmp_path.glob(f"{FILE}.damaged-*"))) == 1
+
+
+def test_two_detectors_cannot_share_a_directory(tmp_path: Path) -> None:
+    one = archivist(tmp_path)
+    with pytest.raises(ArchiveInUseError, match="give each its own --data"):
+        archivist(tmp_path)
+    one.close(5)
+    archivist(tmp_path).close(5)
+
+
+def test_a_queue_that_is_full_drops_documents_and_counts_them(tmp_path: Path) -> None:
+    one = archivist(tmp_path, queue_max=2)
+    with one._in_hand:
+        for number in range(1, 10):
+            one.finished(*taken(number), pinned=False)
+    one.close(5)
+    assert b"stilltrue_archive_dropped_total 0.0" not in one._metrics.text()
+
+
+def test_the_service_says_when_the_disk_works_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("detector.service.archivist._CALM_SECONDS", 0.0)
+    blocked = tmp_path / "data"
+    blocked.write_text("a file where the directory should be")
+    log = Lines()
+    one = archivist(blocked, log)
+    blocked.unlink()
+    one.incident(incident("i-1"))
+    until(lambda: log.said("archive works again") == 1)
+    one.close(5)
+
+
+def test_reading_an_archive_of_another_kind_fails_clearly(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / FILE)
+    database.execute("CREATE TABLE meta (something TEXT)")
+    database.close()
+    log = Lines()
+    archivist(tmp_path, log).close(5)
+    assert log.said("archive cannot be used") == 1

@@ -1,0 +1,75 @@
+"""Membership: leases, reconnections, and two programs under one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from detector.service.members import Member, NameTakenError, Roster, TooManyMembersError
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
+
+
+class Wire:
+    def send_mark(self, snapshot: SnapshotId) -> None:
+        pass
+
+    def replaced(self, text: str) -> None:
+        pass
+
+
+def member(name: str, incarnation: int = 1, *, heard_at: float = 0.0, live: bool = True) -> Member:
+    process = ProcessId(service="s", instance=ProcessName(name), incarnation=incarnation)
+    return Member(
+        process=process, labels={}, agent="", reactive=False, connected_at=heard_at, heard_at=heard_at, colour=SnapshotId(0),
+        stream=Wire() if live else None,
+    )  # fmt: skip
+
+
+def test_a_later_incarnation_replaces_the_one_before() -> None:
+    roster = Roster(lease_seconds=5, members_max=2)
+    first, second = member("a", 1), member("a", 2)
+    assert roster.admit(first) is None
+    assert roster.admit(second) is first
+    assert roster.is_member(second)
+    assert not roster.is_member(first)
+    assert len(roster) == 1
+
+
+def test_an_earlier_incarnation_is_refused_while_the_later_lives() -> None:
+    roster = Roster(lease_seconds=5, members_max=2)
+    roster.admit(member("a", 2))
+    with pytest.raises(NameTakenError, match="instance name of its own"):
+        roster.admit(member("a", 1))
+
+
+def test_an_earlier_incarnation_is_taken_when_the_later_one_is_gone() -> None:
+    roster = Roster(lease_seconds=5, members_max=2)
+    gone = member("a", 2, live=False)
+    roster.admit(gone)
+    assert roster.admit(member("a", 1)) is gone
+
+
+def test_a_replaced_connection_cannot_end_its_successor() -> None:
+    roster = Roster(lease_seconds=5, members_max=2)
+    old, new = member("a"), member("a")
+    roster.admit(old)
+    roster.admit(new)
+    assert not roster.remove(old)
+    assert roster.is_member(new)
+
+
+def test_a_lease_runs_from_the_last_word() -> None:
+    roster = Roster(lease_seconds=5, members_max=3)
+    old, fresh = member("a", heard_at=10.0), member("b", heard_at=12.0)
+    roster.admit(old)
+    roster.admit(fresh)
+    assert roster.lapsed(15.0) == []
+    assert roster.lapsed(15.1) == [old]
+    assert roster.lapsed(18.0) == [old, fresh]
+
+
+def test_the_bound_counts_names_not_connections() -> None:
+    roster = Roster(lease_seconds=5, members_max=1)
+    roster.admit(member("a"))
+    roster.admit(member("a", 2))
+    with pytest.raises(TooManyMembersError, match="--members-max"):
+        roster.admit(member("b"))
