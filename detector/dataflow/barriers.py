@@ -10,6 +10,9 @@ The rules (Carbone et al. 2015, "Lightweight Asynchronous Snapshots for Distribu
 4. *Log.* From its cut on, the vertex keeps what comes on a back edge until that edge's barrier comes: the messages
    in transit in the loop. Several snapshots may be logging at once. Without back edges the vertex has finished when
    it cuts.
+   A back edge whose barrier comes before the cut is held until then, and its log is empty: that happens where a loop joins
+   stages of several vertices, one of which cut earlier. Holding it cannot stop the regular inputs: a back edge never makes
+   its sender wait.
 5. *Overtaken.* A barrier of a newer snapshot on an input that is not held shows that the one being aligned was given
    up elsewhere: it is abandoned here too. Barriers of what was cut or abandoned before are swallowed.
 
@@ -84,12 +87,15 @@ class BarrierRecorder(Generic[S, M]):
         self._messages_max = messages_max
         self._aligning: _Aligning[S] | None = None
         self._logging: dict[SnapshotId, _Logging[S, M]] = {}
+        self._early: dict[Channel, SnapshotId] = {}
+        self._given_up: set[SnapshotId] = set()
         self._newest = _NONE
 
     @property
     def held(self) -> tuple[Channel, ...]:
         """The inputs from which nothing may be received now, sorted."""
-        return () if self._aligning is None else tuple(sorted(self._aligning.held))
+        aligning = [] if self._aligning is None else self._aligning.held
+        return tuple(sorted((*aligning, *self._early)))
 
     @property
     def under_way(self) -> tuple[SnapshotId, ...]:
@@ -99,7 +105,7 @@ class BarrierRecorder(Generic[S, M]):
 
     def begins(self, snapshot: SnapshotId, state: Callable[[], S]) -> tuple[Effect[S, M], ...]:
         """The coordinator bids this vertex begin (rule 1); MarkerError if it has a regular input to wait for."""
-        if snapshot <= self._newest:
+        if self._over(snapshot):
             return ()
         if self._regular():
             raise MarkerError(f"{self._process} has inputs and cannot begin snapshot {snapshot}")
@@ -114,8 +120,8 @@ class BarrierRecorder(Generic[S, M]):
     def received(self, on: Channel, message: M) -> tuple[Effect[S, M], ...]:
         """The vertex receives a record; MarkerError if it came from an input that is held."""
         self._expect(on)
-        if self._aligning is not None and on in self._aligning.held:
-            raise MarkerError(f"{self._process} received from {on} while it was held for {self._aligning.snapshot}")
+        if on in self._early or (self._aligning is not None and on in self._aligning.held):
+            raise MarkerError(f"{self._process} received from {on} while it was held")
         effects: tuple[Effect[S, M], ...] = ()
         if on in self._back:
             for snapshot, logging in self._logging.items():
@@ -128,7 +134,7 @@ class BarrierRecorder(Generic[S, M]):
         self._expect(on)
         if on in self._back:
             return self._closes_loop(on, snapshot)
-        if snapshot <= self._newest or (self._aligning is not None and snapshot < self._aligning.snapshot):
+        if self._over(snapshot) or (self._aligning is not None and snapshot < self._aligning.snapshot):
             return ()  # rule 5
         effects: tuple[Effect[S, M], ...] = ()
         if self._aligning is not None and snapshot > self._aligning.snapshot:
@@ -144,6 +150,7 @@ class BarrierRecorder(Generic[S, M]):
         """An input has ended in good order: it needs no barrier any more."""
         self._expect(on)
         del self._received[on]
+        self._early.pop(on, None)
         if on in self._back:
             effects: tuple[Effect[S, M], ...] = ()
             for snapshot in self.under_way:
@@ -153,12 +160,14 @@ class BarrierRecorder(Generic[S, M]):
         return () if self._aligning is None else self._cut_if_aligned(last=None)
 
     def gives_up(self, snapshot: SnapshotId) -> tuple[Effect[S, M], ...]:
-        """The coordinator gave ``snapshot`` up; what is held for it is released, what is kept dropped."""
+        """The coordinator gave ``snapshot`` up; what is held for it is released, what is kept dropped, what comes swallowed."""
+        if snapshot > self._newest:
+            self._given_up.add(snapshot)
         if self._aligning is not None and self._aligning.snapshot == snapshot:
             return self._abandon_alignment(AbandonReason.GIVEN_UP)
         if snapshot in self._logging:
             return self._abandon(snapshot, self._logging[snapshot], AbandonReason.GIVEN_UP)
-        return ()
+        return self._release()
 
     def _regular(self) -> list[Channel]:
         return [one for one in self._received if one not in self._back]
@@ -169,13 +178,25 @@ class BarrierRecorder(Generic[S, M]):
         if any(one not in aligning.held for one in self._regular()):
             return () if last is None else (Hold(channel=last),)  # rule 2
         self._aligning = None
-        released = tuple(sorted(one for one in aligning.held if one != last))
         effects = self._cut(aligning.snapshot, aligning.state)
-        return (*effects, Release(channels=released)) if released else effects
+        return effects + self._release(one for one in aligning.held if one != last)
+
+    def _release(self, aligned: Iterable[Channel] = ()) -> tuple[Release, ...]:
+        """Release what was ``aligned``, and the back edges that are early for nothing any more."""
+        early = [one for one, snapshot in self._early.items() if self._over(snapshot)]
+        for one in early:
+            del self._early[one]
+        released = tuple(sorted((*aligned, *early)))
+        return (Release(channels=released),) if released else ()
+
+    def _over(self, snapshot: SnapshotId) -> bool:
+        """Whether ``snapshot`` was cut for or abandoned here: its barriers mean nothing any more (rule 5)."""
+        return snapshot <= self._newest or snapshot in self._given_up
 
     def _cut(self, snapshot: SnapshotId, state: Callable[[], S]) -> tuple[Effect[S, M], ...]:
-        self._newest = snapshot
-        open_: dict[Channel, list[M]] = {one: [] for one in self._received if one in self._back}
+        self._passes(snapshot)
+        waiting = [one for one in self._received if one in self._back and self._early.get(one) != snapshot]
+        open_: dict[Channel, list[M]] = {one: [] for one in waiting}
         logging = _Logging(state=state(), sent=tuple(self._sent.items()), received=dict(self._received), open=open_)
         self._logging[snapshot] = logging
         barriers = tuple(SendMarker(channel=one, snapshot=snapshot) for one in self._sent)  # rule 3
@@ -191,8 +212,13 @@ class BarrierRecorder(Generic[S, M]):
         return ()
 
     def _closes_loop(self, on: Channel, snapshot: SnapshotId) -> tuple[Effect[S, M], ...]:
-        if snapshot > self._newest:
-            raise MarkerError(f"{self._process} received barrier {snapshot} on back edge {on} before it cut")
+        if not self._over(snapshot):
+            if on in self._early:
+                raise MarkerError(f"{self._process} received a second barrier on {on} while it was held")
+            self._early[on] = snapshot
+            return (Hold(channel=on),)
+        if snapshot in self._given_up:
+            return ()
         if snapshot not in self._logging or on not in self._logging[snapshot].open:
             raise MarkerError(f"{self._process} received a second barrier of snapshot {snapshot} on {on}")
         return self._close(snapshot, on)
@@ -220,9 +246,13 @@ class BarrierRecorder(Generic[S, M]):
     def _abandon_alignment(self, reason: AbandonReason) -> tuple[Effect[S, M], ...]:
         aligning = self._aligning
         assert aligning is not None
-        self._aligning, self._newest = None, aligning.snapshot
-        released = Release(channels=tuple(sorted(aligning.held)))
-        return (Abandoned(snapshot=aligning.snapshot, reason=reason), released)
+        self._aligning = None
+        self._passes(aligning.snapshot)
+        return (Abandoned(snapshot=aligning.snapshot, reason=reason), *self._release(aligning.held))
+
+    def _passes(self, snapshot: SnapshotId) -> None:
+        self._newest = max(self._newest, snapshot)
+        self._given_up = {one for one in self._given_up if one > self._newest}
 
     def _abandon(self, snapshot: SnapshotId, logging: _Logging[S, M], reason: AbandonReason) -> tuple[Effect[S, M], ...]:
         if logging.abandoned:

@@ -6,7 +6,7 @@ Connected pipelines have nothing to do with each other: each has its own coordin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from detector.dataflow.job import Job
 from detector.dataflow.keeper import PointStore
@@ -18,8 +18,9 @@ from stilltrue.model import ProcessName
 class LocalRuntime:
     """Runs a job on this process's event loop.
 
-    ``restored`` holds points of this very graph to start from, at most one a pipeline (see :mod:`detector.restore.rescale`
-    for another parallelism). ValueError if one fits no pipeline.
+    ``stores`` gives each pipeline, by its first vertex, the place where its points are kept. ``restored`` holds points of
+    this very graph to start from, at most one a pipeline (see :mod:`detector.restore.rescale` for another parallelism).
+    ValueError if one fits no pipeline.
     """
 
     def __init__(
@@ -27,7 +28,7 @@ class LocalRuntime:
         job: Job,
         settings: PipelineSettings | None = None,
         *,
-        store: PointStore | None = None,
+        stores: Callable[[ProcessName], PointStore] | None = None,
         restored: Iterable[CompletedPoint] = (),
         recorder_of: RecorderOf = barriers,
     ) -> None:
@@ -38,7 +39,7 @@ class LocalRuntime:
                 job,
                 names,
                 settings or PipelineSettings(),
-                store=store,
+                store=None if stores is None else stores(names[0]),
                 restored=points.pop(names, None),
                 recorder_of=recorder_of,
             )

@@ -74,7 +74,7 @@ def test_alignment_holds_the_early_input_and_releases_it_after_the_barrier_is_pa
 def test_a_message_from_a_held_input_is_the_hosts_fault() -> None:
     v = acyclic()
     v.marked(S, ONE, state)
-    with pytest.raises(MarkerError, match="v received from s -> v while it was held for 1"):
+    with pytest.raises(MarkerError, match="v received from s -> v while it was held"):
         v.received(S, "m")
 
 
@@ -92,6 +92,36 @@ def test_a_back_edge_is_not_waited_for_and_what_it_brings_until_its_barrier_is_k
         ChannelRecord(channel=LOOP, received=1, messages=("a", "b")),
     )
     assert v.under_way == ()
+
+
+def test_a_back_edge_whose_barrier_comes_before_the_cut_is_held_until_then_and_its_log_is_empty() -> None:
+    v = cyclic()
+    v.received(LOOP, "before")
+    assert v.marked(LOOP, ONE, state) == (Hold(channel=LOOP),)
+    assert v.held == (LOOP,)
+    with pytest.raises(MarkerError, match="received from w -> v while it was held"):
+        v.received(LOOP, "sent after its source's cut")
+    v.received(S, "goes on")
+    effects = v.marked(S, ONE, state)
+    assert effects[-1] == Release(channels=(LOOP,))
+    assert record_of(effects).incoming == (
+        ChannelRecord(channel=S, received=1, messages=()),
+        ChannelRecord(channel=LOOP, received=1, messages=()),
+    )
+    assert not v.held
+
+
+def test_what_was_given_up_before_it_was_heard_of_is_swallowed() -> None:
+    v = cyclic()
+    assert v.marked(LOOP, TWO, state) == (Hold(channel=LOOP),)
+    assert v.gives_up(TWO) == (Release(channels=(LOOP,)),)
+    assert v.marked(S, TWO, state) == ()
+    assert v.under_way == ()
+    v.marked(S, THREE, state)
+    assert record_of(v.marked(LOOP, THREE, state)).snapshot == THREE
+    source = Vertex(ProcessName("s"), incoming=[], outgoing=[S])
+    source.gives_up(ONE)
+    assert source.begins(ONE, state) == ()
 
 
 def test_two_points_may_log_the_same_loop_at_once() -> None:
@@ -160,8 +190,10 @@ def test_the_bound_on_the_log_gives_the_point_up_never_the_record() -> None:
 
 
 def test_barriers_that_cannot_be_are_the_other_ends_fault() -> None:
-    with pytest.raises(MarkerError, match="barrier 1 on back edge w -> v before it cut"):
-        cyclic().marked(LOOP, ONE, state)
+    early = cyclic()
+    early.marked(LOOP, ONE, state)
+    with pytest.raises(MarkerError, match="second barrier on w -> v while it was held"):
+        early.marked(LOOP, ONE, state)
     v = cyclic()
     v.marked(S, ONE, state)
     v.marked(LOOP, ONE, state)

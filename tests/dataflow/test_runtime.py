@@ -311,7 +311,7 @@ class Shelf:
 async def test_points_are_kept_durably_before_sinks_commit_and_old_ones_dropped() -> None:
     shelf = Shelf(broken_at=2)
     outs: list[list[Value]] = [[], []]
-    runtime = LocalRuntime(word_count(outs), often(), store=shelf)
+    runtime = LocalRuntime(word_count(outs), often(), stores=lambda _pipeline: shelf)
     states = await runtime.run()
     (pipeline,) = runtime.pipelines.values()
     assert pipeline.restarts == 1, "a store that fails is a failure of the pipeline"
