@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from detector.core.channels import Channels, Place, Where
 from stilltrue.model import NO_FACTS, CallNumber, Message, PartyName, ProcessId, ProcessName, Wait, process_of
@@ -23,10 +23,11 @@ from stilltrue.report import (
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
-    """What one target of a wait comes to: 1 of ``among``, or (when empty) nothing that could last."""
+    """What one target of a wait comes to: 1 of ``among`` until ``deadline``, or (when empty) nothing that could last."""
 
     among: tuple[PartyName, ...]
     what: str = ""
+    deadline: float | None = None
 
 
 _FREE = _Awaited(())
@@ -65,26 +66,17 @@ class Resolution:
             return
         if needs == len(lasting):  # all of them: each is a wait of its own, and all must end
             for target in lasting:
-                yield _wait(wait, target.among, 1, target.what or wait.what)
-        elif needs == 1:
-            among = tuple(party for target in lasting for party in target.among)
-            yield _wait(wait, among, 1, " or ".join(dict.fromkeys(target.what for target in lasting)))
-        else:
-            yield from self._some(wait, lasting, needs)
-
-    def _some(self, wait: LocalWait, lasting: list[_Awaited], needs: int) -> Iterator[Wait]:
-        """``needs`` of several, each itself 1 of a set: a party of its own stands for every target."""
-        stands = [PartyName(f"{wait.waiter}~{index}") for index in range(1, len(lasting) + 1)]
-        for stand, target in zip(stands, lasting, strict=True):
-            yield Wait(
-                waiter=stand,
-                among=target.among,
-                since=wait.since,
-                number=wait.number,
-                uncoloured=wait.uncoloured,
-                what=target.what,
-            )
-        yield _wait(wait, tuple(stands), needs, wait.what)
+                yield _wait(_ending(wait, target.deadline), target.among, 1, target.what or wait.what)
+            return
+        ends = sorted(target.deadline for target in lasting if target.deadline is not None)
+        if not ends:
+            yield from _some(wait, lasting, needs)
+        elif len(ends) >= needs:  # deadlines alone end it, at the latest when enough of them have passed
+            yield from _some(_ending(wait, ends[needs - 1]), lasting, needs)
+        else:  # until the last deadline it is the one wait; after it, what is left of it: both must end
+            yield from _some(_ending(wait, ends[-1]), lasting, needs)
+            endless = [target for target in lasting if target.deadline is None]
+            yield from _some(wait, endless, needs - len(ends))
 
     def _awaited(self, report: Report, wait: LocalWait, target: Target) -> _Awaited:
         match target:
@@ -104,7 +96,7 @@ class Resolution:
         place = self.channels.place(report.process, call)
         if wait.uncoloured and place.served is not None and place.served.sent != call.received:
             return _FREE  # an item is in transit, or the counts are of different times
-        return _Awaited(place.among, place.what)
+        return _Awaited(place.among, place.what, call.deadline)
 
     def _next_item(self, party: PartyName) -> _Awaited:
         """The next item of the stream that ``party`` reads: its caller must send it."""
@@ -161,6 +153,41 @@ class Resolution:
         if served.sent > call.received and not call.doubtful:
             items = served.sent - call.received
             yield Message(source=process_of(served.party), target=source, what=f"{items} items of {call.method}")
+
+
+def _some(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iterator[Wait]:
+    """``needs`` of several targets, each itself 1 of a set: where the sets are larger, a party of its own stands for each."""
+    if needs == len(lasting):
+        for target in lasting:
+            yield _wait(wait, target.among, 1, target.what or wait.what)
+    elif needs == 1:
+        among = tuple(party for target in lasting for party in target.among)
+        yield _wait(wait, among, 1, " or ".join(dict.fromkeys(target.what for target in lasting)))
+    elif len({target.among for target in lasting}) == len(lasting) and all(len(target.among) == 1 for target in lasting):
+        yield _wait(wait, tuple(target.among[0] for target in lasting), needs, wait.what)
+    else:
+        yield from _stood_for(wait, lasting, needs)
+
+
+def _stood_for(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iterator[Wait]:
+    stands = [PartyName(f"{wait.waiter}~{wait.number}.{index}") for index in range(1, len(lasting) + 1)]
+    for stand, target in zip(stands, lasting, strict=True):
+        yield Wait(
+            waiter=stand,
+            among=target.among,
+            since=wait.since,
+            number=wait.number,
+            uncoloured=wait.uncoloured,
+            what=target.what,
+        )
+    yield _wait(wait, tuple(stands), needs, wait.what)
+
+
+def _ending(wait: LocalWait, deadline: float | None) -> LocalWait:
+    """The wait, over at ``deadline`` at the latest."""
+    if deadline is None or (wait.deadline is not None and wait.deadline <= deadline):
+        return wait
+    return replace(wait, deadline=deadline)
 
 
 def _wait(wait: LocalWait, among: tuple[PartyName, ...], needs: int, what: str) -> Wait:

@@ -1,0 +1,103 @@
+"""From local states to waits between parties: fan-outs, deadlines of the calls waited for, names that stand for others."""
+
+from __future__ import annotations
+
+import pytest
+
+from detector.core.resolution import Resolution
+from stilltrue.ledger import ChannelRecord, Made
+from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
+from stilltrue.recorder import Recorder
+from stilltrue.report import CallTarget, Report
+
+A, B = ProcessName("a"), ProcessName("b")
+
+
+class Pair:
+    """Process a calls process b, several calls at once, each served at once."""
+
+    def __init__(self) -> None:
+        self.a = Recorder(process=ProcessId(service="a", instance=A, incarnation=1), reactive=True)
+        self.b = Recorder(process=ProcessId(service="b", instance=B, incarnation=1), reactive=True)
+        self.channel = ChannelRecord("b")
+        self.waiter = PartyName("a/task")
+
+    def call(self, deadline: float | None = None) -> Made:
+        made, stamp = self.a.sent(method="/b/Do", channel=self.channel, now=0.0, party=self.waiter, deadline=deadline)
+        served, _ = self.b.arrived(stamp, method="/b/Do", now=0.0)
+        self.b.started(served)
+        return made
+
+    def waits(self, *calls: Made, needs: int) -> None:
+        self.a.waits(self.waiter, [CallTarget(number=call.number) for call in calls], 0.0, needs=needs)
+
+    def resolved(self) -> list[Wait]:
+        return list(Resolution({A: _report(self.a), B: _report(self.b)}, []).waits())
+
+
+def _report(recorder: Recorder) -> Report:
+    report = recorder.marked(SnapshotId(1), 1.0)
+    assert report is not None
+    return report
+
+
+def said(waits: list[Wait]) -> list[tuple[str, int, tuple[str, ...], float | None]]:
+    return [(wait.waiter, wait.needs, wait.among, wait.deadline) for wait in waits]
+
+
+def test_one_of_two_calls_ends_by_itself_at_the_first_deadline() -> None:
+    pair = Pair()
+    pair.waits(pair.call(deadline=5.0), pair.call(), needs=1)
+    assert said(pair.resolved()) == [("a/task", 1, ("b/Do#1", "b/Do#2"), 5.0)]
+
+
+def test_all_of_two_calls_are_two_waits_and_only_one_ends_by_itself() -> None:
+    pair = Pair()
+    pair.waits(pair.call(deadline=5.0), pair.call(), needs=2)
+    assert said(pair.resolved()) == [("a/task", 1, ("b/Do#1",), 5.0), ("a/task", 1, ("b/Do#2",), None)]
+
+
+def test_two_of_three_calls_with_one_deadline_become_one_of_two_after_it() -> None:
+    pair = Pair()
+    pair.waits(pair.call(deadline=5.0), pair.call(), pair.call(), needs=2)
+    assert said(pair.resolved()) == [
+        ("a/task", 2, ("b/Do#1", "b/Do#2", "b/Do#3"), 5.0),
+        ("a/task", 1, ("b/Do#2", "b/Do#3"), None),
+    ]
+
+
+def test_two_of_three_calls_with_two_deadlines_end_at_the_second() -> None:
+    pair = Pair()
+    pair.waits(pair.call(deadline=7.0), pair.call(deadline=5.0), pair.call(), needs=2)
+    assert said(pair.resolved()) == [("a/task", 2, ("b/Do#1", "b/Do#2", "b/Do#3"), 7.0)]
+
+
+@pytest.mark.parametrize("needs", [1, 2])
+def test_a_call_that_is_over_counts_as_come(needs: int) -> None:
+    pair = Pair()
+    first, second, third = pair.call(), pair.call(), pair.call()
+    pair.waits(first, second, third, needs=needs)
+    pair.a.settled(first, None, 0.5)
+    expected = [] if needs == 1 else [("a/task", 1, ("b/Do#2", "b/Do#3"), None)]
+    assert said(pair.resolved()) == expected
+
+
+def test_two_fan_outs_of_one_party_do_not_share_the_names_that_stand_for_their_targets() -> None:
+    pair = Pair()
+    calls = [pair.call() for _ in range(6)]
+    for made in calls[:3]:
+        _serve_twice(pair, made)
+    pair.waits(*calls[:3], needs=2)
+    for made in calls[3:]:
+        _serve_twice(pair, made)
+    pair.waits(*calls[3:], needs=2)
+    waits = pair.resolved()
+    assert len(waits) == 8
+    assert len({wait.waiter for wait in waits}) == 7
+
+
+def _serve_twice(pair: Pair, made: Made) -> None:
+    """A retry of the call arrives under the same number."""
+    stamp = pair.a._stamp(made.number)
+    served, _ = pair.b.arrived(stamp, method="/b/Do", now=0.0)
+    pair.b.started(served)
