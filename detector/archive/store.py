@@ -21,7 +21,8 @@ from pyarrow import fs
 
 from detector.archive.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conformed, stamped
 
-ROWS_PER_GROUP_MAX = 65_536
+GROUP_BYTES_MAX = 64 * 2**20
+"""Size in memory of one row group: what a reader has to hold at once."""
 READERS = 8
 
 
@@ -89,7 +90,7 @@ class Store:
         aside = f"{folder}/_{name}.part"
         try:
             with self.filesystem.open_output_stream(aside) as sink:
-                pq.write_table(ordered, sink, compression="zstd", row_group_size=ROWS_PER_GROUP_MAX, write_statistics=True)
+                pq.write_table(ordered, sink, compression="zstd", row_group_size=_rows_per_group(ordered))
             self._settle(aside)
             self.filesystem.move(aside, f"{folder}/{name}")
         except OSError:
@@ -184,6 +185,10 @@ class Store:
                     yield conformed(parquet.read_row_group(group, columns=there, use_threads=False), wanted)
         except (pa.ArrowException, OSError) as error:
             raise ArchiveError(f"{file.path}: {_line(error)}") from None
+
+
+def _rows_per_group(data: pa.Table) -> int:
+    return max(1, int(data.num_rows * min(1.0, GROUP_BYTES_MAX / max(data.nbytes, 1))))
 
 
 def day_of(seconds: float | None) -> str:
