@@ -71,7 +71,7 @@ class Agent:
         self._process = self._identify(self.settings.instance)
         self.parties = Parties(self._process.instance)
         self.live = LiveRecorder(self._begin, reports_max=self.settings.reports_max)
-        self._joined = Joined(self.live, self.parties)
+        self._joined = Joined(self.live, self.parties, self.settings.enabled)
         self._pools = 0
         _hook(self)
 

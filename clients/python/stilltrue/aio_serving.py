@@ -22,13 +22,7 @@ from stilltrue.live import stamp_in
 from stilltrue.model import WaitNumber
 from stilltrue.parties import Root
 from stilltrue.report import CallerTarget
-
-_KINDS = {
-    (False, False): "unary_unary",
-    (False, True): "unary_stream",
-    (True, False): "stream_unary",
-    (True, True): "stream_stream",
-}
+from stilltrue.serving import KINDS
 
 
 class RecordedAioServer(grpc.aio.ServerInterceptor):
@@ -46,7 +40,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
             return await continuation(handler_call_details)
         try:
             stamp = stamp_in(handler_call_details.invocation_metadata)
-            served = joined.live.arrived(stamp, method, "", True)
+            served = joined.live.arrived(stamp, method, True)
         except Exception:  # noqa: BLE001 - fail open
             joined.live.fault("a request arrives")
             return await continuation(handler_call_details)
@@ -70,7 +64,7 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         self.request_deserializer = inner.request_deserializer
         self.response_serializer = inner.response_serializer
         self.unary_unary = self.unary_stream = self.stream_unary = self.stream_stream = None
-        kind = _KINDS[self.request_streaming, self.response_streaming]
+        kind = KINDS[self.request_streaming, self.response_streaming]
         service = Service(joined, served, self.request_streaming)
         setattr(self, kind, service.wrap(getattr(inner, kind), streams=self.response_streaming))
 

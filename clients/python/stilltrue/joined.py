@@ -12,22 +12,31 @@ from stilltrue.report import CallTarget
 
 LEFT_OUT = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.", "/stilltrue.")
 """How the methods begin that are never recorded: health, reflection, and this product's own traffic."""
+METHODS_MAX = 10_000
 
 
 class Joined:
     """An agent as its glue sees it."""
 
-    __slots__ = ("live", "parties")
+    __slots__ = ("_enabled", "_left_out", "live", "parties")
 
-    def __init__(self, live: LiveRecorder, parties: Parties) -> None:
-        """``live`` records; ``parties`` says who acts."""
+    def __init__(self, live: LiveRecorder, parties: Parties, enabled: bool) -> None:
+        """``live`` records; ``parties`` says who acts; nothing is recorded unless ``enabled``."""
         self.live = live
         self.parties = parties
+        self._enabled = enabled
+        self._left_out: dict[str | bytes, bool] = {}
 
     def leaves_out(self, method: str | bytes) -> bool:
         """Whether calls of this method are not recorded."""
+        known = self._left_out.get(method)
+        if known is not None:
+            return known
         text = method.decode("utf-8", "replace") if isinstance(method, bytes) else method
-        return text.startswith(LEFT_OUT)
+        if len(self._left_out) >= METHODS_MAX:
+            self._left_out.clear()
+        self._left_out[method] = out = not self._enabled or text.startswith(LEFT_OUT)
+        return out
 
     def begin_wait(self, made: Made, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
         """Whoever runs this line is blocked on the call from now on (``item``: on its next item). None when that failed."""

@@ -11,6 +11,7 @@ from stilltrue.model import CallNumber, Facts, PartyName, ProcessName, WaitNumbe
 from stilltrue.report import Caller, CallMade, CallServed, CallTarget, LocalWait
 
 SERVERS_PER_CHANNEL_MAX = 64
+NO_WAIT = WaitNumber(0)
 
 
 class ChannelRecord:
@@ -69,7 +70,7 @@ class Made:
         self.facts = facts
         self.sent = 0
         self.received = 0
-        self.wait = WaitNumber(0)
+        self.wait = NO_WAIT
         self.wait_since = since
         self.wait_until = deadline
 

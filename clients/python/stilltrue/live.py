@@ -167,22 +167,24 @@ class LiveRecorder:
 
     # -- calls served --------------------------------------------------------------------------------------------------
 
-    def arrived(self, stamp: Stamp | None, method: str, pool: str, interruptible: bool) -> Served:
+    def arrived(self, stamp: Stamp | None, method: str, interruptible: bool) -> Served:
         """A request arrived."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
+        now = self.clock()
         with lock:
-            served, report = self.recorder.arrived(
-                stamp, method=method, now=self.clock(), pool=pool, interruptible=interruptible
-            )
+            served, report = self.recorder.arrived(stamp, method=method, now=now, interruptible=interruptible)
             if report is not None:
                 self._put(report)
         return served
 
     def started(self, served: Served, deadline: float | None) -> None:
         """A worker took the call; ``deadline`` (epoch) is the call's own."""
-        with self._step():
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            raise ReenteredError
+        with lock:
             served.deadline = deadline
             self.recorder.started(served)
 

@@ -20,11 +20,12 @@ class CallerMemory:
         self.highest = CallNumber(0)
         self._floor = CallNumber(0)
         self._forgotten = CallNumber(0)
-        self._answered: dict[CallNumber, Answered | None] = {}
+        self._answered: dict[CallNumber, Answered | bool] = {}  # a bool is all of an entry that is but ``taken``
 
     def saw(self, number: CallNumber, floor: CallNumber) -> None:
         """A request with this number arrived, and the caller's floor with it: what lies below the floor is forgotten."""
-        self.highest = max(self.highest, number)
+        if number > self.highest:
+            self.highest = number
         if floor > self._floor:
             self._floor = floor
             answered = self._answered
@@ -38,10 +39,10 @@ class CallerMemory:
         """The service of this call is over; its reply may be in transit until the floor passes it."""
         if number < self._floor:
             return
-        plain = taken and not (sent or received or facts)
-        self._answered[number] = (
-            None if plain else Answered(number=number, sent=sent, received=received, facts=facts, taken=taken)
-        )
+        if sent or received or facts:
+            self._answered[number] = Answered(number=number, sent=sent, received=received, facts=facts, taken=taken)
+        else:
+            self._answered[number] = taken
         if len(self._answered) > self.answered_max:
             oldest = next(iter(self._answered))
             del self._answered[oldest]
@@ -53,5 +54,8 @@ class CallerMemory:
             caller=caller,
             highest=self.highest,
             forgotten=self._forgotten,
-            answered=tuple(entry or Answered(number=number) for number, entry in self._answered.items()),
+            answered=tuple(
+                entry if isinstance(entry, Answered) else Answered(number=number, taken=entry)
+                for number, entry in self._answered.items()
+            ),
         )

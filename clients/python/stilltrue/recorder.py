@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from stilltrue.ledger import ChannelRecord, Made, Served, is_blocked
+from stilltrue.ledger import NO_WAIT, ChannelRecord, Made, Served, is_blocked
 from stilltrue.memory import CallerMemory
 from stilltrue.model import (
     NO_FACTS,
@@ -37,6 +38,9 @@ from stilltrue.model import (
 )
 from stilltrue.report import Caller, Hold, LocalWait, PartyTarget, Pool, Report, Target
 from stilltrue.stamp import Stamp
+
+
+NO_CALL = CallNumber(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +93,10 @@ class Recorder:
         self._labels = dict(labels or {})
         self._bounds = bounds or Bounds()
         self._observe = observe
-        self._next_call = 1
-        self._next_wait = 1
+        self._next_call: Any = 1  # a CallNumber, as the next is a WaitNumber: naming the type costs a call at each step
+        self._next_wait: Any = 1
         self._next_party = 1
+        self._prefix = f"{process.instance}/"
         self._made: dict[CallNumber, Made] = {}
         self._doubts: dict[CallNumber, Made] = {}
         self._served: dict[int, Served] = {}
@@ -134,13 +139,13 @@ class Recorder:
 
         ``facts`` travel with the request; ``changes`` are made to the process's own facts in the same step (rule 7).
         """
-        number = CallNumber(self._next_call)
-        self._next_call += 1
+        number: CallNumber = self._next_call
+        self._next_call = number + 1
         made = Made(number, method, channel, party, now, deadline, facts)
         self._made[number] = made
         if waiting:
-            made.wait = self._number_wait()
-            made.wait_since = now
+            made.wait = self._next_wait
+            self._next_wait += 1
         if changes:
             self._facts.update(changes)
         if self._doubts:
@@ -156,7 +161,7 @@ class Recorder:
 
     def goes_on(self, made: Made) -> None:
         """The party that made the call no longer waits for its outcome (the call itself may be outstanding still)."""
-        made.wait = WaitNumber(0)
+        made.wait = NO_WAIT
 
     def settled(
         self, made: Made, stamp: Stamp | None, now: float, *, in_doubt: bool = False, changes: Facts = NO_FACTS
@@ -166,7 +171,7 @@ class Recorder:
         if self._made.get(made.number) is not made:  # settled before, or made before a fork
             return report
         del self._made[made.number]
-        made.wait = WaitNumber(0)
+        made.wait = NO_WAIT
         if stamp is not None:
             made.channel.answered_by(stamp.source, stamp.incarnation)
         elif in_doubt:
@@ -197,14 +202,15 @@ class Recorder:
         """
         report = self.coloured(stamp, now)
         caller = None
-        number = CallNumber(0)
+        number = NO_CALL
         if stamp is not None:
-            caller = Caller(stamp.source, stamp.incarnation)
-            number = stamp.number
-            self._memory(caller).saw(number, stamp.floor)
+            source, incarnation, number, _, floor = stamp
+            caller = Caller(source, incarnation)
+            memory = self._callers.get(caller) or self._memory(caller)
+            memory.saw(number, floor)
         serial = self._next_party
-        self._next_party += 1
-        name = PartyName(f"{self.process.instance}/{method[method.rfind('/') + 1 :]}#{serial}")
+        self._next_party = serial + 1
+        name: Any = f"{self._prefix}{method[method.rfind('/') + 1 :]}#{serial}"
         served = Served(serial, name, method, caller, number, pool, now, deadline, interruptible)
         self._served[serial] = served
         return served, report
@@ -329,7 +335,7 @@ class Recorder:
             snapshot=snapshot,
             after=after,
             cut_at=now,
-            next_number=CallNumber(self._next_call),
+            next_number=self._next_call,
             activity=self._activity(waits),
             made=tuple(made.noun(doubtful=False) for made in self._made.values())
             + tuple(made.noun(doubtful=True) for made in self._doubts.values()),
@@ -385,12 +391,12 @@ class Recorder:
             del self._doubts[oldest.number]
 
     def _number_wait(self) -> WaitNumber:
-        number = WaitNumber(self._next_wait)
-        self._next_wait += 1
+        number: WaitNumber = self._next_wait
+        self._next_wait = number + 1
         return number
 
     def _stamp(self, number: CallNumber) -> Stamp:
-        floor = next(iter(self._made), CallNumber(self._next_call))
+        floor = next(iter(self._made), self._next_call)
         if self._doubts:
             floor = min(floor, *self._doubts)
         return Stamp(self.process.instance, self.process.incarnation, number, self.colour, floor)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from stilltrue.model import (
     NO_FACTS,
@@ -23,9 +24,8 @@ from stilltrue.model import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """One incarnation of a process that makes calls; call numbers are unique within it. (Positional: it is a key.)"""
+class Caller(NamedTuple):
+    """One incarnation of a process that makes calls; call numbers are unique within it. (A tuple: it is a key on every call.)"""
 
     process: ProcessName
     incarnation: int

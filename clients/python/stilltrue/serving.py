@@ -1,7 +1,7 @@
 """Calls served by threads: a ``grpc.ServerInterceptor`` that records arrival, start and end, and stamps the reply.
 
-gRPC runs the interceptor when a request arrives, on its own thread, and the behaviour later, on a worker of the pool. The handler
-that the interceptor returns is made for this one call: when gRPC drops it unserved (cancelled while queued, refused), it tells.
+gRPC runs the interceptor when a request arrives, on its own thread, and the behaviour later, on a worker of the pool. The
+handler that the interceptor returns is made for this one call: dropped unserved (cancelled while queued, refused), it tells.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import grpc
 from stilltrue.joined import Joined
 from stilltrue.ledger import Served
 from stilltrue.live import stamp_in
-from stilltrue.pools import PoolRecord, arriving
+from stilltrue.pools import arriving
 from stilltrue.report import CallerTarget
 
+CLASSES_MAX = 4_096
 DEADLINE_SECONDS_MAX = 10.0**8
 """gRPC tells of a deadline this far off, or farther, when there is none."""
 
@@ -24,39 +25,70 @@ DEADLINE_SECONDS_MAX = 10.0**8
 class RecordedServer(grpc.ServerInterceptor):
     """Records the calls that one server serves. Give it first: what later interceptors do is then part of the service."""
 
-    def __init__(self, joined: Joined, pool: PoolRecord | None = None) -> None:
-        """``pool`` is the pool that behaviours run on, when it is known."""
+    def __init__(self, joined: Joined) -> None:
+        """``joined`` is the agent."""
         self._joined = joined
-        self._pool = "" if pool is None else pool.name
+        self._classes: dict[int, tuple[Any, type[_Handler]]] = {}
 
     def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
         """As ``grpc.ServerInterceptor.intercept_service``."""
         method = handler_call_details.method
         joined = self._joined
+        arriving.served = None
         if joined.leaves_out(method):
             return continuation(handler_call_details)
         try:
-            stamp = stamp_in(handler_call_details.invocation_metadata)
-            served = joined.live.arrived(stamp, method, self._pool, False)
+            served = joined.live.arrived(stamp_in(handler_call_details.invocation_metadata), method, False)
         except Exception:  # noqa: BLE001 - fail open
             joined.live.fault("a request arrives")
             return continuation(handler_call_details)
         try:
-            handler = continuation(handler_call_details)
+            inner = continuation(handler_call_details)
         except BaseException:
             joined.live.withdrawn(served)
             raise
-        if handler is None:
+        if inner is None:
             joined.live.withdrawn(served)
             return None
         arriving.served = served
-        return _HANDLERS[bool(handler.request_streaming), bool(handler.response_streaming)](handler, joined, served)
+        known = self._classes.get(id(inner))
+        made_for_it = self._make(inner) if known is None or known[0] is not inner else known[1]
+        return made_for_it(served)
+
+    def _make(self, inner: Any) -> type[_Handler]:
+        """The class of the handlers of one method: what is the same for each call is looked up once."""
+        kind = KINDS[bool(inner.request_streaming), bool(inner.response_streaming)]
+        behaviour = getattr(inner, kind)
+        parts = {
+            "behaviour": behaviour,
+            "request_deserializer": inner.request_deserializer,
+            "response_serializer": inner.response_serializer,
+        }
+        made: type[_Handler] = type(
+            f"Recorded_{kind}",
+            (_HANDLERS[kind],),
+            {
+                "__slots__": (),
+                "joined": self._joined,
+                "experimental_thread_pool": getattr(behaviour, "experimental_thread_pool", None),
+                "experimental_non_blocking": getattr(behaviour, "experimental_non_blocking", None),
+                **{name: staticmethod(part) if part is not None else None for name, part in parts.items()},
+            },
+        )
+        if len(self._classes) >= CLASSES_MAX:  # somebody makes a handler for each call
+            self._classes.clear()
+        self._classes[id(inner)] = (inner, made)
+        return made
 
 
 class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """The handler of one call, and the behaviour in it."""
+    """The handler of one call, and the behaviour in it. A class of its own, with what is here unset, is made for each method."""
 
-    __slots__ = ("_behaviour", "_inner", "_joined", "_served", "_started")
+    __slots__ = ("served", "started")
+    joined: Joined
+    behaviour: Callable[..., Any]
+    experimental_thread_pool: Any
+    experimental_non_blocking: Any
     request_streaming = False
     response_streaming = False
     unary_unary: Any = None
@@ -64,192 +96,129 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
     stream_unary: Any = None
     stream_stream: Any = None
 
-    def __init__(self, inner: Any, joined: Joined, served: Served) -> None:
-        self._inner = inner
-        self._joined = joined
-        self._served = served
-        self._started = False
-        self._behaviour = self._find(inner)
-
-    @staticmethod
-    def _find(inner: Any) -> Any:
-        raise NotImplementedError
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.started = False
 
     def __del__(self) -> None:
-        if not self._started:
-            self._joined.live.withdrawn(self._served)
-
-    @property
-    def request_deserializer(self) -> Any:  # type: ignore[override]
-        return self._inner.request_deserializer
-
-    @property
-    def response_serializer(self) -> Any:  # type: ignore[override]
-        return self._inner.response_serializer
-
-    @property
-    def experimental_thread_pool(self) -> Any:
-        return getattr(self._behaviour, "experimental_thread_pool", None)
-
-    @property
-    def experimental_non_blocking(self) -> Any:
-        return getattr(self._behaviour, "experimental_non_blocking", None)
+        if not self.started:
+            self.joined.live.withdrawn(self.served)
 
     def _replace(self, **changes: Any) -> Any:
         """As the named tuple that gRPC's own handlers are; other interceptors use it."""
         fields = {name: getattr(self, name) for name in _FIELDS}
         fields.update(changes)
-        kind = _KINDS[bool(fields["request_streaming"]), bool(fields["response_streaming"])]
+        kind = KINDS[bool(fields["request_streaming"]), bool(fields["response_streaming"])]
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(fields[kind], fields["request_deserializer"], fields["response_serializer"])
 
-    def _begin(self, context: Any) -> None:
+    def begin(self, context: Any) -> None:
         """A worker took the call."""
-        self._started = True
-        live = self._joined.live
+        self.started = True
+        live = self.joined.live
         try:
             remaining = context.time_remaining()
-            deadline = None
-            if remaining is not None and remaining < DEADLINE_SECONDS_MAX:
-                deadline = live.clock() + remaining
-            live.started(self._served, deadline)
+            live.started(self.served, None if remaining > DEADLINE_SECONDS_MAX else live.clock() + remaining)
         except Exception:  # noqa: BLE001 - fail open
             live.fault("a call is taken")
 
-    def _end(self, context: Any) -> None:
+    def end(self, context: Any) -> None:
         """The behaviour is over, in whatever way: the reply is stamped, beside what the application put there."""
-        live = self._joined.live
+        live = self.joined.live
         try:
-            pair = live.replied(self._served)
+            pair = live.replied(self.served)
             trailing = context.trailing_metadata()
             context.set_trailing_metadata((*trailing, pair) if trailing else (pair,))
         except Exception:  # noqa: BLE001 - fail open
-            live.withdrawn(self._served)
+            live.withdrawn(self.served)
             live.fault("a call is replied to")
 
 
-class _OneReply(_Handler):
+class _UnaryUnary(_Handler):
     __slots__ = ()
 
     def __call__(self, request: Any, context: Any) -> Any:
-        self._begin(context)
-        here = self._joined.parties.here
+        self.begin(context)
+        here = self.joined.parties.here
         before = getattr(here, "serving", None)
-        here.serving = self._served.party
+        here.serving = self.served.party
         try:
-            return self._behaviour(self._argument(request), context)
+            return self.behaviour(request, context)
         finally:
             here.serving = before
-            self._end(context)
-
-    def _argument(self, request: Any) -> Any:
-        return request
-
-
-class _ManyReplies(_Handler):
-    __slots__ = ()
-
-    def __call__(self, request: Any, context: Any, *send: Any) -> Any:
-        self._begin(context)
-        here = self._joined.parties.here
-        before = getattr(here, "serving", None)
-        here.serving = self._served.party
-        try:
-            replies = self._behaviour(self._argument(request), context, *send)
-        except BaseException:
-            self._end(context)
-            raise
-        finally:
-            here.serving = before
-        if send:  # non-blocking: the application sends from threads of its own, and the context tells of the end
-            context.add_callback(lambda: self._joined.live.withdrawn(self._served))
-            return replies
-        return _Replies(iter(replies), self, context)
-
-    def _argument(self, request: Any) -> Any:
-        return request
-
-
-class _UnaryUnary(_OneReply):
-    __slots__ = ()
-
-    @staticmethod
-    def _find(inner: Any) -> Any:
-        return inner.unary_unary
+            self.end(context)
 
     @property
     def unary_unary(self) -> Any:  # type: ignore[override]
         return self
 
 
-class _UnaryStream(_ManyReplies):
+class _StreamUnary(_UnaryUnary):
+    __slots__ = ()
+    request_streaming = True
+    unary_unary = None
+
+    def __call__(self, request: Any, context: Any) -> Any:
+        return super().__call__(_Items(request, self.joined, self.served), context)
+
+    @property
+    def stream_unary(self) -> Any:  # type: ignore[override]
+        return self
+
+
+class _UnaryStream(_Handler):
     __slots__ = ()
     response_streaming = True
 
-    @staticmethod
-    def _find(inner: Any) -> Any:
-        return inner.unary_stream
+    def __call__(self, request: Any, context: Any, *send: Any) -> Any:
+        self.begin(context)
+        here = self.joined.parties.here
+        before = getattr(here, "serving", None)
+        here.serving = self.served.party
+        try:
+            replies = self.behaviour(request, context, *send)
+        except BaseException:
+            self.end(context)
+            raise
+        finally:
+            here.serving = before
+        if send:  # non-blocking: the application sends from threads of its own, and the context tells of the end
+            live, served = self.joined.live, self.served
+            context.add_callback(lambda: live.withdrawn(served))
+            return replies
+        return _Replies(iter(replies), self, context)
 
     @property
     def unary_stream(self) -> Any:  # type: ignore[override]
         return self
 
 
-class _StreamUnary(_OneReply):
+class _StreamStream(_UnaryStream):
     __slots__ = ()
     request_streaming = True
+    unary_stream = None
 
-    @staticmethod
-    def _find(inner: Any) -> Any:
-        return inner.stream_unary
-
-    @property
-    def stream_unary(self) -> Any:  # type: ignore[override]
-        return self
-
-    def _argument(self, request: Any) -> Any:
-        return _Items(request, self._joined, self._served)
-
-
-class _StreamStream(_ManyReplies):
-    __slots__ = ()
-    request_streaming = True
-    response_streaming = True
-
-    @staticmethod
-    def _find(inner: Any) -> Any:
-        return inner.stream_stream
+    def __call__(self, request: Any, context: Any, *send: Any) -> Any:
+        return super().__call__(_Items(request, self.joined, self.served), context, *send)
 
     @property
     def stream_stream(self) -> Any:  # type: ignore[override]
         return self
 
-    def _argument(self, request: Any) -> Any:
-        return _Items(request, self._joined, self._served)
 
-
-_KINDS = {
+KINDS = {
     (False, False): "unary_unary",
     (False, True): "unary_stream",
     (True, False): "stream_unary",
     (True, True): "stream_stream",
 }
-_HANDLERS: dict[tuple[bool, bool], type[_Handler]] = {
-    (False, False): _UnaryUnary,
-    (False, True): _UnaryStream,
-    (True, False): _StreamUnary,
-    (True, True): _StreamStream,
+_HANDLERS: dict[str, type[_Handler]] = {
+    "unary_unary": _UnaryUnary,
+    "unary_stream": _UnaryStream,
+    "stream_unary": _StreamUnary,
+    "stream_stream": _StreamStream,
 }
-_FIELDS = (
-    "request_streaming",
-    "response_streaming",
-    "request_deserializer",
-    "response_serializer",
-    "unary_unary",
-    "unary_stream",
-    "stream_unary",
-    "stream_stream",
-)
+_FIELDS = ("request_streaming", "response_streaming", "request_deserializer", "response_serializer", *_HANDLERS)
 
 
 class _Replies:
@@ -268,27 +237,27 @@ class _Replies:
 
     def __next__(self) -> Any:
         handler = self._handler
-        here = handler._joined.parties.here  # noqa: SLF001 - one thing in two classes
+        here = handler.joined.parties.here
         before = getattr(here, "serving", None)
-        here.serving = handler._served.party  # noqa: SLF001
+        here.serving = handler.served.party
         try:
             item = next(self._inner)
         except BaseException:
             self._ended = True
-            handler._end(self._context)  # noqa: SLF001
+            handler.end(self._context)
             raise
         finally:
             here.serving = before
-        live = handler._joined.live  # noqa: SLF001
+        live = handler.joined.live
         try:
-            live.item_sent(handler._served)  # noqa: SLF001
+            live.item_sent(handler.served)
         except Exception:  # noqa: BLE001 - fail open
             live.fault("an item is sent")
         return item
 
     def __del__(self) -> None:
         if not self._ended:  # gRPC dropped it: the call was cancelled
-            self._handler._joined.live.withdrawn(self._handler._served)  # noqa: SLF001
+            self._handler.joined.live.withdrawn(self._handler.served)
 
 
 class _Items:

@@ -32,6 +32,9 @@ class Stamp(NamedTuple):
     floor: CallNumber
 
 
+_new = tuple.__new__  # a stamp is made for each message: twice as fast as by its name
+
+
 def encode(stamp: Stamp) -> str:
     """The stamp as a metadata value."""
     return f"{stamp[0]};{stamp[1]};{stamp[2]};{stamp[3]};{stamp[4]}"
@@ -42,12 +45,17 @@ def decode(text: str | bytes) -> Stamp | None:
     try:
         if isinstance(text, bytes):
             text = text.decode("ascii")
-        source, *numbers = text.split(";")
-        incarnation, number, colour, floor = map(int, numbers)
+        source, *words = text.split(";")
+        incarnation, number, colour, floor = map(int, words)
     except ValueError:
         return None
-    if not 0 < len(source) <= NAME_LENGTH_MAX or min(incarnation, number, colour, floor) < 0:
+    if not (
+        0 < len(source) <= NAME_LENGTH_MAX
+        and 0 <= incarnation <= NUMBER_MAX
+        and 0 <= number <= NUMBER_MAX
+        and 0 <= colour <= NUMBER_MAX
+        and 0 <= floor <= NUMBER_MAX
+    ):
         return None
-    if max(incarnation, number, colour, floor) > NUMBER_MAX:
-        return None
-    return Stamp(ProcessName(source), incarnation, CallNumber(number), SnapshotId(colour), CallNumber(floor))
+    stamp: Stamp = _new(Stamp, (source, incarnation, number, colour, floor))
+    return stamp
