@@ -135,13 +135,14 @@ class Channels:
         if call.strangers:
             return Place(where=Where.OUTSIDE)
         absent = [name for name in sorted(self._missing) if not services or self._missing[name].service in services]
+        if absent:  # perhaps one of them has it: how busy the others are is then of no help
+            what = f"a reply, perhaps of {' or '.join(absent)} (no report)"
+            return Place(where=Where.MISSING, among=tuple(map(PartyName, absent)), what=what)
         if not services:
-            return self._perhaps_missing(absent, ()) if absent else Place(where=Where.OUTSIDE)
+            return Place(where=Where.OUTSIDE)
         busy = self._all_busy([name for service in services for name in self._of_service.get(service, [])])
         if busy is None:
             return Place(where=Where.REQUEST_IN_TRANSIT)
-        if absent:
-            return self._perhaps_missing(absent, busy)
         what = f"a worker of {' or '.join(services)} (every pool is full)"
         return Place(where=Where.REQUEST_IN_TRANSIT, among=busy, what=what)
 
@@ -154,10 +155,6 @@ class Channels:
                 return None  # and perhaps the call went with it
             services.add(member.service)
         return sorted(services)
-
-    def _perhaps_missing(self, absent: Sequence[ProcessName], busy: tuple[PartyName, ...]) -> Place:
-        among = (*busy, *(PartyName(name) for name in absent))
-        return Place(where=Where.MISSING, among=among, what=f"a reply, perhaps of {' or '.join(absent)} (no report)")
 
     def _all_busy(self, candidates: Sequence[ProcessName]) -> tuple[PartyName, ...] | None:
         """Every busy worker of the candidates, when each has pools and all are full; None when one could take a call."""

@@ -144,6 +144,8 @@ def _awaited(world: World, who: Party, view: View) -> Iterable[Party]:
     if block.reads is not None and who is not block.reads.party:
         yield block.reads.party
     for call in block.calls:
+        if call.over:
+            continue
         yield from call.served
         for process, pool in call.queued:
             yield from process.busy[pool]

@@ -69,9 +69,9 @@ def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Insta
             if core != {name for name in verdict.core if "~" not in name}:
                 world.breach(f"exact: {about}: the core is {_names(core)}, not {_names(verdict.core)}")
     uncoloured = bool(assembled.snapshot.waits.uncoloured.any())
-    if verdict.holds is Holds.FALSE and knowable:
+    if verdict.holds is Holds.FALSE and undisturbed and knowable:
         world.breach(f"sound: {about}: {_names(knowable)} could never move when it began")
-    if verdict.holds is Holds.TRUE and whole and not uncoloured and not begun.knowable <= said:
+    if verdict.holds is Holds.TRUE and undisturbed and whole and not uncoloured and not begun.knowable <= said:
         world.breach(f"exact: {about}: {_names(begun.knowable - said)} was stuck when it began and is not named")
     if verdict.holds is Holds.UNDETERMINED and whole and not uncoloured:
         world.breach(f"live: {about}: nobody is missing and nothing is unconfirmed")

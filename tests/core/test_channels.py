@@ -1,0 +1,151 @@
+"""Where an outstanding call is, from the two ends' cuts: served, queued, in transit, perhaps at a missing member, outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from detector.core.channels import Channels, Place, Where
+from stilltrue.ledger import ChannelRecord, Made
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.recorder import Bounds, Recorder
+from stilltrue.report import Report
+from stilltrue.stamp import Stamp
+
+
+class Fleet:
+    """One caller and some instances of the service that it calls, each with one worker."""
+
+    def __init__(self, *servers: str, workers: int = 1, bounds: Bounds | None = None) -> None:
+        self.caller = _recorder("caller", "caller")
+        self.servers = {name: _recorder(name, "server", bounds) for name in servers}
+        for recorder in self.servers.values():
+            recorder.pool_opened("pool", workers)
+        self.channel = ChannelRecord("server:1")
+
+    def send(self) -> tuple[Made, Stamp]:
+        return self.caller.sent(method="/s/Do", channel=self.channel, now=0.0)
+
+    def answered(self, *names: str) -> None:
+        """Each of the servers answers one call, so that the channel knows it."""
+        for name in names:
+            made, stamp = self.send()
+            served, _ = self.servers[name].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
+            self.caller.settled(made, self.servers[name].replied(served), 0.0)
+
+    def busy(self, name: str) -> None:
+        """A call from outside occupies one of the server's workers."""
+        served, _ = self.servers[name].arrived(None, method="/s/Busy", now=0.0, pool="pool")
+        self.servers[name].started(served)
+
+    def place(self, made: Made, missing: Sequence[str] = ()) -> Place:
+        reports = {
+            recorder.process.instance: _report(recorder)
+            for recorder in (self.caller, *self.servers.values())
+            if recorder.process.instance not in missing
+        }
+        call = next(call for call in reports[ProcessName("caller")].made if call.number == made.number)
+        return Channels(reports, [self.servers[name].process for name in missing]).place(self.caller.process, call)
+
+
+def _recorder(name: str, service: str, bounds: Bounds | None = None) -> Recorder:
+    return Recorder(process=ProcessId(service=service, instance=ProcessName(name), incarnation=1), reactive=True, bounds=bounds)
+
+
+def _report(recorder: Recorder) -> Report:
+    report = recorder.marked(SnapshotId(1), 1.0)
+    assert report is not None
+    return report
+
+
+def test_a_call_being_served_waits_for_the_party_that_serves_it() -> None:
+    fleet = Fleet("s1")
+    made, stamp = fleet.send()
+    served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
+    fleet.servers["s1"].started(served)
+    assert (fleet.place(made).where, fleet.place(made).among) == (Where.SERVED, ("s1/Do#1",))
+
+
+def test_a_call_queued_behind_a_full_pool_waits_for_one_of_its_workers() -> None:
+    fleet = Fleet("s1", workers=2)
+    fleet.busy("s1")
+    fleet.busy("s1")
+    made, stamp = fleet.send()
+    fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
+    assert (fleet.place(made).where, fleet.place(made).among) == (Where.QUEUED, ("s1/Busy#1", "s1/Busy#2"))
+
+
+def test_a_call_queued_behind_a_pool_with_a_free_worker_goes_on_by_itself() -> None:
+    fleet = Fleet("s1", workers=2)
+    fleet.busy("s1")
+    made, stamp = fleet.send()
+    fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
+    assert (fleet.place(made).where, fleet.place(made).among) == (Where.QUEUED, ())
+
+
+def test_an_answered_call_is_over_though_its_caller_does_not_know() -> None:
+    fleet = Fleet("s1")
+    made, stamp = fleet.send()
+    served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
+    fleet.servers["s1"].started(served)
+    fleet.servers["s1"].replied(served)
+    assert (fleet.place(made).where, fleet.place(made).among) == (Where.REPLY_IN_TRANSIT, ())
+
+
+def test_a_retried_call_is_over_only_when_nobody_serves_it_any_more() -> None:
+    fleet = Fleet("s1", "s2")
+    made, stamp = fleet.send()
+    handles = {}
+    for name in ("s1", "s2"):
+        handles[name], _ = fleet.servers[name].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
+        fleet.servers[name].started(handles[name])
+    assert fleet.place(made).among == ("s1/Do#1", "s2/Do#1")
+
+
+def test_a_request_in_transit_to_full_pools_waits_for_one_of_all_their_workers() -> None:
+    fleet = Fleet("s1", "s2")
+    fleet.answered("s1", "s2")
+    fleet.busy("s1")
+    fleet.busy("s2")
+    made, _ = fleet.send()
+    assert (fleet.place(made).where, fleet.place(made).among) == (Where.REQUEST_IN_TRANSIT, ("s1/Busy#2", "s2/Busy#2"))
+
+
+def test_a_request_in_transit_that_somebody_may_take_goes_on_by_itself() -> None:
+    fleet = Fleet("s1", "s2")
+    fleet.answered("s1", "s2")
+    fleet.busy("s1")
+    made, _ = fleet.send()
+    assert (fleet.place(made).where, fleet.place(made).among) == (Where.REQUEST_IN_TRANSIT, ())
+
+
+def test_a_call_that_nobody_has_seen_is_perhaps_at_the_missing_member_even_when_another_has_a_free_worker() -> None:
+    fleet = Fleet("s1", "s2")
+    fleet.answered("s1", "s2")
+    made, _ = fleet.send()
+    place = fleet.place(made, missing=["s2"])
+    assert (place.where, place.among) == (Where.MISSING, ("s2",))
+
+
+def test_a_call_over_a_channel_on_which_nobody_has_answered_is_outside() -> None:
+    fleet = Fleet("s1")
+    made, _ = fleet.send()
+    assert fleet.place(made).where is Where.OUTSIDE
+
+
+def test_a_server_that_had_to_forget_leaves_the_call_unknown() -> None:
+    fleet = Fleet("s1", bounds=Bounds(answered_max=1))
+    made, stamp = fleet.send()
+    for _ in range(2):
+        served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
+        fleet.servers["s1"].replied(served)
+        _, stamp = fleet.send()
+    assert fleet.place(made).where is Where.UNKNOWN
+
+
+def test_a_call_that_was_seen_before_it_was_sent_is_an_orphan() -> None:
+    fleet = Fleet("s1")
+    cut = _report(fleet.caller)
+    _, stamp = fleet.send()
+    fleet.servers["s1"].arrived(stamp._replace(colour=SnapshotId(0)), method="/s/Do", now=0.0)
+    reports = {ProcessName("caller"): cut, ProcessName("s1"): _report(fleet.servers["s1"])}
+    assert Channels(reports, []).orphans() == ["s1 had seen call 1 of caller, which had sent 0 at its cut"]
