@@ -19,7 +19,7 @@ from stilltrue.ledger import ChannelRecord, Made, Served
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.recorder import Recorder
 from stilltrue.report import Report
-from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2_grpc
+from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2, detector_pb2_grpc, snapshot_pb2
 from stilltrue.wire import process_to_wire, report_to_wire
 
 
@@ -137,6 +137,37 @@ class Detector:
     async def join(self, *processes: FakeProcess) -> None:
         self._processes += processes
         await asyncio.gather(*(process.connect(self.address) for process in processes))
+
+    async def ask(self, predicate: str = "deadlock", scope: str = "") -> snapshot_pb2.Verdict:
+        answer = await self.stub.Ask(detector_pb2.AskRequest(predicate=predicate, scope=scope), timeout=10)
+        return answer.verdict
+
+    async def agents(self) -> dict[str, int]:
+        """The state of each member, by name."""
+        answer = await self.stub.ListAgents(detector_pb2.ListAgentsRequest(), timeout=10)
+        return {agent.process.instance: agent.state for agent in answer.agents}
+
+    async def incidents(self) -> list[detector_pb2.Incident]:
+        answer = await self.stub.ListIncidents(detector_pb2.ListIncidentsRequest(), timeout=10)
+        return list(answer.incidents)
+
+    async def metric(self, series: str) -> float:
+        """The value of one series; 0 when there is none."""
+        _, _, text = await self.fetch("/metrics")
+        for line in text.splitlines():
+            if line.startswith(series + " "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    async def fetch(self, path: str) -> tuple[int, str, str]:
+        """Status, content type and body."""
+        host, _, port = self.web.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        writer.close()
+        content = next(line for line in head.splitlines() if line.lower().startswith("content-type"))
+        return int(head.split()[1]), content.partition(": ")[2], body
 
     async def close(self) -> None:
         await asyncio.gather(*(process.kill() for process in self._processes))

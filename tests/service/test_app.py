@@ -1,37 +1,84 @@
-"""The service end to end, on loopback: members join, a snapshot is taken, the answer is right, and a bad neighbour hurts nobody."""
+"""The service as a whole: what a restart keeps, and what is to be seen of it from outside."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from stilltrue.model import SnapshotId
 from stilltrue.v1 import detector_pb2, snapshot_pb2
 
-
-async def ask(detector: Any, predicate: str = "deadlock", scope: str = "") -> snapshot_pb2.Verdict:
-    answer = await detector.stub.Ask(detector_pb2.AskRequest(predicate=predicate, scope=scope), timeout=10)
-    return answer.verdict
+TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
 
 
-async def test_a_deadlock_is_true_with_exactly_its_core(
+async def test_an_open_incident_survives_a_restart_and_ids_rise(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
-    a, b, c = (process(name) for name in "abc")
+    a, b = process("a"), process("b")
     stuck = deadlock(a, b)
     async with start_detector(tmp_path) as detector:
-        await detector.join(a, b, c)
-        verdict = await ask(detector)
-        assert verdict.holds == snapshot_pb2.HOLDS_TRUE
-        assert list(verdict.core) == stuck.core
-        assert verdict.snapshot.members == 3
-        stuck.cure()
-        verdict = await ask(detector)
-        assert verdict.holds == snapshot_pb2.HOLDS_FALSE
-
-
-async def test_nobody_connected_is_undetermined(start_detector: Any, tmp_path: Path) -> None:
+        await detector.join(a, b)
+        first = await detector.ask()
+        (before,) = await detector.incidents()
     async with start_detector(tmp_path) as detector:
-        for predicate in ("deadlock", "termination"):
-            verdict = await ask(detector, predicate)
-            assert verdict.holds == snapshot_pb2.HOLDS_UNDETERMINED
-            assert "no process is connected" in verdict.witness.text
+        (kept,) = await detector.incidents()
+        assert (kept.id, kept.HasField("closed")) == (before.id, False)
+        await detector.join(a, b)
+        second = await detector.ask()
+        assert second.snapshot.id > first.snapshot.id
+        (same,) = await detector.incidents()
+        assert (same.id, same.first_snapshot) == (before.id, before.first_snapshot)
+        stuck.cure()
+        await detector.ask()
+        (ended,) = await detector.incidents()
+        assert ended.HasField("closed")
+        old = await detector.stub.GetSnapshot(detector_pb2.GetSnapshotRequest(id=first.snapshot.id))
+        assert old.verdicts[0].holds == TRUE
+
+
+async def test_ids_rise_above_the_colours_of_the_fleet_when_the_archive_is_lost(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a = process("a")
+    a.recorder.marked(SnapshotId(5000), 1.0)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        assert (await detector.ask()).snapshot.id > 5000
+
+
+async def test_health_reflection_metrics_and_pages(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
+    a, b = process("a<script>"), process("b")
+    deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        health = health_pb2_grpc.HealthStub(detector.channel)
+        answer = await health.Check(health_pb2.HealthCheckRequest(service="stilltrue.v1.AgentService"))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        listing = reflection_pb2.ServerReflectionRequest(list_services="")
+        reflection = reflection_pb2_grpc.ServerReflectionStub(detector.channel).ServerReflectionInfo(iter([listing]))
+        names = {service.name for service in (await anext(aiter(reflection))).list_services_response.service}
+        assert {"stilltrue.v1.AgentService", "stilltrue.v1.DetectorService"} <= names
+        assert (await detector.fetch("/healthz"))[0] == 200
+        assert (await detector.fetch("/readyz"))[0] == 200
+        assert (await detector.fetch("/nothing"))[0] == 404
+        assert (await detector.fetch("/"))[0] == 200
+        await detector.join(a, b)
+        verdict = await detector.ask()
+        assert await detector.metric('stilltrue_predicate_state{predicate="deadlock",scope="all",state="true"}') == 1
+        assert await detector.metric('stilltrue_incidents_total{predicate="deadlock"}') == 1
+        assert await detector.metric('stilltrue_members{state="live"}') == 2
+        assert await detector.metric('stilltrue_snapshots_total{outcome="complete"}') == 1
+        assert await detector.metric("stilltrue_snapshot_last_complete_timestamp_seconds") > 1e9
+        assert await detector.metric("stilltrue_snapshot_duration_seconds_count") == 1
+        (incident,) = await detector.incidents()
+        for path in ("/", "/incidents", f"/incidents/{incident.id}", f"/snapshots/{verdict.snapshot.id}"):
+            status, kind, body = await detector.fetch(path)
+            assert (status, kind) == (200, "text/html; charset=utf-8")
+            assert "a<script>" not in body
+            assert "http://" not in body.replace("http://www.w3.org", "")
+        status, kind, body = await detector.fetch(f"/snapshots/{verdict.snapshot.id}.json")
+        assert (status, kind) == (200, "application/json")
+        assert json.loads(body)["id"] == verdict.snapshot.id

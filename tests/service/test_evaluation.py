@@ -1,0 +1,55 @@
+"""Predicates at work: one that raises or never ends hurts only its own answer."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from detector.predicates.deadlock import Deadlock as DeadlockPredicate
+from stilltrue.model import Verdict
+from stilltrue.v1 import snapshot_pb2
+
+TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
+
+
+class Raises:
+    name = "raises"
+    treats_missing = True
+
+    def evaluate(self, snapshot: Any) -> Verdict:
+        raise ValueError("my own fault")
+
+
+class Never:
+    name = "never"
+    treats_missing = True
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def evaluate(self, snapshot: Any) -> Verdict:
+        self.asked += 1
+        while True:
+            time.sleep(0.05)
+
+
+async def test_a_predicate_that_raises_or_never_ends_hurts_only_its_own_answer(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    never = Never()
+    plugins = [DeadlockPredicate(), Raises(), never]
+    async with start_detector(tmp_path, plugins, evaluation_seconds_max=0.3) as detector:
+        await detector.join(a, b)
+        for _ in range(3):
+            assert (await detector.ask()).holds == TRUE
+        raised = await detector.ask("raises")
+        assert raised.holds == UNDETERMINED
+        assert "'raises' failed: ValueError: my own fault" in raised.witness.text
+        overran = await detector.ask("never")
+        assert overran.holds == UNDETERMINED
+        assert "longer than 0.3 s" in overran.witness.text
+        assert never.asked == 1
+        assert await detector.metric('stilltrue_predicate_failures_total{predicate="never",reason="overrun"}') >= 1

@@ -1,0 +1,169 @@
+"""The askers' door: the answer is about a snapshot that began after the question, right, and only about what was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from detector.core.document import parse_document
+from detector.predicates.deadlock import Deadlock as DeadlockPredicate
+from detector.service.settings import scope_from_text
+from stilltrue.model import Holds, Witness
+from stilltrue.report import Caller, Report, Seen
+from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
+
+TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
+
+
+async def test_a_deadlock_is_true_with_exactly_its_core(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b, c = (process(name) for name in "abc")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b, c)
+        verdict = await detector.ask()
+        assert verdict.holds == snapshot_pb2.HOLDS_TRUE
+        assert list(verdict.core) == stuck.core
+        assert verdict.snapshot.members == 3
+        stuck.cure()
+        verdict = await detector.ask()
+        assert verdict.holds == snapshot_pb2.HOLDS_FALSE
+
+
+async def test_nobody_connected_is_undetermined(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        for predicate in ("deadlock", "termination"):
+            verdict = await detector.ask(predicate)
+            assert verdict.holds == snapshot_pb2.HOLDS_UNDETERMINED
+            assert "no process is connected" in verdict.witness.text
+
+
+async def test_a_predicate_and_a_scope_that_are_not_there_are_refused_by_name(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        for predicate, scope, words in (("dedlock", "", "there are deadlock, "), ("deadlock", "shop", "no scope 'shop'")):
+            with pytest.raises(grpc.RpcError) as error:
+                await detector.ask(predicate, scope)
+            assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert words in error.value.details()
+
+
+async def test_scopes_answer_for_their_own(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
+    a, b = process("a", labels={"team": "shop"}), process("b", labels={"team": "shop"})
+    c = process("c", labels={"team": "bank"})
+    deadlock(a, b)
+    scopes = tuple(map(scope_from_text, ("shop=team=shop", "bank=team=bank", "none=team=none")))
+    async with start_detector(tmp_path, scopes=scopes) as detector:
+        await detector.join(a, b, c)
+        assert (await detector.ask("deadlock", "shop")).holds == TRUE
+        bank = await detector.ask("deadlock", "bank")
+        assert (bank.holds, bank.snapshot.scope, bank.snapshot.members) == (FALSE, "bank", 1)
+        assert (await detector.ask("termination", "bank")).holds == TRUE
+        none = await detector.ask("termination", "none")
+        assert none.holds == UNDETERMINED
+        assert "no process of the scope none" in none.witness.text
+
+
+async def test_an_orphan_rejects_the_snapshot_and_the_question_is_asked_again(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    lies = 2
+
+    def lie(report: Report) -> Report:
+        nonlocal lies
+        if not lies:
+            return report
+        lies -= 1
+        return replace(report, seen=(Seen(caller=Caller("a", 1), highest=99),))
+
+    b.change = lie
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        assert (await detector.ask()).holds == TRUE
+        assert await detector.metric('stilltrue_snapshots_total{outcome="rejected"}') == 2
+        summaries = await detector.stub.ListSnapshots(detector_pb2.ListSnapshotsRequest())
+        assert [summary.outcome for summary in summaries.snapshots] == ["complete", "rejected", "rejected"]
+        rejected = await detector.stub.GetSnapshot(detector_pb2.GetSnapshotRequest(id=summaries.snapshots[1].ref.id))
+        assert "b had seen call 99 of a" in json.loads(rejected.document_json)["rejected"][0]
+        lies = 100
+        verdict = await detector.ask()
+        assert (verdict.holds, verdict.witness.kind) == (UNDETERMINED, "rejected")
+
+
+async def test_a_wish_begins_a_snapshot_and_a_watch_sees_it(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        assert (await detector.ask()).holds == FALSE
+        watch = aiter(detector.stub.Watch(detector_pb2.WatchRequest(predicate="deadlock")))
+        async with asyncio.timeout(10):
+            assert (await anext(watch)).verdict.holds == FALSE
+            deadlock(a, b)
+            await a.say(wish=agent_pb2.Wish(reason="blocked"))
+            assert (await anext(watch)).verdict.holds == TRUE
+
+
+async def test_a_watch_tells_only_what_differs_and_gives_signs_of_life(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a = process("a")
+    async with start_detector(tmp_path, heartbeat_seconds=0.2, period_seconds=0.05) as detector:
+        await detector.join(a)
+        watch = aiter(detector.stub.Watch(detector_pb2.WatchRequest(predicate="deadlock")))
+        async with asyncio.timeout(10):
+            told = [await anext(watch) for _ in range(3)]
+        assert [response.HasField("verdict") for response in told] == [True, False, False]
+
+
+async def test_the_bound_on_watchers(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path, watchers_max=1, heartbeat_seconds=0.1) as detector:
+        first = aiter(detector.stub.Watch(detector_pb2.WatchRequest()))
+        await anext(first)
+        with pytest.raises(grpc.RpcError) as error:
+            await anext(aiter(detector.stub.Watch(detector_pb2.WatchRequest())))
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_fifty_processes_are_answered_for_at_once(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    processes = [process(f"p{number:02}") for number in range(50)]
+    stuck = [deadlock(processes[2 * pair], processes[2 * pair + 1]) for pair in range(3)]
+    async with start_detector(tmp_path) as detector:
+        await detector.join(*processes)
+        verdicts = await asyncio.gather(*(detector.ask() for _ in range(10)))
+        for verdict in verdicts:
+            assert verdict.holds == TRUE
+            assert list(verdict.core) == sorted(party for one in stuck for party in one.core)
+            assert (verdict.snapshot.members, list(verdict.missing)) == (50, [])
+        found = await detector.incidents()
+        assert sorted(list(incident.core) for incident in found) == sorted(one.core for one in stuck)
+
+
+async def test_the_document_reads_back_to_the_same_verdict(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        verdict = await detector.ask()
+        answer = await detector.stub.GetSnapshot(detector_pb2.GetSnapshotRequest(id=verdict.snapshot.id))
+        again = DeadlockPredicate().evaluate(parse_document(answer.document_json)[1])
+        assert again.holds is Holds.TRUE
+        assert list(again.core) == list(verdict.core)
+        assert list(again.behind) == list(verdict.behind)
+        assert again.witness == Witness(
+            kind=verdict.witness.kind, parties=tuple(verdict.witness.parties), text=verdict.witness.text
+        )
