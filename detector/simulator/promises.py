@@ -20,6 +20,7 @@ class Instant:
     outside: int
     stuck: frozenset[PartyName]
     knowable: frozenset[PartyName]
+    core: frozenset[PartyName]
     terminated: bool
     knowably_terminated: bool
 
@@ -27,12 +28,14 @@ class Instant:
 def instant(world: World, members: frozenset[ProcessName]) -> Instant:
     """The truth now."""
     knowable = oracle.stuck(world, View(members=members, doubt=True))
+    stuck = oracle.stuck(world, View(members=members))
     terminated = oracle.terminated(world)
     return Instant(
         members=members,
         outside=world.outside,
-        stuck=oracle.stuck(world, View(members=members)),
+        stuck=stuck,
         knowable=knowable,
+        core=oracle.core(world, stuck, View(members=members)) if stuck else stuck,
         terminated=terminated,
         knowably_terminated=terminated and oracle.terminated(world, knowable=True),
     )
@@ -64,10 +67,9 @@ def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Insta
             world.breach(f"exact: {about}: with nobody in the remainder")
         if {*verdict.core, *verdict.behind} != {*verdict.remainder} or {*verdict.core} & {*verdict.behind}:
             world.breach(f"exact: {about}: core and behind do not part the remainder")
-        if undisturbed and begun.knowable == ended.stuck == said:
-            core = oracle.core(world, said, View(members=begun.members))
-            if core != {name for name in verdict.core if "~" not in name}:
-                world.breach(f"exact: {about}: the core is {_names(core)}, not {_names(verdict.core)}")
+        if undisturbed and begun.knowable == ended.stuck == said and begun.core == ended.core:
+            if begun.core != {name for name in verdict.core if "~" not in name}:
+                world.breach(f"exact: {about}: the core is {_names(begun.core)}, not {_names(verdict.core)}")
     uncoloured = bool(assembled.snapshot.waits.uncoloured.any())
     if verdict.holds is Holds.FALSE and undisturbed and knowable:
         world.breach(f"sound: {about}: {_names(knowable)} could never move when it began")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from detector.core.channels import Channels, Place, Where
 from stilltrue.ledger import ChannelRecord, Made
-from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.recorder import Bounds, Recorder
 from stilltrue.report import Report
 from stilltrue.stamp import Stamp
@@ -47,6 +47,11 @@ class Fleet:
         return Channels(reports, [self.servers[name].process for name in missing]).place(self.caller.process, call)
 
 
+def place_of(fleet: Fleet, made: Made) -> tuple[Where, tuple[PartyName, ...]]:
+    place = fleet.place(made)
+    return place.where, place.among
+
+
 def _recorder(name: str, service: str, bounds: Bounds | None = None) -> Recorder:
     return Recorder(process=ProcessId(service=service, instance=ProcessName(name), incarnation=1), reactive=True, bounds=bounds)
 
@@ -62,7 +67,7 @@ def test_a_call_being_served_waits_for_the_party_that_serves_it() -> None:
     made, stamp = fleet.send()
     served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
     fleet.servers["s1"].started(served)
-    assert (fleet.place(made).where, fleet.place(made).among) == (Where.SERVED, ("s1/Do#1",))
+    assert place_of(fleet, made) == (Where.SERVED, ("s1/Do#1",))
 
 
 def test_a_call_queued_behind_a_full_pool_waits_for_one_of_its_workers() -> None:
@@ -71,7 +76,7 @@ def test_a_call_queued_behind_a_full_pool_waits_for_one_of_its_workers() -> None
     fleet.busy("s1")
     made, stamp = fleet.send()
     fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
-    assert (fleet.place(made).where, fleet.place(made).among) == (Where.QUEUED, ("s1/Busy#1", "s1/Busy#2"))
+    assert place_of(fleet, made) == (Where.QUEUED, ("s1/Busy#1", "s1/Busy#2"))
 
 
 def test_a_call_queued_behind_a_pool_with_a_free_worker_goes_on_by_itself() -> None:
@@ -79,7 +84,7 @@ def test_a_call_queued_behind_a_pool_with_a_free_worker_goes_on_by_itself() -> N
     fleet.busy("s1")
     made, stamp = fleet.send()
     fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
-    assert (fleet.place(made).where, fleet.place(made).among) == (Where.QUEUED, ())
+    assert place_of(fleet, made) == (Where.QUEUED, ())
 
 
 def test_an_answered_call_is_over_though_its_caller_does_not_know() -> None:
@@ -88,7 +93,7 @@ def test_an_answered_call_is_over_though_its_caller_does_not_know() -> None:
     served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
     fleet.servers["s1"].started(served)
     fleet.servers["s1"].replied(served)
-    assert (fleet.place(made).where, fleet.place(made).among) == (Where.REPLY_IN_TRANSIT, ())
+    assert place_of(fleet, made) == (Where.REPLY_IN_TRANSIT, ())
 
 
 def test_a_retried_call_is_over_only_when_nobody_serves_it_any_more() -> None:
@@ -107,7 +112,7 @@ def test_a_request_in_transit_to_full_pools_waits_for_one_of_all_their_workers()
     fleet.busy("s1")
     fleet.busy("s2")
     made, _ = fleet.send()
-    assert (fleet.place(made).where, fleet.place(made).among) == (Where.REQUEST_IN_TRANSIT, ("s1/Busy#2", "s2/Busy#2"))
+    assert place_of(fleet, made) == (Where.REQUEST_IN_TRANSIT, ("s1/Busy#2", "s2/Busy#2"))
 
 
 def test_a_request_in_transit_that_somebody_may_take_goes_on_by_itself() -> None:
@@ -115,7 +120,7 @@ def test_a_request_in_transit_that_somebody_may_take_goes_on_by_itself() -> None
     fleet.answered("s1", "s2")
     fleet.busy("s1")
     made, _ = fleet.send()
-    assert (fleet.place(made).where, fleet.place(made).among) == (Where.REQUEST_IN_TRANSIT, ())
+    assert place_of(fleet, made) == (Where.REQUEST_IN_TRANSIT, ())
 
 
 def test_a_call_that_nobody_has_seen_is_perhaps_at_the_missing_member_even_when_another_has_a_free_worker() -> None:
