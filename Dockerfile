@@ -1,0 +1,33 @@
+# The image of the detector, the sidecar and the injector; `--target spark` makes that of the pipeline, which has Java besides.
+ARG PYTHON=3.12-slim-bookworm
+
+FROM python:${PYTHON} AS build
+WORKDIR /src
+COPY constraints.txt pyproject.toml README.md ./
+COPY clients/python clients/python
+COPY detector detector
+COPY helm/image/install helm/image/install
+RUN helm/image/install /app archive
+
+FROM build AS build-spark
+RUN rm -rf /app && helm/image/install /app archive,spark
+
+FROM python:${PYTHON} AS spark
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=build-spark /app /app
+ENV PATH=/app/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 HOME=/tmp
+USER 65532:65532
+WORKDIR /tmp
+ENTRYPOINT ["stilltrue"]
+CMD ["analyze", "--help"]
+
+FROM python:${PYTHON} AS stilltrue
+COPY --from=build /app /app
+ENV PATH=/app/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 HOME=/tmp
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 7600 7601 7602
+ENTRYPOINT ["stilltrue"]
+CMD ["serve"]
