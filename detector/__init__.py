@@ -1,1 +1,1 @@
-"""Who asks a running distributed system whether a stable property holds: the service and all that never runs in a stranger's process."""
+"""The detector: the service, the command, the simulator and the pipeline; none of it ever runs in a stranger's process."""

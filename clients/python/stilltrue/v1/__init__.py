@@ -1,0 +1,1 @@
+"""What protos/ generates (make proto); nothing here is written by hand."""
