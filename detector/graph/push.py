@@ -23,13 +23,22 @@ class Ledger:
     waiter: Ints
     short: Ints
 
-    def push(self, indptr: Ints, targets: Ints) -> None:
-        """Run the rules to their end, given the open waits' targets; every free party among them counts once, now."""
+    def push(self, indptr: Ints, targets: Ints, patience: int) -> Bools:
+        """Run the rules on, given the open waits' targets; every free party among them counts once, now.
+
+        Gives up after ``patience`` parties that came singly; answers (P,) which free parties have not been counted yet.
+        """
         ups, waits = _turned(indptr, targets, len(self.free))
         frontier = np.unique(targets[self.free[targets]])
-        while len(frontier):
-            gear = self._few if len(frontier) < FRONTIER_PARTIES_MIN else self._many
-            frontier = gear(ups, waits, frontier)
+        while len(frontier) and patience > 0:
+            if len(frontier) < FRONTIER_PARTIES_MIN:
+                frontier, handled = self._few(ups, waits, frontier, patience)
+                patience -= handled
+            else:
+                frontier = self._many(ups, waits, frontier)
+        uncounted = np.zeros(len(self.free), np.bool_)
+        uncounted[frontier] = True
+        return uncounted
 
     def _many(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
         """One round with arrays: the parties that ``frontier`` frees."""
@@ -46,13 +55,15 @@ class Ledger:
         self.free[freed] = True
         return freed
 
-    def _few(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
-        """One party at a time, until nothing is left to do or the frontier has grown; the parties still to be handled."""
+    def _few(self, ups: Ints, waits: Ints, frontier: Ints, patience: int) -> tuple[Ints, int]:
+        """One party at a time, until nothing is left to do or the frontier has grown: who is left, and how many were done."""
         free, owed, waiter, short = _view(self.free), _view(self.owed), _view(self.waiter), _view(self.short)
         begins, lined = _view(ups), _view(waits)
         todo: list[int] = frontier.tolist()
-        while todo and len(todo) < 4 * FRONTIER_PARTIES_MIN:
+        handled = 0
+        while todo and len(todo) < 4 * FRONTIER_PARTIES_MIN and handled < patience:
             party = todo.pop()
+            handled += 1
             for wait in lined[begins[party] : begins[party + 1]]:
                 short[wait] -= 1
                 if short[wait] == 0:
@@ -61,7 +72,7 @@ class Ledger:
                     if owed[blocked] == 0 and not free[blocked]:
                         free[blocked] = True
                         todo.append(blocked)
-        return np.asarray(todo, ups.dtype)
+        return np.asarray(todo, ups.dtype), handled
 
 
 def _turned(indptr: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:

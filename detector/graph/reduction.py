@@ -10,9 +10,10 @@ Rules 2 and 3 only ever add, so the order does not matter, and a reduction that 
 becomes known to be free: :meth:`Reduction.further`. That is how one pass over the columns answers several questions, the
 most pessimistic first.
 
-The work: while a round frees many, count free targets over all open waits and drop what is settled (``_pull``); when a
-round frees few, turn the open waits round and touch only what the newly free parties are waited for by
-(:mod:`detector.graph.push`). Either way each target is looked at a bounded number of times.
+The work has three gears. While a round ends many waits, count the free targets of all open waits, as one sparse product a
+round (``_pull``). When a round ends few, leap along whatever must follow in any order (:mod:`detector.graph.closure`). What
+is left then goes party by party (:mod:`detector.graph.push`). So a random graph takes a few passes, a chain of a million two
+searches, and the worst case is linear.
 """
 
 from __future__ import annotations
@@ -20,12 +21,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.sparse import csr_array
 
+from detector.graph.closure import leap
 from detector.graph.columns import Bools, Ints, WaitColumns
 from detector.graph.push import Ledger
 
-PULL_SHARE_MIN = 16
-"""Go on counting over all open waits while a round settles at least one in this many of their targets."""
+PULL_SHARE_MIN = 32
+"""Go on counting over all open waits while a round ends at least one in this many of them."""
+COMPACT_WAITS_MIN = 20_000
+"""With fewer open waits than this, leaving out those that are over costs more than it saves."""
+PUSH_PARTIES_MIN = 4_000
+PUSH_SHARE_MAX = 64
+"""Handle so many, and one in so many of the waits' parties, one by one before trying a leap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,39 +137,89 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
 
 def _run(state: Reduction) -> Reduction:
     """Apply the rules to their end, in place for ``free`` and ``owed``."""
-    while len(state.open):
-        before = len(state.targets)
-        hit = state.free[state.targets]
-        hits = np.count_nonzero(hit)
-        if hits == 0:
-            return state
-        state = _pull(state, hit)
-        if PULL_SHARE_MIN * (before - len(state.targets)) < before:
-            break
-    if len(state.open):
+    state = _settled(_pull(state))
+    patience = len(state.open) // PUSH_SHARE_MAX + PUSH_PARTIES_MIN
+    while len(state.open) and state.free[state.targets].any():
         ledger = Ledger(free=state.free, owed=state.owed, waiter=state.waiter, short=state.short)
-        ledger.push(state.indptr, state.targets)
-        hit = state.free[state.targets]
-        state = _kept(state, state.short > 0, hit)
+        uncounted = ledger.push(state.indptr, state.targets, patience)
+        state = _kept(state, (state.short > 0) & ~state.free[state.waiter], (state.free & ~uncounted)[state.targets])
+        if not uncounted.any():
+            return state
+        worth_it = leap(state.free, state.owed, state.waiter, state.short, state.indptr, state.targets)
+        state = _settled(_kept(state, ~state.free[state.waiter], np.zeros(len(state.targets), np.bool_)))
+        patience = patience if worth_it else len(state.free)
     return state
 
 
-def _pull(state: Reduction, hit: Bools) -> Reduction:
-    """One round of rules 2 and 3 over all open waits; ``hit`` says which of their targets are free."""
-    gained = np.zeros(len(hit) + 1, state.indptr.dtype)
-    np.cumsum(hit, out=gained[1:])
-    short = state.short - np.diff(gained[state.indptr])
+def _pull(state: Reduction) -> Reduction:
+    """Rules 2 and 3 over all open waits at once, while a round ends many; targets that have come stay listed."""
+    while len(state.open):
+        graph, counts = _matrix(state)
+        live = np.ones(len(state.open), np.bool_)
+        left = len(state.open)
+        while 2 * left > len(state.open) or 0 < left < COMPACT_WAITS_MIN:
+            over = (graph @ state.free.astype(counts)) >= state.short
+            over &= live
+            ended = np.count_nonzero(over)
+            if PULL_SHARE_MIN * ended < left:
+                return state if left == len(state.open) else _rows(state, live, graph)
+            _end(state, over)
+            live ^= over
+            left -= int(ended)
+        state = _rows(state, live, graph)
+    return state
+
+
+def _settled(state: Reduction) -> Reduction:
+    """One more round: the targets that have come are counted and dropped; those that this round frees are still listed."""
+    if not len(state.open):
+        return state
+    hit = state.free[state.targets]
+    if not hit.any():
+        return state
+    graph, counts = _matrix(state)
+    short = state.short - graph @ state.free.astype(counts)
     over = short <= 0
+    _end(state, over)
+    return _kept(replace(state, short=short.astype(state.short.dtype, copy=False)), ~over, hit)
+
+
+def _matrix(state: Reduction) -> tuple[csr_array, type[np.int8] | type[np.int32]]:
+    """The open waits as a matrix whose product with the free parties counts what has come; and the type to count in."""
+    widest = int(np.diff(state.indptr).max())
+    counts = np.int8 if widest < 127 else np.int32
+    shape = (len(state.open), len(state.free))
+    return csr_array((np.ones(len(state.targets), counts), state.targets, state.indptr), shape=shape), counts
+
+
+def _end(state: Reduction, over: Bools) -> None:
+    """The waits in ``over`` end: rule 3 for their waiters, in place."""
     waiters = state.waiter[over]
-    np.subtract.at(state.owed, waiters, 1)
-    state.free[waiters] |= state.owed[waiters] == 0
-    return _kept(replace(state, short=short), ~over, hit)
+    if (waiters[1:] > waiters[:-1]).all():  # nobody twice: the fast way
+        owed = state.owed[waiters] - 1
+        state.owed[waiters] = owed
+        state.free[waiters[owed <= 0]] = True
+    else:
+        np.subtract.at(state.owed, waiters, 1)
+        state.free[waiters[state.owed[waiters] <= 0]] = True
+
+
+def _rows(state: Reduction, keep: Bools, graph: csr_array) -> Reduction:
+    """The state with only the open waits in ``keep``."""
+    chosen = graph[np.flatnonzero(keep)]
+    return replace(
+        state,
+        open=state.open[keep],
+        waiter=state.waiter[keep],
+        short=state.short[keep],
+        indptr=chosen.indptr,
+        targets=chosen.indices,
+    )
 
 
 def _kept(state: Reduction, keep: Bools, hit: Bools) -> Reduction:
     """The state with only the open waits in ``keep``, without the targets in ``hit``."""
-    sizes = np.diff(state.indptr)
-    stay = np.repeat(keep, sizes)
+    stay = np.repeat(keep, np.diff(state.indptr))
     stay &= ~hit
     left = np.zeros(len(state.targets) + 1, state.indptr.dtype)
     np.cumsum(stay, out=left[1:])

@@ -52,7 +52,8 @@ class Stuck:
             rows, columns = rows[chosen], columns[chosen]
         size = len(self.parties)
         matrix = csr_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(size, size))
-        matrix.sum_duplicates()
+        matrix.sum_duplicates()  # scipy's search for strong components may never end on entries given twice
+        matrix.data[:] = 1
         return matrix
 
 

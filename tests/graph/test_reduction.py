@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.graph import push, reduction
+from detector.graph import closure, push, reduction
 from detector.graph.columns import WaitColumns, columns_of_lists
 from detector.graph.reduction import reduce
 from stilltrue.model import PartyName, Wait
@@ -83,6 +83,9 @@ def test_every_gear_gives_the_same(waits: list[Wait], rng: random.Random) -> Non
     columns = WaitColumns.of(waits)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reduction, "PULL_SHARE_MIN", rng.choice([0, 1, 10**9]))
+        patch.setattr(reduction, "COMPACT_WAITS_MIN", rng.choice([0, 10**9]))
+        patch.setattr(reduction, "PUSH_PARTIES_MIN", rng.choice([0, 1, 10**9]))
+        patch.setattr(closure, "WAITS_MIN", rng.choice([0, 10**9]))
         patch.setattr(push, "FRONTIER_PARTIES_MIN", rng.choice([1, 2, 10**9]))
         assert remainder(columns) == plain(waits)
 
