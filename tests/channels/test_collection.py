@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
+
 from stilltrue.channels import (
     Channel,
     ChannelRecord,

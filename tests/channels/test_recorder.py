@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 import stilltrue.channels.recorder as recorder_module
 from stilltrue.channels import (
     Abandoned,
