@@ -21,6 +21,10 @@ from stilltrue.report import (
 )
 
 
+UNKNOWN_FACT = "unknown"
+"""What a fact is of which nobody can tell whether it still travels: no amount, so that no sum leans on it."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Awaited:
     """What one target of a wait comes to: 1 of ``among`` until ``deadline``, or (when empty) nothing that could last."""
@@ -138,6 +142,9 @@ class Resolution:
                 facts = place.answered.facts if place.answered else NO_FACTS
                 if not call.doubtful:
                     yield Message(source=place.server or source, target=source, facts=facts, what=f"reply to {call.method}")
+            case Where.MISSING | Where.UNKNOWN:  # perhaps received, and what it carried has gone on long ago
+                facts = dict.fromkeys(call.facts, UNKNOWN_FACT)
+                yield Message(source=source, target=None, facts=facts, what=f"request {call.method}")
             case _:
                 yield Message(source=source, target=None, facts=call.facts, what=f"request {call.method}")
 

@@ -101,3 +101,15 @@ def _serve_twice(pair: Pair, made: Made) -> None:
     stamp = pair.a._stamp(made.number)
     served, _ = pair.b.arrived(stamp, method="/b/Do", now=0.0)
     pair.b.started(served)
+
+
+def test_nobody_can_tell_whether_a_fact_still_travels_whose_request_is_perhaps_at_a_missing_member() -> None:
+    pair = Pair()
+    made, stamp = pair.a.sent(method="/b/Do", channel=pair.channel, now=0.0)
+    served, _ = pair.b.arrived(stamp, method="/b/Do", now=0.0)
+    pair.a.settled(made, pair.b.replied(served), 0.0)
+    pair.a.sent(method="/b/Do", channel=pair.channel, now=0.0, facts={"token": 1})
+    with_b, without_b = {A: _report(pair.a), B: _report(pair.b)}, [pair.b.process]
+    (known,) = Resolution(with_b, []).in_transit()
+    (unknown,) = Resolution({A: with_b[A]}, without_b).in_transit()
+    assert (known.facts, unknown.facts) == ({"token": 1}, {"token": "unknown"})
