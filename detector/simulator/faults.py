@@ -75,9 +75,7 @@ class Faults:
                 world.agenda.discard("deliver", "fail", target)
                 running.gives_up(world, call, "fails, perhaps received")
             case Fault.RETRY:
-                call = world.calls[target]
-                call.requests += 1
-                world.post(("request", call.key, world.copy()), call.key[0], call.service)
+                world.requests(world.calls[target])
             case Fault.STALL:
                 world.processes[target].stalled = True
             case Fault.CRASH:
@@ -94,6 +92,7 @@ class Faults:
         """What was said to be for ever was said of the system without this."""
         self._world.outside += 1
         self._world.frozen.clear()
+        self._world.frozen_until.clear()
 
     def _start(self, name: ProcessName) -> None:
         service, incarnation = self._dead.pop(name, (self._world.plan.spares.get(name, ""), 0))

@@ -155,6 +155,15 @@ def _awaited(world: World, who: Party, view: View) -> Iterable[Party]:
                     yield from (party for busy in world.processes[name].busy.values() for party in busy)
 
 
+def quiet(world: World, stuck_now: frozenset[PartyName]) -> bool:
+    """Whether nothing will ever happen again but the arrival of messages at those who cannot take them up."""
+    if any(not process.idle or process.parties.keys() - stuck_now for process in world.processes.values()):
+        return False
+    if world.agenda.has("take") or any(call.replies and not call.over for call in world.calls.values()):
+        return False
+    return not any(call.requests and _can_be_taken(world, call, set(), TRUTH) for call in world.calls.values())
+
+
 def terminated(world: World, *, knowable: bool = False) -> bool:
     """Whether nobody will ever do anything again: no party, no request, no reply that anybody waits for.
 

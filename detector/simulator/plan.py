@@ -136,3 +136,12 @@ class Plan:
     asks: int = 4
     pending_max: int = 3
     depth: int = 3
+
+    def bodies(self) -> list[tuple[Op, ...]]:
+        """Every program: the root tasks' and the methods'."""
+        methods = [method.body for service in self.services.values() for method in service.methods.values()]
+        return [body for _, body in self.roots] + methods
+
+    def has_deadlines(self) -> bool:
+        """Whether any wait can end by time alone."""
+        return any(getattr(op, "deadline_seconds", None) is not None for body in self.bodies() for op in body)

@@ -21,8 +21,10 @@ class Instant:
     stuck: frozenset[PartyName]
     knowable: frozenset[PartyName]
     core: frozenset[PartyName]
+    held_up: frozenset[PartyName]
     terminated: bool
     knowably_terminated: bool
+    quiet: bool
 
 
 def instant(world: World, members: frozenset[ProcessName]) -> Instant:
@@ -36,8 +38,10 @@ def instant(world: World, members: frozenset[ProcessName]) -> Instant:
         stuck=stuck,
         knowable=knowable,
         core=oracle.core(world, stuck, View(members=members)) if stuck else stuck,
+        held_up=oracle.stuck(world, View(members=members, deadlines=False)) if _has_deadlines(world) else stuck,
         terminated=terminated,
         knowably_terminated=terminated and oracle.terminated(world, knowable=True),
+        quiet=oracle.quiet(world, stuck),
     )
 
 
@@ -47,8 +51,15 @@ def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, beg
         match verdict.predicate:
             case "deadlock":
                 _deadlock(world, assembled, verdict, begun, ended)
+            case "gridlock":
+                _gridlock(world, verdict, begun, ended)
             case "termination":
                 _termination(world, verdict, begun, ended)
+            case "quiescence":
+                if verdict.holds is Holds.TRUE and not ended.quiet and _undisturbed(world, begun, ended):
+                    world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
+            case "token-lost" | "token-duplicated":
+                _tokens(world, verdict)
 
 
 def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
@@ -79,8 +90,40 @@ def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Insta
         world.breach(f"live: {about}: nobody is missing and nothing is unconfirmed")
 
 
+def _gridlock(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
+    """Until the time that the verdict names nobody of the remainder may move."""
+    if verdict.holds is not Holds.TRUE or begun.outside != ended.outside:
+        return
+    about = f"snapshot {verdict.snapshot.id}, gridlock until {verdict.until}"
+    said = frozenset(name for name in verdict.remainder if "~" not in name)
+    if verdict.until is None:
+        world.breach(f"exact: {about}: nothing ends it, so it is no gridlock")
+    elif world.now < verdict.until:
+        if not said <= ended.held_up:
+            world.breach(f"safe: {about}: {_names(said - ended.held_up)} could move when it ended")
+        for name in said:
+            world.frozen_until[name] = max(verdict.until, world.frozen_until.get(name, 0.0))
+
+
+def _tokens(world: World, verdict: Verdict) -> None:
+    """Tokens are only lost when a reply finds nobody, and never made."""
+    if verdict.holds is Holds.TRUE and (verdict.predicate == "token-duplicated" or not world.tokens_lost):
+        world.breach(f"safe: snapshot {verdict.snapshot.id}, {verdict.predicate} true: {verdict.witness.text}")
+
+
+def _undisturbed(world: World, begun: Instant, ended: Instant) -> bool:
+    """Whether nothing came from outside meanwhile, and every process that there is was asked."""
+    return begun.outside == ended.outside and begun.members == world.processes.keys()
+
+
+def _has_deadlines(world: World) -> bool:
+    return bool(world.agenda.bags["expire"].actions)
+
+
 def _termination(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
     about = f"snapshot {verdict.snapshot.id}, termination {verdict.holds.value}"
+    if not _undisturbed(world, begun, ended):
+        return
     if verdict.holds is Holds.TRUE and not ended.terminated:
         world.breach(f"safe: {about}: it was not so when it ended")
     if verdict.holds is Holds.FALSE and begun.knowably_terminated:

@@ -204,8 +204,7 @@ def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiti
     call = SimCall(key, made, stamp, who, service, method, deadline, token)
     world.calls[key] = process.calls[made.number] = call
     if world.of_service[service]:
-        call.requests = 1
-        world.post(("request", key, world.copy()), process.name, service)
+        world.requests(call)
     else:
         world.mourn(call)
     world.tell(process, f"{who.name} calls {service}.{method}: call {made.number}" + (", with the token" if token else ""))
@@ -237,7 +236,7 @@ def _streams(world: World, who: Party, op: Stream) -> None:
         call.made.sent += 1
         call.items_there += 1
         who.step += 1
-        world.post(("item", call.key, False, world.copy()), who.process.name, call.service)
+        world.post(("item", call.key, False, call.made.sent), who.process.name, call.service)
         world.tell(who.process, f"{who.name} sends an item of call {call.key[2]}")
     elif call.made.received < min(op.items, who.step - op.items):
         target = (CallTarget(number=call.key[2]),)
@@ -349,10 +348,10 @@ def _ends(world: World, who: Party) -> None:
     if who.aborted:
         _unheard(world, call)
         return
-    packet = ("reply", call.key, world.copy())
-    world.replies[packet] = (stamp, token)
     call.replies += 1
-    call.unanswered = False
+    call.copies_back += 1
+    packet = ("reply", call.key, call.copies_back)
+    world.replies[packet] = (stamp, token)
     world.tell(process, f"{who.name} replies to {call.name}" + (", with the token" if token else ""))
     world.post(packet, process.name, ProcessName(call.key[0]))
 

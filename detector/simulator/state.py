@@ -19,6 +19,8 @@ class SimCall:
 
     __slots__ = (
         "broken",
+        "copies_back",
+        "copies_there",
         "deadline",
         "depth",
         "items_back",
@@ -35,7 +37,6 @@ class SimCall:
         "service",
         "stamp",
         "token",
-        "unanswered",
     )
 
     def __init__(
@@ -52,14 +53,14 @@ class SimCall:
         self.token = token
         self.requests = 0
         self.replies = 0
+        self.copies_there = 0
+        self.copies_back = 0
         self.served: list[Party] = []
         self.queued: list[tuple[Process, str]] = []
         self.over = False
         """Its outcome is known at the caller, or the caller has given up."""
         self.broken = False
         """A server died with it: its caller will be told."""
-        self.unanswered = True
-        """No copy of it was ever answered."""
         self.items_there = 0
         self.items_back = 0
 

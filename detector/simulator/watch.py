@@ -9,13 +9,28 @@ from detector.core.assembler import Assembled, Outcome
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Timing
 from detector.core.predicate import Predicate
 from detector.predicates.deadlock import Deadlock
-from detector.simulator import oracle
+from detector.predicates.gridlock import Gridlock
+from detector.predicates.quiescence import Quiescence
+from detector.predicates.termination import Termination
+from detector.predicates.token import TokenDuplicated, TokenLost
 from detector.simulator.agenda import Action
+from detector.simulator.plan import Plan
 from detector.simulator.promises import Instant, hold, instant
 from detector.simulator.world import World
 from stilltrue.model import Holds, ProcessName, SnapshotId, Verdict
 
 GIVE_UP_SECONDS = 1.0
+
+
+def built_in(plan: Plan) -> tuple[Predicate, ...]:
+    """The predicates that say something of the world."""
+    found: list[Predicate] = [Deadlock(), Termination(), Quiescence()]
+    if plan.has_deadlines():
+        found.append(Gridlock())
+    if plan.tokens:
+        expected = sum(plan.tokens.values())
+        found += [TokenLost(expected=expected), TokenDuplicated(expected=expected)]
+    return tuple(found)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +49,7 @@ class Watch:
     def __init__(self, world: World, *, predicates: Sequence[Predicate] | None = None) -> None:
         """``predicates``: the built-in ones by default."""
         self.world = world
-        self.predicates = tuple(predicates) if predicates is not None else (Deadlock(),)
+        self.predicates = tuple(predicates) if predicates is not None else built_in(world.plan)
         self.initiator = Initiator(
             Timing(
                 period_seconds=0,

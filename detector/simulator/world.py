@@ -57,10 +57,10 @@ class World:
         self.log: list[Entry] = []
         self.story = story
         self.frozen: dict[PartyName, str] = {}
+        self.frozen_until: dict[PartyName, float] = {}
         self.breaches: list[str] = []
         self.outside = 0
         self.tokens_lost = 0
-        self.copies = 0
         self._recorder = recorder
         self._lanes: dict[tuple[str, str], deque[Action]] = {}
         self._lane_of: dict[Action, tuple[str, str]] = {}
@@ -154,6 +154,8 @@ class World:
         """A party goes on: nobody may have said that it never would."""
         if self.frozen and who.name in self.frozen:
             self.breach(f"stable: {who.name} goes on, though {self.frozen[who.name]} said that it never would")
+        if self.frozen_until and self.frozen_until.get(who.name, 0.0) > self.now:
+            self.breach(f"stable: {who.name} goes on before {self.frozen_until[who.name]:g}, until when a gridlock was to last")
 
     def cut(self, process: Process, report: Report | None) -> None:
         """A process has recorded itself: its report sets out for the detector."""
@@ -188,10 +190,11 @@ class World:
         if first and lane:
             self.agenda.add("deliver", *lane[0])
 
-    def copy(self) -> int:
-        """A number for one more packet of a call."""
-        self.copies += 1
-        return self.copies
+    def requests(self, call: SimCall) -> None:
+        """The request sets out: once, or once more when it is retried."""
+        call.requests += 1
+        call.copies_there += 1
+        self.post(("request", call.key, call.copies_there), call.key[0], call.service)
 
     def tidy(self, call: SimCall) -> None:
         """Forget a call of which nothing is left anywhere."""
