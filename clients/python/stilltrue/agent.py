@@ -11,29 +11,35 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, overload
 from weakref import ref
 
 import grpc
 import grpc.aio
 
+from stilltrue import locks
 from stilltrue.aio import RecordedAioChannel
 from stilltrue.aio_serving import RecordedAioServer
 from stilltrue.connection import Connection
 from stilltrue.joined import Joined
 from stilltrue.live import LiveRecorder
-from stilltrue.model import ProcessId
+from stilltrue.making import ForTasks, ForThreads
+from stilltrue.model import Fact, ProcessId
 from stilltrue.names import as_process_name, check_process_name
 from stilltrue.observe import Observer
 from stilltrue.parties import Parties
 from stilltrue.pools import record_pool
 from stilltrue.recorder import Recorder
+from stilltrue.report import Target
 from stilltrue.serving import RecordedServer
 from stilltrue.settings import Settings, read_settings
 from stilltrue.stamp import NUMBER_MAX
+from stilltrue.steps import Step, checked
 from stilltrue.threads import RecordedChannel
+from stilltrue.waits import holding, waiting_for
 
 
 class Agent:
@@ -73,6 +79,9 @@ class Agent:
         self.live = LiveRecorder(self._begin, reports_max=self.settings.reports_max)
         self._joined = Joined(self.live, self.parties, self.settings.enabled)
         self._pools = 0
+        self._for_threads = ForThreads(self._joined)
+        self.aio = ForTasks(self._joined)
+        """Locks, semaphores and queues for tasks: ``agent.aio.Lock()``."""
         _hook(self)
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -145,6 +154,70 @@ class Agent:
         self._pools += 1
         record_pool(executor, self.live, name or f"pool-{self._pools}")
         return executor
+
+    # -- locks, whose waits are seen -----------------------------------------------------------------------------------
+
+    def Lock(self, name: str = "") -> locks.Lock:  # noqa: N802 - as threading's
+        """A ``threading.Lock`` whose waits and holder are recorded; ``name`` shows in verdicts."""
+        return self._for_threads.lock(name)
+
+    def RLock(self, name: str = "") -> locks.RLock:  # noqa: N802
+        """A ``threading.RLock`` whose waits and holder are recorded."""
+        return self._for_threads.rlock(name)
+
+    def Semaphore(self, value: int = 1, name: str = "") -> locks.Semaphore:  # noqa: N802
+        """A ``threading.Semaphore`` whose waits and holders are recorded."""
+        return self._for_threads.semaphore(value, name)
+
+    def Queue(  # noqa: N802
+        self, maxsize: int = 0, name: str = "", *, producers: Iterable[str] = (), consumers: Iterable[str] = ()
+    ) -> locks.Queue:
+        """A ``queue.Queue``; a wait in it is recorded when all the parties (full names) at its other end are declared."""
+        return self._for_threads.queue(maxsize, name, producers, consumers)
+
+    # -- what the agent is told ----------------------------------------------------------------------------------------
+
+    def waiting_for(
+        self,
+        *things: str | Target,
+        needs: int | None = None,
+        what: str = "",
+        timeout: float | None = None,
+        until: float | None = None,
+    ) -> AbstractContextManager[None]:
+        """Who runs the block waits, inside it, for ``needs`` (None: all) of ``things``: resources by their fleet-wide names.
+
+        ``timeout`` (seconds) or ``until`` (epoch) says when it gives up by itself. ``what`` is shown to people.
+        Raises ``ValueError`` when ``needs`` cannot be met.
+        """
+        return waiting_for(self._joined, things, needs, what, timeout, until)
+
+    def holding(self, resource: str, capacity: int = 1) -> AbstractContextManager[None]:
+        """Who runs the block holds, inside it, one of the ``capacity`` shares of ``resource``, known by name in the fleet."""
+        return holding(self._joined, resource, capacity)
+
+    def atomic(self) -> Step:
+        """A step (rule 7): see :mod:`stilltrue.steps`."""
+        return Step(self.live, self.parties.serving())
+
+    def fact(self, **changes: Fact) -> None:
+        """Facts of this process change, in a step of their own. Raises ``TypeError`` for what is no fact."""
+        self.live.fact(checked(changes))
+
+    def idle(self) -> None:
+        """The application owes no message of its own accord: it acts again only when one comes, or after :meth:`active`."""
+        self.live.said(idle=True)
+
+    def active(self) -> None:
+        """The application may do something of its own accord."""
+        self.live.said(idle=False)
+
+    def ask_for_snapshot(self, reason: str = "the application asked") -> None:
+        """Ask the detector for a snapshot now."""
+        self.start()
+        connection = self._connection
+        if connection is not None:
+            connection.wish(reason)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

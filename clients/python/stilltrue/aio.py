@@ -17,6 +17,7 @@ from stilltrue.aio_calls import (
 )
 from stilltrue.joined import Joined
 from stilltrue.ledger import ChannelRecord, Made
+from stilltrue.steps import StepError
 
 
 class RecordedAioChannel(grpc.aio.Channel):
@@ -99,6 +100,8 @@ class _Callable:
                 task = asyncio.current_task()
                 party = None if task is None else joined.parties.of_current(task)
             made, pair = joined.live.sent(self._method, self._record, party, timeout, False)
+        except StepError:
+            raise  # the application's own mistake
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
             joined.live.fault("a call begins")
             return None, metadata

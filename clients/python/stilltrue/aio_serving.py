@@ -125,7 +125,7 @@ class Service:
         """This thread acts as the party that serves the call, inside the block."""
         here = self.joined.parties.here
         before = getattr(here, "serving", None)
-        here.serving = self.served.party
+        here.serving = self.served
         try:
             yield
         finally:

@@ -20,6 +20,7 @@ from stilltrue.model import NO_FACTS, Facts, PartyName, SnapshotId, WaitNumber
 from stilltrue.recorder import Recorder
 from stilltrue.report import Report, Target
 from stilltrue.stamp import METADATA_KEY, Stamp, decode, encode
+from stilltrue.steps import Step, here
 
 _LOGGER = logging.getLogger("stilltrue")
 FAULT_LOG_SECONDS = 60.0
@@ -53,8 +54,8 @@ class LiveRecorder:
         "dropped",
         "faults",
         "lock",
-        "open_steps",
         "recorder",
+        "replies",
         "reports",
         "reports_max",
         "steps",
@@ -82,8 +83,10 @@ class LiveRecorder:
         self.recorder = self._begin()
         self.reports: deque[Report] = deque()
         self.deferred: deque[Callable[[], object]] = deque()
-        self.steps = threading.local()
-        self.open_steps = 0
+        self.steps: dict[int, Step] = {}
+        """The steps of the application that are open, by who runs them."""
+        self.replies: dict[int, tuple[Facts, Facts]] = {}
+        """By the number of a call being served: what travels with its reply, and what changes with it."""
         self.dropped = 0
         self.faults = 0
 
@@ -125,8 +128,9 @@ class LiveRecorder:
         with lock:
             if self.deferred:
                 self._catch_up()
-            if self.open_steps:
-                facts, changes = self._of_step()
+            step = self.steps.get(here()) if self.steps else None
+            if step is not None:
+                facts, changes = step.spend()
             made, stamp = self.recorder.sent(
                 method=method,
                 channel=channel,
@@ -137,6 +141,8 @@ class LiveRecorder:
                 facts=facts,
                 changes=changes,
             )
+            if step is not None:
+                step.sent(made)
         return made, (METADATA_KEY, encode(stamp))
 
     def awaits(self, made: Made, timeout: float | None = None) -> None:
@@ -155,13 +161,22 @@ class LiveRecorder:
         """The outcome of a call is known, or in doubt. May run in a finalizer."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
-            self.deferred.append(lambda: self._settle(made, stamp, in_doubt))
+            self.deferred.append(lambda: self.settle(made, stamp, in_doubt))
             return
         with lock:
-            self._settle(made, stamp, in_doubt)
+            if self.steps:
+                for step in self.steps.values():
+                    if step.holds_back(made, stamp, in_doubt):  # its colour is heeded now, its outcome at the step's end
+                        self.recorder.goes_on(made)
+                        report = self.recorder.coloured(stamp, self.clock())
+                        if report is not None:
+                            self._put(report)
+                        return
+            self.settle(made, stamp, in_doubt)
 
-    def _settle(self, made: Made, stamp: Stamp | None, in_doubt: bool) -> None:
-        report = self.recorder.settled(made, stamp, self.clock(), in_doubt=in_doubt)
+    def settle(self, made: Made, stamp: Stamp | None, in_doubt: bool, changes: Facts = NO_FACTS) -> None:
+        """As :meth:`Recorder.settled`, under the lock."""
+        report = self.recorder.settled(made, stamp, self.clock(), in_doubt=in_doubt, changes=changes)
         if report is not None:
             self._put(report)
 
@@ -195,8 +210,8 @@ class LiveRecorder:
             raise ReenteredError
         facts = changes = NO_FACTS
         with lock:
-            if self.open_steps:
-                facts, changes = self._of_step()
+            if self.replies:
+                facts, changes = self.replies.pop(served.serial, (NO_FACTS, NO_FACTS))
             stamp = self.recorder.replied(served, facts=facts, changes=changes)
         return METADATA_KEY, encode(stamp)
 
@@ -250,6 +265,31 @@ class LiveRecorder:
             if wait is not None:
                 self.recorder.resumes(wait)
 
+    def holds(self, party: PartyName, resource: str, capacity: int = 1, wait: WaitNumber | None = None) -> None:
+        """A party holds one (more) share of a resource; the wait for it ends in the same step."""
+        with self._step():
+            if wait is not None:
+                self.recorder.resumes(wait)
+            self.recorder.holds(party, resource, capacity)
+
+    def releases(self, party: PartyName, resource: str) -> bool:
+        """A party gives back one share; False when it held none."""
+        with self._step():
+            return self.recorder.releases(party, resource)
+
+    def said(self, *, idle: bool) -> None:
+        """The application says whether it may do something of its own accord."""
+        with self._step():
+            if idle:
+                self.recorder.idle()
+            else:
+                self.recorder.active()
+
+    def fact(self, changes: Facts) -> None:
+        """Facts of the application change."""
+        with self._step():
+            self.recorder.fact(changes)
+
     # -- what fails ----------------------------------------------------------------------------------------------------
 
     def fault(self, where: str) -> None:
@@ -266,10 +306,6 @@ class LiveRecorder:
         if self.lock._is_owned():  # noqa: SLF001
             raise ReenteredError
         return self.lock
-
-    def _of_step(self) -> tuple[Facts, Facts]:
-        step = getattr(self.steps, "open", None)
-        return (NO_FACTS, NO_FACTS) if step is None else step.spend()
 
     def _put(self, report: Report) -> None:
         if len(self.reports) >= self.reports_max:

@@ -24,8 +24,7 @@ class CallerMemory:
 
     def saw(self, number: CallNumber, floor: CallNumber) -> None:
         """A request with this number arrived, and the caller's floor with it: what lies below the floor is forgotten."""
-        if number > self.highest:
-            self.highest = number
+        self.highest = max(self.highest, number)
         if floor > self._floor:
             self._floor = floor
             answered = self._answered

@@ -1,8 +1,8 @@
 """What no happening tells, seen at the cut: which tasks a task awaits, by when its waits end by themselves, who may cancel it.
 
-It runs in the thread that cuts, under the recorder's lock, while event loops run on in theirs; no happening is recorded meanwhile.
-Each task is looked at twice: one that moved in between counts as able to move. On any doubt about a task, its waits count as
-ending by themselves, so that doubt never makes a TRUE.
+It runs in the thread that cuts, under the recorder's lock, while event loops run on in theirs; nothing is recorded meanwhile. Each
+task is looked at twice: one that moved in between counts as able to move. On any doubt about a task, its waits count as ending
+by themselves, so that doubt never makes a TRUE.
 """
 
 from __future__ import annotations

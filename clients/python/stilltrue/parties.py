@@ -7,6 +7,7 @@ that a handler starts copies its context, and must not be taken for the handler,
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from contextvars import ContextVar
 from typing import Any
@@ -52,23 +53,25 @@ class Parties:
         """Begin anew, as after a fork."""
         self._process = process
         self.here = threading.local()
-        """``here.serving`` is the party that this thread serves a call as, or None."""
+        """``here.serving`` is the call that this thread serves, or None."""
         self.roots: dict[PartyName, Root] = {}
         """The calls that are served by tasks, by party."""
         self._names: dict[ref[Task], tuple[PartyName, PartyName | None]] = {}
         self._taken: dict[PartyName, ref[Task]] = {}
         self._threads: dict[PartyName, threading.Thread] = {}
+        self._resources: dict[str, int] = {}
+        self._numbers = itertools.count(1)
 
     def now(self) -> PartyName:
         """The party that runs this line."""
         here = self.here
         try:
-            serving: PartyName | None = here.serving
+            serving: Served | None = here.serving
         except AttributeError:
             here.serving = serving = None
             here.own = None
         if serving is not None:
-            return serving
+            return serving.party
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the documented way that does not raise
             task = asyncio.current_task()
             if task is not None:
@@ -77,6 +80,15 @@ class Parties:
         if own is None:
             own = here.own = self._name_thread()
         return own
+
+    def serving(self) -> Served | None:
+        """The call that runs this line serves, or None."""
+        served: Served | None = getattr(self.here, "serving", None)
+        if served is None and asyncio._get_running_loop() is not None:  # noqa: SLF001 - as above
+            root = self.root.get()
+            if root is not None and root.task is asyncio.current_task():
+                return root.served
+        return served
 
     def of_current(self, task: Task) -> PartyName:
         """The party of ``task``, which is the one that runs this line."""
@@ -111,6 +123,12 @@ class Parties:
             if task is not None and not task.done():
                 found.append((task, name))
         return found
+
+    def name_resource(self, kind: str, name: str) -> str:
+        """A name, unique in the fleet, for a lock of this process."""
+        number = next(self._numbers)
+        plain = f"{self._process}/{kind}:{name or number}"
+        return plain if self._resources.setdefault(plain, number) == number else f"{plain}~{number}"
 
     def _name_task(self, task: Task, root: Root | None) -> PartyName:
         plain = f"{self._process}/task:{task.get_name()}" if root is None else f"{root.party}.{task.get_name()}"

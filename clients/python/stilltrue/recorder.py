@@ -39,7 +39,6 @@ from stilltrue.model import (
 from stilltrue.report import Caller, Hold, LocalWait, PartyTarget, Pool, Report, Target
 from stilltrue.stamp import Stamp
 
-
 NO_CALL = CallNumber(0)
 
 
@@ -84,7 +83,7 @@ class Recorder:
         bounds: Bounds | None = None,
         observe: Callable[[float], Observation] = _nothing_more,
     ) -> None:
-        """``observe`` is asked at each cut, with its time, for what no happening could tell (which tasks a task awaits, say)."""
+        """``observe`` is asked at each cut, with its time, for what no happening could tell (what a task awaits, say)."""
         self.process = process
         self.colour = colour
         self.lost = 0

@@ -25,7 +25,7 @@ from stilltrue.model import (
 
 
 class Caller(NamedTuple):
-    """One incarnation of a process that makes calls; call numbers are unique within it. (A tuple: it is a key on every call.)"""
+    """One incarnation of a process that makes calls; call numbers are unique within it. (A tuple: it is a key at each call.)"""
 
     process: ProcessName
     incarnation: int

@@ -82,7 +82,7 @@ class RecordedServer(grpc.ServerInterceptor):
 
 
 class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """The handler of one call, and the behaviour in it. A class of its own, with what is here unset, is made for each method."""
+    """The handler of one call, and the behaviour in it. A class of its own, which sets what is unset here, is made per method."""
 
     __slots__ = ("served", "started")
     joined: Joined
@@ -141,7 +141,7 @@ class _UnaryUnary(_Handler):
         self.begin(context)
         here = self.joined.parties.here
         before = getattr(here, "serving", None)
-        here.serving = self.served.party
+        here.serving = self.served
         try:
             return self.behaviour(request, context)
         finally:
@@ -174,7 +174,7 @@ class _UnaryStream(_Handler):
         self.begin(context)
         here = self.joined.parties.here
         before = getattr(here, "serving", None)
-        here.serving = self.served.party
+        here.serving = self.served
         try:
             replies = self.behaviour(request, context, *send)
         except BaseException:
@@ -239,7 +239,7 @@ class _Replies:
         handler = self._handler
         here = handler.joined.parties.here
         before = getattr(here, "serving", None)
-        here.serving = handler.served.party
+        here.serving = handler.served
         try:
             item = next(self._inner)
         except BaseException:

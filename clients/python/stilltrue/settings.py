@@ -1,4 +1,4 @@
-"""The agent's settings: each with its bound, its unit last in its name, and its twin ``STILLTRUE_<NAME>`` in the environment."""
+"""The agent's settings: each with its bound, its unit in its name, and its twin ``STILLTRUE_<NAME>`` in the environment."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 from stilltrue.names import as_process_name, check_process_name
 
 _PREFIX = "STILLTRUE_"
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off", ""})
+_TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 class SettingRefusedError(ValueError):
@@ -24,10 +23,11 @@ class Settings:
     """What an agent is told at its start.
 
     ``service`` is what the process belongs to, ``instance`` its own name, unique in the fleet. ``detector`` is HOST:PORT.
-    ``reactive``: the process does nothing unless a message comes. A party that is blocked for ``block_seconds_max`` makes the agent
-    ask for a snapshot. ``welcome_seconds_max`` is how long a detector may take to answer a hello before it is left; attempts to
-    reach one are up to ``backoff_seconds_max`` apart. ``reports_max`` reports await sending at the most. The ``tls`` files are PEM:
-    ``tls_ca`` whom to trust, ``tls_certificate`` and ``tls_key`` who we are. ``enabled=False``: record nothing, dial nobody.
+    ``reactive``: the process does nothing unless a message comes. A party that is blocked for ``block_seconds_max`` makes the
+    agent ask for a snapshot. ``welcome_seconds_max`` is how long a detector may take to answer a hello before it is left;
+    attempts to reach one are up to ``backoff_seconds_max`` apart. ``reports_max`` reports await sending at the most. The ``tls``
+    files are PEM: ``tls_ca`` whom to trust, ``tls_certificate`` and ``tls_key`` who we are. ``enabled=False``: record nothing,
+    dial nobody.
     """
 
     service: str = ""
@@ -90,15 +90,13 @@ def _own_name(service: str) -> str:
 def _parse(name: str, kind: str, text: str) -> object:
     try:
         if kind == "bool":
-            if text.lower() not in _TRUE | _FALSE:
-                raise ValueError
-            return text.lower() in _TRUE
+            return _TRUTHS[text.lower()]
         if kind == "float":
             return float(text)
         if kind == "int":
             return int(text)
         if kind.startswith("Mapping"):
             return dict(pair.split("=", 1) for pair in text.split(",") if pair)
-    except ValueError:
+    except (ValueError, KeyError):
         raise SettingRefusedError(f"{_PREFIX}{name.upper()}: {text!r} is no {kind}") from None
     return text

@@ -3,8 +3,8 @@
 Only waits that are understood whole are told; whatever else a task may be doing counts as work. The forms known:
 
 - ``await task``: that task must end.
-- ``await asyncio.gather(...)``: one of the children that are not done must end, for it may fail, and the gathering with it; once
-  the others are done without failing, that leaves the one that is stuck. With ``return_exceptions=True`` all of them must end.
+- ``await asyncio.gather(...)``: one of the children that are not done must end, for it may fail, and the gathering with it;
+  once the others are done without failing, that leaves those that are stuck. With ``return_exceptions=True`` all must end.
 - ``asyncio.wait``: one of them (FIRST_COMPLETED, FIRST_EXCEPTION) or all (ALL_COMPLETED); its timeout ends the wait.
 - ``asyncio.wait_for``: the one task; its timeout ends the wait, and the task's own.
 - leaving a ``TaskGroup``: one of its tasks must end, for it may fail, and the group cancels the others then.

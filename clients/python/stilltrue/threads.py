@@ -11,6 +11,7 @@ from stilltrue.calls import RecordedCall, RecordedRequests, leaves_doubt
 from stilltrue.joined import Joined
 from stilltrue.ledger import ChannelRecord, Made
 from stilltrue.live import Metadata, stamp_in
+from stilltrue.steps import StepError
 
 
 class RecordedChannel(grpc.Channel):
@@ -90,6 +91,8 @@ class _Callable:
         try:
             party = None if streams else self._joined.parties.now()
             made, pair = self._live.sent(self._method, self._record, party, timeout, waiting)
+        except StepError:
+            raise  # the application's own mistake
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
             self._live.fault("a call begins")
             return None, metadata

@@ -1,0 +1,100 @@
+"""One line that joins a process: servers and channels that are made from now on are recorded.
+
+    import stilltrue
+    stilltrue.instrument(service="orders")
+
+It replaces the functions of the modules ``grpc`` and ``grpc.aio`` that make servers and channels, and the thread pools given to
+servers. It cannot reach what was made before, nor what was imported by name before (``from grpc import insecure_channel``).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from stilltrue.agent import Agent
+
+_Patch = tuple[Any, str, Any]
+
+
+class _Instrumented:
+    """What was replaced, and the agent it joins."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.agent: Agent | None = None
+        self.patches: list[_Patch] = []
+
+
+_STATE = _Instrumented()
+
+
+def instrument(service: str | None = None, **settings: Any) -> Agent:
+    """Join this process; the settings are those of :class:`stilltrue.Agent`. A second call changes nothing. The agent."""
+    with _STATE.lock:
+        if _STATE.agent is None:
+            agent = Agent(service, **settings)
+            _STATE.agent = agent
+            _replace(grpc, "insecure_channel", functools.partial(_channel, agent))
+            _replace(grpc, "secure_channel", functools.partial(_channel, agent))
+            _replace(grpc.aio, "insecure_channel", functools.partial(_channel, agent))
+            _replace(grpc.aio, "secure_channel", functools.partial(_channel, agent))
+            _replace(grpc, "server", functools.partial(_server, agent))
+            _replace(grpc.aio, "server", functools.partial(_aio_server, agent))
+            agent.start()
+        return _STATE.agent
+
+
+def uninstrument() -> None:
+    """Put back what was replaced, and leave the detector. What was made meanwhile goes on being recorded, for nobody."""
+    with _STATE.lock:
+        for module, name, original in _STATE.patches:
+            setattr(module, name, original)
+        _STATE.patches.clear()
+        agent, _STATE.agent = _STATE.agent, None
+    if agent is not None:
+        agent.close()
+
+
+def _replace(module: Any, name: str, make: Callable[..., Any]) -> None:
+    original = getattr(module, name)
+
+    @functools.wraps(original)
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        return make(original, *args, **kwargs)
+
+    _STATE.patches.append((module, name, original))
+    setattr(module, name, recorded)
+
+
+def _channel(agent: Agent, original: Callable[..., Any], target: str, *args: Any, **kwargs: Any) -> Any:
+    return agent.channel(original(target, *args, **kwargs), target)
+
+
+def _server(agent: Agent, original: Callable[..., Any], thread_pool: Any, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(thread_pool, ThreadPoolExecutor):
+        agent.pool(thread_pool)
+    positional = list(args)
+    if len(positional) > 1:  # grpc.server(thread_pool, handlers, interceptors, ...)
+        positional[1] = (agent.server_interceptor(), *(positional[1] or ()))
+    else:
+        kwargs["interceptors"] = (agent.server_interceptor(), *(kwargs.get("interceptors") or ()))
+    return original(thread_pool, *positional, **kwargs)
+
+
+def _aio_server(agent: Agent, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    pool = args[0] if args else kwargs.get("migration_thread_pool")
+    if isinstance(pool, ThreadPoolExecutor):
+        agent.pool(pool)
+    positional = list(args)
+    if len(positional) > 2:  # grpc.aio.server(migration_thread_pool, handlers, interceptors, ...)
+        positional[2] = (agent.aio_server_interceptor(), *(positional[2] or ()))
+    else:
+        kwargs["interceptors"] = (agent.aio_server_interceptor(), *(kwargs.get("interceptors") or ()))
+    return original(*positional, **kwargs)
