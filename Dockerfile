@@ -1,5 +1,5 @@
 # The image of the detector, the sidecar and the injector; `--target spark` makes that of the pipeline, which has Java besides.
-ARG PYTHON=3.12-slim-bookworm
+ARG PYTHON=3.11-slim-bookworm
 
 FROM python:${PYTHON} AS build
 WORKDIR /src
