@@ -91,13 +91,13 @@ class Play:
 
 def pools(play: Play) -> None:
     """Worker pools that call each other in a circle."""
-    play.say("[bold]Three services with pools of 4 workers call each other: orders -> stock -> billing -> orders.[/bold]")
+    play.say("[bold]Three services with pools of 2 workers call each other: orders -> stock -> billing -> orders.[/bold]")
     play.stage.start_scene("detector.demo.scenes:POOLS")
     play.say("A light load, one caller:")
     play.watch_load("load", 2)
     play.command("ask", "deadlock", exit_codes=(1,))
-    play.say("\nThe load rises to 12 callers. Nothing crashes, no log says why; requests just hang:")
-    play.stage.actors["load"].tell({"threads": 12})
+    play.say("\nThe load rises to 6 callers. Nothing crashes, no log says why; requests just hang:")
+    play.stage.actors["load"].tell({"threads": 6})
     play.watch_load("load", 2.5)
     play.until("the deadlock", lambda: play.verdict("deadlock")["holds"] is True)
     play.command("ask", "deadlock")

@@ -7,10 +7,11 @@ from detector.demo.scene import All, Call, First, Load, Locked, Scene, Service, 
 POOLS = Scene(
     services={
         "orders": Service(
+            workers=2,
             methods={"Place": (Work(seconds=0.02), Call(method="stock.Reserve")), "Confirm": (Work(seconds=0.005),)},
         ),
-        "stock": Service(methods={"Reserve": (Work(seconds=0.01), Call(method="billing.Charge"))}),
-        "billing": Service(methods={"Charge": (Work(seconds=0.01), Call(method="orders.Confirm"))}),
+        "stock": Service(workers=2, methods={"Reserve": (Work(seconds=0.01), Call(method="billing.Charge"))}),
+        "billing": Service(workers=2, methods={"Charge": (Work(seconds=0.01), Call(method="orders.Confirm"))}),
     },
     loads={"load": Load(method="orders.Place", threads=1, pause=0.01)},
 )

@@ -115,7 +115,8 @@ class Stage:
         command = [sys.executable, "-m", "detector", "serve"]
         command += ["--port", str(ports[0]), "--http-port", str(ports[1]), "--data", str(self.folder / "data"), *flags]
         actor = self._start("detector", command, {})
-        while not (self.detector and self.http):
+        self.detector = self.http = ""
+        while not self.detector:
             line = actor.line()
             if found := re.search(r"\bgrpc=(\S+) metrics=http://(\S+)/metrics", line):
                 self.detector, self.http = found.groups()

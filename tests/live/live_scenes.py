@@ -8,10 +8,10 @@ from detector.demo.scene import All, Call, First, Load, Locked, Scene, Service, 
 from detector.demo.scenes import LOCKS, POOLS
 
 POOLS_LIGHT = Scene(
-    services={**POOLS.services, "orders": replace(POOLS.services["orders"], workers=5)},
-    loads={"load": Load(method="orders.Place", threads=4, pause=0.001)},
+    services={**POOLS.services, "orders": replace(POOLS.services["orders"], workers=3)},
+    loads={"load": Load(method="orders.Place", threads=2, pause=0.001)},
 )
-"""One free worker: four callers, five workers, so there is always one for `Confirm`."""
+"""One free worker: two callers, three workers, so there is always one for `Confirm`."""
 
 SELF = Scene(
     services={"echo": Service(workers=1, methods={"Outer": (Call(method="echo.Inner"),), "Inner": (Work(seconds=0.001),)})},
@@ -55,7 +55,7 @@ FIRST_OF = Scene(
 DEADLINE = Scene(
     services={
         **POOLS.services,
-        "billing": Service(methods={"Charge": (Work(seconds=0.01), Call(method="orders.Confirm", timeout=60))}),
+        "billing": Service(workers=2, methods={"Charge": (Work(seconds=0.01), Call(method="orders.Confirm", timeout=60))}),
     },
     loads=POOLS.loads,
 )

@@ -33,10 +33,10 @@ def call(stage: Stage, method: str, count: int = 1, load: str = "load") -> None:
 def test_pools_in_a_circle(stage: Stage, play: Play, until_true: Until) -> None:
     stage.start_scene("detector.demo.scenes:POOLS")
     assert play.verdict("deadlock")["holds"] is False
-    stage.actors["load"].tell({"threads": 12})
+    stage.actors["load"].tell({"threads": 6})
     verdict = until_true("deadlock")
-    assert kinds(verdict["core"]) == {"orders/Place": 4, "stock/Reserve": 4, "billing/Charge": 4}
-    assert kinds(verdict["behind"]) == {"load/thread": 12}
+    assert kinds(verdict["core"]) == {"orders/Place": 2, "stock/Reserve": 2, "billing/Charge": 2}
+    assert kinds(verdict["behind"]) == {"load/thread": 6}
     assert verdict["missing"] == []
     assert verdict["witness"]["parties"]
 
@@ -93,17 +93,17 @@ def test_the_first_of_two_will_do(stage: Stage, until_true: Until) -> None:
 
 def test_a_deadline_makes_a_gridlock_of_it(stage: Stage, play: Play, until_true: Until) -> None:
     stage.start_scene("live_scenes:DEADLINE")
-    stage.actors["load"].tell({"threads": 12})
+    stage.actors["load"].tell({"threads": 6})
     verdict = until_true("gridlock")
     assert verdict["until"] is not None
-    assert kinds(verdict["core"]) == {"orders/Place": 4, "stock/Reserve": 4, "billing/Charge": 4}
+    assert kinds(verdict["core"]) == {"orders/Place": 2, "stock/Reserve": 2, "billing/Charge": 2}
     assert play.verdict("deadlock")["holds"] is False
 
 
 @pytest.mark.parametrize(
     ("scene", "load", "method", "threads"),
     [
-        ("POOLS_LIGHT", "load", "orders.Place", 4),
+        ("POOLS_LIGHT", "load", "orders.Place", 2),
         ("SELF_LIGHT", "load", "echo.Outer", 1),
         ("LOCKS_LIGHT", "shop", "orders.Place", 2),
     ],

@@ -20,7 +20,7 @@ Until = Callable[[str], Verdict]
 def deadlocked(stage: Stage, until_true: Until) -> Verdict:
     """The stage with the pools of one circle full for ever."""
     stage.start_scene("detector.demo.scenes:POOLS")
-    stage.actors["load"].tell({"threads": 12})
+    stage.actors["load"].tell({"threads": 6})
     return until_true("deadlock")
 
 
