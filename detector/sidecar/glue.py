@@ -102,8 +102,8 @@ class Inbound:
         return request.kept, InboundHappenings(self._program, call)
 
     def stripped(self, headers: Headers) -> Headers:
-        """The program's own headers hold nothing of ours, but what it forwards."""
-        return headers
+        """Without what the program forwards of ours."""
+        return _without_ours(headers)
 
 
 class InboundHappenings:

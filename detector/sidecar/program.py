@@ -72,7 +72,8 @@ class Program:
         """A request came from outside."""
         live = self.live
         self.inbound += 1
-        served = live.arrived(stamp, method, self.pool.name, True)
+        served = live.arrived(stamp, method, True)
+        served.pool = self.pool.name
         if timeout is not None:
             served.deadline = live.clock() + timeout
         call = InboundCall(served, trace, stamped=stamp is not None)

@@ -215,6 +215,7 @@ class Relay:
             headers, call = taker.opened(headers, self.server.list_bytes_max)
         except Exception:  # noqa: BLE001 - fail open
             self._fault("a call is opened")
+            headers = taker.stripped(headers)
         stream = self.streams[number] = Stream(call)
         if ends:
             self._request_ended(number, stream)

@@ -1,0 +1,342 @@
+"""Who waits for whom, as the sidecar tells it: the rules of waiting, of whose call it is, and of the program's pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from detector.sidecar.happenings import InboundCall, OutboundCall
+from detector.sidecar.program import Program
+from detector.sidecar.whose import trace_of
+from stilltrue.ledger import ChannelRecord
+from stilltrue.live import LiveRecorder
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.recorder import Recorder
+from stilltrue.report import CallTarget, Report
+from stilltrue.stamp import Stamp
+
+STOCK = ChannelRecord("stock:50051")
+
+
+class Beside:
+    """A sidecar's program, driven by hand; ``later`` runs what was put off."""
+
+    def __init__(self, **more: Any) -> None:
+        process = ProcessId(service="orders", instance=ProcessName("orders"), incarnation=1)
+        self.now = 1000.0
+        self.live = LiveRecorder(lambda: Recorder(process=process), clock=lambda: self.now)
+        self.put_off: list[Callable[[], None]] = []
+        self.warnings: list[str] = []
+        self.program = Program(self.live, later=lambda _, do: self.put_off.append(do), warn=self.warnings.append, **more)
+        self._cuts = 0
+
+    def comes(self, trace: str = "", timeout: float | None = None) -> InboundCall:
+        return self.program.arrives("/s/Place", None, timeout, trace.encode())
+
+    def calls(self, trace: str = "", party: str = "", *, asked: bool = True, timeout: float | None = None) -> OutboundCall:
+        call, _ = self.program.calls("/s/Reserve", STOCK, timeout, trace=trace.encode(), party=party)
+        if asked:
+            self.program.asked(call)
+        return call
+
+    def later(self, seconds: float = 1.0) -> None:
+        self.now += seconds
+        put_off, self.put_off = self.put_off, []
+        for do in put_off:
+            do()
+
+    def cut(self) -> Report:
+        self._cuts += 1
+        report = self.live.marked(SnapshotId(self._cuts))
+        assert report is not None
+        return report
+
+    @property
+    def waits(self) -> dict[str, tuple[int, set[int]]]:
+        found = {}
+        for wait in self.cut().waits:
+            assert wait.uncoloured
+            targets = {target.number for target in wait.among if isinstance(target, CallTarget)}
+            found[str(wait.waiter)] = (wait.needs, targets)
+        return found
+
+    @property
+    def full(self) -> bool:
+        report = self.cut()
+        (pool,) = report.pools
+        return pool.size is not None and sum(call.serving for call in report.served) >= pool.size
+
+
+def test_a_call_belongs_to_the_inbound_one_of_its_trace() -> None:
+    beside = Beside()
+    beside.comes("t1")
+    beside.comes("t2")
+    beside.calls("t2")
+    assert beside.waits == {"orders/Place#2": (1, {1})}
+
+
+def test_a_party_that_the_program_forwards_tells_exactly() -> None:
+    beside = Beside()
+    first, second = beside.comes("t1"), beside.comes("t1")
+    beside.calls("t1", party=first.party)
+    assert beside.waits == {first.party: (1, {1})}
+    beside.calls("t1", party=second.party)
+    assert beside.waits == {first.party: (1, {1}), second.party: (1, {2})}
+
+
+def test_two_inbound_calls_of_one_trace_are_ambiguous_and_what_they_wait_for_is_unknown() -> None:
+    beside = Beside()
+    first, _ = beside.comes("t1"), beside.comes("t1")
+    beside.calls("t1", party=first.party)
+    beside.calls("t1")
+    assert beside.waits == {}
+    assert beside.program.callers["ambiguous"] == 1
+
+
+def test_a_call_without_a_trace_is_nobodys() -> None:
+    beside = Beside()
+    beside.comes("t1")
+    call = beside.calls()
+    assert beside.waits == {}
+    assert call.made.party is None
+
+
+def test_a_trace_that_somebody_else_in_the_program_uses_tells_nothing() -> None:
+    beside = Beside()
+    beside.calls("t1")  # a job of the program's own begins the trace
+    beside.comes("t1")  # and is called back under it
+    beside.calls("t1")
+    assert beside.waits == {}
+
+
+def test_a_wait_lasts_from_the_whole_request_to_the_first_of_the_reply() -> None:
+    beside = Beside()
+    beside.comes("t1")
+    call = beside.calls("t1", asked=False)
+    assert beside.waits == {}
+    beside.program.asked(call)
+    assert beside.waits == {"orders/Place#1": (1, {1})}
+    beside.program.answering(call)
+    assert beside.waits == {}
+
+
+def test_of_several_calls_one_is_needed_and_after_one_has_come_nothing_is_known() -> None:
+    beside = Beside()
+    beside.comes("t1")
+    first = beside.calls("t1")
+    beside.calls("t1")
+    assert beside.waits == {"orders/Place#1": (1, {1, 2})}
+    beside.program.settles(first, None, in_doubt=False)
+    assert beside.waits == {}
+    assert beside.warnings == []
+
+
+def test_told_that_handlers_need_all_the_others_are_waited_for_still() -> None:
+    beside = Beside(needs_all=True)
+    beside.comes("t1")
+    first = beside.calls("t1")
+    beside.calls("t1")
+    assert beside.waits == {"orders/Place#1": (2, {1, 2})}
+    beside.program.settles(first, None, in_doubt=False)
+    assert beside.waits == {"orders/Place#1": (1, {2})}
+
+
+def test_a_wait_that_goes_on_keeps_its_number_and_a_new_one_has_another() -> None:
+    beside = Beside()
+    beside.comes("t1")
+    call = beside.calls("t1")
+    first, again = beside.cut().waits[0].number, beside.cut().waits[0].number
+    beside.program.settles(call, None, in_doubt=False)
+    beside.calls("t1")
+    assert first == again != beside.cut().waits[0].number
+
+
+def test_the_deadlines_of_both_calls_end_the_wait() -> None:
+    beside = Beside()
+    beside.comes("t1", timeout=5.0)
+    call = beside.calls("t1", timeout=9.0)
+    assert beside.cut().waits[0].deadline == 1005.0
+    beside.program.settles(call, None, in_doubt=False)
+    beside.calls("t1", timeout=2.0)
+    assert beside.cut().waits[0].deadline == 1002.0
+
+
+# -- what disproves that a handler waits for its call -------------------------------------------------------------------
+
+
+def _answers_at_once(beside: Beside, inbound: InboundCall) -> None:
+    beside.program.ends(inbound)
+
+
+def _calls_after_its_answer(beside: Beside, inbound: InboundCall) -> None:
+    for call in list(inbound.made):
+        beside.program.settles(call, None, in_doubt=False)
+    beside.program.ends(inbound)
+    beside.calls("t1")
+
+
+def _gives_up_its_call(beside: Beside, inbound: InboundCall) -> None:
+    beside.program.gives_up(inbound.made[0])
+
+
+@pytest.mark.parametrize("evidence", [_answers_at_once, _calls_after_its_answer, _gives_up_its_call])
+def test_a_method_that_was_seen_not_to_be_awaited_never_is_again(evidence: Callable[[Beside, InboundCall], None]) -> None:
+    beside = Beside()
+    inbound = beside.comes("t1")
+    beside.calls("t1")
+    evidence(beside, inbound)
+    beside.later()
+    assert beside.program.distrusted == ["/s/Reserve"]
+    assert len(beside.warnings) == 1
+    beside.comes("t2")
+    assert beside.calls("t2").made.party is None
+    assert beside.waits == {}
+
+
+def test_an_answer_just_before_its_call_is_cancelled_is_no_evidence() -> None:
+    beside = Beside()
+    inbound = beside.comes("t1")
+    call = beside.calls("t1")
+    beside.program.ends(inbound)
+    beside.program.gives_up(call)
+    beside.later()
+    assert beside.program.distrusted == []
+
+
+def test_giving_up_at_the_deadline_is_no_evidence() -> None:
+    beside = Beside()
+    beside.comes("t1")
+    call = beside.calls("t1", timeout=2.0)
+    beside.now += 2.0
+    beside.program.gives_up(call)
+    beside.later()
+    assert beside.program.distrusted == []
+
+
+def test_giving_up_the_slower_of_two_is_no_evidence() -> None:
+    beside = Beside()
+    beside.comes("t1")
+    first, second = beside.calls("t1"), beside.calls("t1")
+    beside.program.settles(first, None, in_doubt=False)
+    beside.program.gives_up(second)
+    beside.later()
+    assert beside.program.distrusted == []
+
+
+def test_whoever_streams_its_answer_does_not_wait() -> None:
+    beside = Beside()
+    inbound = beside.comes("t1")
+    beside.calls("t1")
+    beside.program.answers(inbound)
+    assert beside.waits == {}
+
+
+def test_methods_that_are_told_are_never_waited_for() -> None:
+    beside = Beside(never_awaited=["/s/Reserve"])
+    beside.comes("t1")
+    beside.calls("t1")
+    assert beside.waits == {}
+
+
+# -- the pool ----------------------------------------------------------------------------------------------------------
+
+
+def test_as_long_as_all_fit_all_are_served() -> None:
+    beside = Beside(workers=2)
+    beside.comes()
+    beside.comes()
+    assert [call.serving for call in beside.cut().served] == [True, True]
+
+
+def test_beyond_the_pool_nobody_knows_who_is_served_once_one_has_left() -> None:
+    beside = Beside(workers=2)
+    first = beside.comes()
+    for _ in range(3):
+        beside.comes()
+    assert beside.full
+    beside.program.ends(first)
+    assert [call.serving for call in beside.cut().served] == [True, False, False]
+    assert not beside.full
+
+
+def test_who_makes_a_call_is_served_and_fills_the_pool() -> None:
+    beside = Beside(workers=1)
+    first = beside.comes("t1")
+    beside.comes("t2")
+    third = beside.comes("t3")
+    beside.program.ends(first)
+    assert not beside.full
+    beside.calls("t3")
+    assert beside.full
+    serving = {call.party: call.serving for call in beside.cut().served}
+    assert serving == {"orders/Place#2": False, third.party: True}
+
+
+def test_who_leaves_makes_room() -> None:
+    beside = Beside(workers=1)
+    beside.comes()
+    queued = beside.comes()
+    beside.program.leaves(queued)
+    beside.program.leaves(queued)
+    assert beside.program.in_progress == 1
+    assert beside.full
+
+
+def test_a_queued_call_that_goes_on_while_all_others_are_blocked_disproves_the_size() -> None:
+    beside = Beside(workers=1)
+    beside.comes("t1")
+    beside.calls("t1")
+    beside.comes("t2")
+    beside.calls("t2")
+    beside.later()
+    assert beside.program.pool.size is None
+    assert beside.cut().pools[0].size is None
+    assert "--workers 1 cannot be right" in beside.warnings[0]
+
+
+def test_a_queued_call_that_goes_on_when_another_has_just_gone_on_disproves_nothing() -> None:
+    beside = Beside(workers=1)
+    first = beside.comes("t1")
+    call = beside.calls("t1")
+    beside.comes("t2")
+    beside.calls("t2")
+    beside.program.gives_up(call)
+    beside.program.ends(first)
+    beside.later()
+    assert beside.program.pool.size == 1
+
+
+def test_without_a_size_all_are_served_and_no_pool_is_told() -> None:
+    beside = Beside()
+    for _ in range(3):
+        beside.comes()
+    report = beside.cut()
+    assert report.pools == ()
+    assert all(call.serving and call.pool == "" for call in report.served)
+
+
+# -- stamps ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_of_a_newer_colour_makes_the_process_cut_before_it_is_handled() -> None:
+    beside = Beside()
+    stamp = Stamp(ProcessName("web"), 1, 1, SnapshotId(5), 1)  # type: ignore[arg-type]
+    beside.program.arrives("/s/Place", stamp, None, b"")
+    (report,) = beside.live.reports
+    assert report.served == ()
+    assert report.snapshot == 5
+
+
+@pytest.mark.parametrize(
+    ("header", "trace"),
+    [
+        (b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", b"4bf92f3577b34da6a3ce929d0e0e4736"),
+        (b"00-" + 32 * b"0" + b"-00f067aa0ba902b7-01", b""),
+        (b"nonsense", b""),
+        (b"", b""),
+    ],
+)
+def test_the_trace_id_of_a_traceparent(header: bytes, trace: bytes) -> None:
+    assert trace_of(header) == trace
