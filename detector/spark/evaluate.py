@@ -1,0 +1,91 @@
+"""Verdicts over an archive: workers read row groups of whole snapshots and evaluate each with one run of the reduction.
+
+From whole-snapshot files nothing is shuffled. From reports in any order, doubled or late, one shuffle brings each snapshot's
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as every Spark program names it
+
+from detector.archive.assemble import HEADER, STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, assembled
+from detector.archive.evaluate import WAIT_COLUMNS, columns_for, verdicts_on
+from detector.archive.schema import VERDICTS
+from detector.archive.store import ArchiveError, Store
+from detector.core.registry import find_predicate
+from detector.spark.tables import Archive, groups_of, spark_schema, units
+
+RESULT = pa.schema([*VERDICTS, ("left_out_path", pa.string()), ("left_out_reason", pa.string())])
+"""Rows of ``verdicts``; or, with all else null, a file that proved unreadable on the way, and why."""
+
+REPORTS_PER_PARTITION = 200_000
+Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def verdicts_of_archive(spark: SparkSession, archive: Archive, predicates: Sequence[str]) -> DataFrame:
+    """The verdicts of ``predicates`` on every snapshot of ``archive``, as ``RESULT``; no shuffle."""
+    worker = _reading(archive.store.location, tuple(predicates))
+    return units(spark, archive, "snapshots").mapInArrow(worker, spark_schema(RESULT))
+
+
+def verdicts_of_reports(
+    reports: DataFrame, predicates: Sequence[str], *, headers: DataFrame | None = None, rows: int | None = None
+) -> DataFrame:
+    """The verdicts on snapshots whose reports lie anywhere, in any order, some more than once.
+
+    Parameters
+    ----------
+    reports : rows of ``reports``.
+    headers : rows of ``snapshots`` (their waits are not looked at): who was missing, and when each ended.
+    rows : about how many reports there are, if that is known: it decides how many partitions are made.
+    """
+    about_waits = columns_for([find_predicate(name) for name in predicates]) == WAIT_COLUMNS
+    wanted = [*WAIT_REPORT_COLUMNS, *(() if about_waits else STATE_REPORT_COLUMNS)]
+    together = reports.select(wanted)
+    if headers is not None:
+        together = together.unionByName(header_frame(headers), allowMissingColumns=True)
+    cores = reports.sparkSession.sparkContext.defaultParallelism
+    partitions = max(cores, (rows or 0) // REPORTS_PER_PARTITION + 1)
+    return together.repartition(partitions, "snapshot").mapInArrow(_assembling(tuple(predicates)), spark_schema(VERDICTS))
+
+
+def header_frame(snapshots: DataFrame) -> DataFrame:
+    """Rows of ``snapshots`` as headers to be put among their reports."""
+    header = F.struct(*[F.col(field.name) for field in HEADER]).alias("header")
+    return snapshots.select("snapshot", "begun", "members", F.lit(None).cast("string").alias("process"), header)
+
+
+def _reading(location: str, predicates: tuple[str, ...]) -> Worker:
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = Store(location)
+        asked = [find_predicate(name) for name in predicates]
+        columns = columns_for(asked)
+        for file, group in groups_of(iter(batches), "snapshots"):
+            try:
+                for rows in store.read(file, columns=columns, groups=[group]):
+                    yield from _result(verdicts_on(rows, asked)).to_batches()
+            except ArchiveError as error:
+                yield from pa.Table.from_pylist(
+                    [{"left_out_path": file.path, "left_out_reason": str(error)}], schema=RESULT
+                ).to_batches()
+
+    return work
+
+
+def _result(verdicts: pa.Table) -> pa.Table:
+    empty = pa.nulls(verdicts.num_rows, pa.string())
+    return pa.table([*verdicts.columns, empty, empty], schema=RESULT)
+
+
+def _assembling(predicates: tuple[str, ...]) -> Worker:
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        gathered = list(batches)
+        if gathered:
+            asked = [find_predicate(name) for name in predicates]
+            yield from verdicts_on(assembled(pa.Table.from_batches(gathered)), asked).to_batches()
+
+    return work

@@ -1,0 +1,56 @@
+"""The pipeline's verdicts are the service's: from whole files, from shuffled reports, in any partitioning."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from detector.archive.nouns import verdict_of
+from detector.archive.worlds import Judged
+from detector.spark.evaluate import verdicts_of_archive, verdicts_of_reports
+from detector.spark.tables import open_archive, table
+from stilltrue.model import Verdict
+
+PREDICATES = ("deadlock", "gridlock", "termination", "token-lost")
+
+
+def _verdicts(frame: DataFrame) -> list[Verdict]:
+    rows = (row.asDict(recursive=True) for row in frame.collect())
+    found = [verdict_of(row) for row in rows]
+    order = {name: at for at, name in enumerate(PREDICATES)}
+    return sorted(found, key=lambda verdict: (verdict.snapshot.id or 0, order[verdict.predicate]))
+
+
+def test_from_whole_files_without_a_shuffle(spark: SparkSession, run: Judged, location: Path) -> None:
+    frame = verdicts_of_archive(spark, open_archive(str(location)), PREDICATES)
+    assert _verdicts(frame) == list(run.verdicts)
+
+
+@pytest.mark.parametrize(("partitions", "seed"), [(1, 1), (7, 2)])
+def test_from_reports_in_any_order_some_doubled(
+    spark: SparkSession, run: Judged, location: Path, partitions: int, seed: int
+) -> None:
+    archive = open_archive(str(location))
+    reports = table(spark, archive, "reports")
+    doubled = reports.unionByName(reports.sample(fraction=0.3, seed=seed)).repartition(partitions).orderBy(F.rand(seed))
+    frame = verdicts_of_reports(doubled, PREDICATES, headers=table(spark, archive, "snapshots"))
+    assert _verdicts(frame) == list(run.verdicts)
+
+
+def test_a_torn_file_is_named_and_the_rest_evaluated(spark: SparkSession, run: Judged, location: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "archive"
+    shutil.copytree(location, copy)
+    archive = open_archive(str(copy))
+    torn = archive.files("snapshots")[1]
+    data = bytearray(Path(torn.path).read_bytes())
+    data[4 : len(data) // 2] = b"\0" * (len(data) // 2 - 4)  # the footer still reads
+    Path(torn.path).write_bytes(data)
+    frame = verdicts_of_archive(spark, archive, ["deadlock"]).cache()
+    left_out = frame.where("left_out_path is not null").collect()
+    assert [row.left_out_path for row in left_out] == [torn.path]
+    good = sum(file.rows for file in archive.files("snapshots")) - torn.rows
+    assert frame.where("left_out_path is null").count() == good
