@@ -1,0 +1,182 @@
+"""Notifications to a webhook: each incident that opens or ends is told once, in order, and again until it is taken.
+
+Rules:
+
+1. The service never waits: a notification is put into a bounded queue, and a thread of its own delivers it. What does not
+   fit is dropped and counted.
+2. They are delivered in order, so that an end is never told before its beginning. An incident that is seen again after its end
+   is told again.
+3. Any 2xx is a receipt. No connection, a time-out, 429 and 5xx are tried again, ever more slowly, a bounded number of times;
+   any other answer is final, since the same words would be refused again.
+4. Delivery is at least once: the header ``Idempotency-Key`` is the same each time.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from detector.service.incidents import Incident
+from detector.service.logs import Log
+from stilltrue.model import ProcessName, process_of
+
+NAMED_MAX = 5
+_TRIED_AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
+
+
+class NotificationRefusedError(ValueError):
+    """The address of a webhook cannot be used; one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """How hard to try: the bounds of rule 3 and of the queue. The pause doubles after each attempt, up to its maximum."""
+
+    attempt_seconds_max: float = 10.0
+    attempts_max: int = 8
+    pause_seconds_min: float = 1.0
+    pause_seconds_max: float = 60.0
+    queued_max: int = 1000
+
+
+class Notifier:
+    """Tells a webhook of incidents."""
+
+    def __init__(self, url: str, *, log: Log, known: Iterable[str] = (), delivery: Delivery | None = None) -> None:
+        """``url``: http or https; raises :class:`NotificationRefusedError` for anything else.
+
+        ``known``: ids of the incidents that were open, and told, before a restart.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise NotificationRefusedError(f"a webhook's address begins with http:// or https:// and a host, not {url!r}")
+        self._url = url
+        self._host = parts.hostname
+        self._log = log
+        self._delivery = delivery or Delivery()
+        self._queue: queue.Queue[tuple[str, bytes] | None] = queue.Queue(self._delivery.queued_max)
+        self._stopping = threading.Event()
+        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._told_open = set(known)
+        self.dropped = 0
+        self._thread = threading.Thread(target=self._work, name="stilltrue-notify", daemon=True)
+        self._thread.start()
+
+    def tell(self, incident: Incident) -> None:
+        """The state of an incident; told when it opened or ended. Never waits (rule 1)."""
+        if incident.open is (incident.id in self._told_open):
+            return
+        if incident.open:
+            self._told_open.add(incident.id)
+        else:
+            self._told_open.discard(incident.id)
+        key = f"{incident.id}-{_event(incident)}-{incident.last_snapshot}"
+        body = json.dumps(notification(incident), ensure_ascii=False).encode()
+        try:
+            self._queue.put_nowait((key, body))
+        except queue.Full:
+            self._give_up(key, f"{self._delivery.queued_max} wait already")
+
+    def close(self, seconds_max: float) -> None:
+        """Deliver what waits, but for no longer than ``seconds_max``; nothing is tried again any more."""
+        self._stopping.set()
+        try:
+            self._queue.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(seconds_max)
+
+    def _work(self) -> None:
+        while (work := self._queue.get()) is not None:
+            self._deliver(*work)
+
+    def _deliver(self, key: str, body: bytes) -> None:
+        pause = self._delivery.pause_seconds_min
+        for attempt in range(1, self._delivery.attempts_max + 1):
+            refused, final = self._post(key, body)
+            if not refused:
+                self._log.info("notification taken", notification=key, attempts=attempt)
+                return
+            if final or attempt == self._delivery.attempts_max or self._stopping.wait(pause):
+                break
+            pause = min(2 * pause, self._delivery.pause_seconds_max)
+        self._give_up(key, refused)
+
+    def _give_up(self, key: str, reason: str) -> None:
+        self.dropped += 1
+        self._log.warning("notification dropped", notification=key, host=self._host, reason=reason)
+
+    def _post(self, key: str, body: bytes) -> tuple[str, bool]:
+        """One attempt: why it was not taken (nothing: it was), and whether that is final."""
+        headers = {"Content-Type": "application/json", "User-Agent": "stilltrue", "Idempotency-Key": key}
+        request = urllib.request.Request(self._url, data=body, headers=headers, method="POST")
+        try:
+            with self._opener.open(request, timeout=self._delivery.attempt_seconds_max) as response:
+                response.read(1024)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return f"status {error.code}", error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in _TRIED_AGAIN
+        except (OSError, ValueError) as error:  # no connection, time-outs, and answers that are no HTTP
+            return f"{type(error).__name__}: {error}", False
+        return "", True
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirected POST would arrive as a GET without its body; an answer that redirects is final."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Never."""
+
+
+def notification(incident: Incident) -> dict[str, Any]:
+    """What is posted; ``text`` is what chat systems show."""
+    return {
+        "version": 1,
+        "event": _event(incident),
+        "text": summary(incident),
+        "incident": {
+            "id": incident.id,
+            "predicate": incident.predicate,
+            "scope": incident.scope,
+            "core": list(incident.core),
+            "behind": list(incident.behind),
+            "opened": _time(incident.opened),
+            "closed": _time(incident.closed),
+            "formed": _time(incident.formed),
+            "ending": incident.ending,
+            "witness": incident.text,
+            "waits": list(incident.waits),
+            "snapshot": int(incident.last_snapshot),
+        },
+    }
+
+
+def summary(incident: Incident) -> str:
+    """One sentence: what it is, whose it is, and its id to look at."""
+    processes: list[ProcessName] = sorted({process_of(party) for party in incident.core})
+    more = f" and {len(processes) - NAMED_MAX} more" if len(processes) > NAMED_MAX else ""
+    who = ", ".join(processes[:NAMED_MAX]) + more
+    if incident.open:
+        return f"{incident.predicate.capitalize()} {incident.id}: {who} wait for each other; stilltrue show {incident.id}"
+    return f"{incident.predicate.capitalize()} {incident.id} of {who} is over: {incident.ending}"
+
+
+def _event(incident: Incident) -> str:
+    return "opened" if incident.open else "closed"
+
+
+def _time(seconds: float | None) -> str | None:
+    return (
+        None
+        if seconds is None
+        else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
