@@ -282,8 +282,9 @@ def preface(options: argparse.Namespace) -> list[str]:
     return [
         "# What snapshots cost the work",
         "",
-        f"Seconds of run time (in brackets: snapshots completed meanwhile) of a word count over {options.records:,} records on the",
-        f"local runtime, best of {options.rounds} interleaved rounds. Made by `python tests/bench/test_snapshot_effect.py --out docs`;",
+        "Seconds of run time (in brackets: snapshots completed meanwhile) of a word count over",
+        f"{options.records:,} records on the local runtime, best of {options.rounds} interleaved rounds.",
+        "Made by `python tests/bench/test_snapshot_effect.py --out docs`;",
         "what each way does, and how to read it, stands in [checkpoints.md](checkpoints.md#what-snapshots-cost-the-work).",
         "",
         "![run time by interval and by number of processes](snapshot-effect.svg)",
