@@ -6,12 +6,12 @@ from collections import deque
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from detector.graph.columns import Bools, Ints
 
-STEPS_MAX = 20_000
-"""Edges looked at before the smallest cycle found so far is taken."""
+STEPS_MAX = 6_000
+"""Edges looked at, one by one, for a smaller cycle than those found in whole-graph searches."""
 
 
 def smallest_cycle(graph: csr_array, within: Bools) -> Ints:
@@ -19,59 +19,83 @@ def smallest_cycle(graph: csr_array, within: Bools) -> Ints:
 
     Parameters
     ----------
-    graph : (N, N) an entry where a party waits for another.
+    graph : (N, N) an entry, once, where a party waits for another.
     within : (N,) the parties that may be on it.
 
     Returns
     -------
     Ints
-        The parties in the order of the cycle, from the lowest. Of several smallest, the one with the lowest start.
+        The parties in the order of the cycle, from the lowest.
 
     Notes
     -----
-    One breadth-first search from each party, lowest first, each cut off at the best length so far: exact where that takes
-    fewer than ``STEPS_MAX`` edges, else the smallest found within them. The components bound the search and are visited
-    from the smallest, so a bound that is reached still leaves a short cycle.
+    Cycles of one and of two are found at once. For longer ones: one breadth-first search from each party, lowest first in
+    the smallest component, each cut off at the best length so far. Exact where that takes fewer than ``STEPS_MAX`` edges,
+    else the smallest found within them; a first cycle is found in any case.
     """
-    _, labels = connected_components(graph, directed=True, connection="strong")
-    sizes = np.bincount(labels, minlength=1)[labels] if len(labels) else labels
     loops = np.flatnonzero((graph.diagonal() > 0) & within)
     if len(loops):
         return loops[:1]
+    pair = _pair(graph, within)
+    if len(pair):
+        return pair
+    _, labels = connected_components(graph, directed=True, connection="strong")
+    sizes = np.bincount(labels)[labels] if len(labels) else labels
     starts = np.flatnonzero((sizes > 1) & within)
     starts = starts[np.argsort(sizes[starts], kind="stable")]
-    best: list[int] = []
+    if not len(starts):
+        return starts
+    best = _first(graph, int(starts[0]))
+    lists = graph.indptr.tolist(), graph.indices.tolist(), labels.tolist()
     steps = STEPS_MAX
     for start in starts.tolist():
-        if len(best) == 2 or steps <= 0:
+        if len(best) == 3 or steps <= 0:
             break
-        found, looked = _through(graph, labels, start, len(best))
-        steps -= looked
+        found, steps = _through(lists, start, len(best), steps)
         best = found or best
-    turn = best.index(min(best)) if best else 0
+    turn = best.index(min(best))
     return np.asarray(best[turn:] + best[:turn], np.int64)
 
 
-def _through(graph: csr_array, labels: Ints, start: int, below: int) -> tuple[list[int], int]:
-    """The smallest cycle through ``start`` shorter than ``below`` (0: of any length), and the edges looked at."""
-    indptr, indices = graph.indptr, graph.indices
-    parent = {start: start}
-    depth = {start: 1}
+def _pair(graph: csr_array, within: Bools) -> Ints:
+    """The lowest two parties that wait for each other; empty when there are none."""
+    both = graph.multiply(graph.T).tocoo()
+    mutual = np.flatnonzero((both.row < both.col) & within[both.row])
+    if not len(mutual):
+        return mutual
+    one = both.row[mutual].min()
+    return np.asarray([one, both.col[mutual][both.row[mutual] == one].min()], np.int64)
+
+
+def _first(graph: csr_array, start: int) -> list[int]:
+    """The smallest cycle through ``start``, which is on one: a search in compiled code over the whole graph."""
+    order, parents = breadth_first_order(graph, start, directed=True)
+    closes = np.zeros(graph.shape[0], np.bool_)
+    closes[graph.T.tocsr()[[start]].indices] = True
+    walk = [int(order[closes[order]][0])]
+    while walk[-1] != start:
+        walk.append(int(parents[walk[-1]]))
+    return walk[::-1]
+
+
+def _through(lists: tuple[list[int], list[int], list[int]], start: int, below: int, steps: int) -> tuple[list[int], int]:
+    """The smallest cycle through ``start`` that is shorter than ``below``, if any; and how many of ``steps`` are left."""
+    indptr, indices, labels = lists
+    parent, depth = {start: start}, {start: 1}
     todo = deque([start])
-    looked = 0
-    while todo:
+    while todo and steps > 0:
         here = todo.popleft()
-        if below and depth[here] >= below:
+        if depth[here] >= below:
             break
         targets = indices[indptr[here] : indptr[here + 1]]
-        looked += len(targets) + 1
-        for target in np.sort(targets[labels[targets] == labels[start]]).tolist():
+        steps -= len(targets) + 1
+        for target in targets:
             if target == start:
-                return _back(parent, here, start), looked
-            if target not in parent:
+                return _back(parent, here, start), steps
+            if target not in parent and labels[target] == labels[start]:
                 parent[target], depth[target] = here, depth[here] + 1
                 todo.append(target)
-    return [], looked
+    return [], steps
 
 
 def _back(parent: dict[int, int], last: int, start: int) -> list[int]:

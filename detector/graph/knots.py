@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from scipy.sparse import csr_array
 
 from detector.graph.columns import Bools, Ints
-
-if TYPE_CHECKING:
-    from detector.graph.witness import Stuck
+from detector.graph.stuck import Stuck
 
 SHRUNK_PARTIES_MAX = 64
 """A larger knot is given whole: to leave out its parties one by one would cost its square, and nobody would read it."""
 
 
-def smallest_knot(graph: Stuck, matrix: csr_array, labels: Ints, *, most: int) -> Ints:
+def smallest_knot(graph: Stuck, *, most: int) -> Ints:
     """The smallest bottom component, shrunk until no party of it can be left out.
 
     Parameters
     ----------
-    graph, matrix : the remainder, and its (N, N) matrix.
-    labels : (N,) the strong component of each party.
+    graph : the remainder.
     most : give up (empty) when a knot cannot be smaller than this many parties; 0 is no limit.
 
     Notes
@@ -30,12 +24,10 @@ def smallest_knot(graph: Stuck, matrix: csr_array, labels: Ints, *, most: int) -
     A bottom component has no edge out of it, so the open waits of its parties have all their stuck targets inside: it is
     closed. Every remainder has one, since each of its parties waits for another.
     """
-    rows = np.repeat(np.arange(len(labels)), np.diff(matrix.indptr))
-    leaves = np.ones(int(labels.max()) + 1, np.bool_)
-    leaves[labels[rows[labels[rows] != labels[matrix.indices]]]] = False
-    sizes = np.bincount(labels)
-    smallest = sizes[leaves].min()
-    lowest = int(np.flatnonzero(leaves[labels] & (sizes[labels] == smallest))[0])
+    labels, sizes = graph.labels, np.bincount(graph.labels)
+    inside = bottom(graph)
+    smallest = sizes[labels[inside]].min()
+    lowest = int(np.flatnonzero(inside & (sizes[labels] == smallest))[0])
     members = labels == labels[lowest]
     if most and (most <= 2 or smallest > SHRUNK_PARTIES_MAX):
         return np.empty(0, np.int64)
@@ -47,6 +39,16 @@ def smallest_knot(graph: Stuck, matrix: csr_array, labels: Ints, *, most: int) -
             if closed.any():
                 members = closed
     return np.flatnonzero(members)
+
+
+def bottom(graph: Stuck) -> Bools:
+    """(N,) whether the party's component is a bottom one: nobody in it waits for anybody outside."""
+    labels, matrix = graph.labels, graph.matrix
+    waiters = np.repeat(labels, np.diff(matrix.indptr))
+    leaves = np.ones(int(labels.max()) + 1, np.bool_)
+    leaves[waiters[waiters != labels[matrix.indices]]] = False
+    at_bottom: Bools = leaves[labels]
+    return at_bottom
 
 
 def _closed(graph: Stuck, members: Bools) -> Bools:

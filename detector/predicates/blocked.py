@@ -9,6 +9,7 @@ from detector.core.times import clock
 from detector.graph.columns import Bools, Ints
 from detector.graph.partial import Bounds
 from detector.graph.reduction import Reduction
+from detector.graph.stuck import Stuck, stuck
 from detector.graph.witness import Evidence, evidence
 from detector.predicates.explain import sentences, shortened
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness, process_of
@@ -17,13 +18,18 @@ NAMED_MAX = 12
 """Parties that a FALSE or UNDETERMINED answer names, at most; who could still move is often everybody."""
 
 
-def blocked_verdict(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
-    """The answer that ``found`` gives: TRUE when even the certain view leaves parties over (DESIGN.md section 6)."""
-    if found.anything_stuck(found.certain):
-        return _true(name, snapshot, found.certain)
+def blocked_verdict(name: str, snapshot: Snapshot, found: Bounds, graph: Stuck | None) -> Verdict:
+    """The answer that ``found`` gives: TRUE when even the certain view leaves parties over, as ``graph`` (section 6)."""
+    if graph is not None:
+        return _true(name, snapshot, graph)
     if not found.anything_stuck(found.pessimistic):
         return _false(name, snapshot, found)
     return _undetermined(name, snapshot, found)
+
+
+def certain_graph(snapshot: Snapshot, found: Bounds) -> Stuck | None:
+    """The remainder that is certain, as a graph; None when there is none."""
+    return stuck(snapshot.waits, found.certain) if found.anything_stuck(found.certain) else None
 
 
 def as_of(snapshot: Snapshot) -> str:
@@ -32,16 +38,16 @@ def as_of(snapshot: Snapshot) -> str:
     return "when the snapshot began" if begun is None else f"as of {clock(begun)}"
 
 
-def _true(name: str, snapshot: Snapshot, reduction: Reduction) -> Verdict:
+def _true(name: str, snapshot: Snapshot, graph: Stuck) -> Verdict:
     waits = snapshot.waits
-    proof = evidence(waits, reduction)
+    proof = evidence(graph)
     parties = waits.named(proof.witness)
     return Verdict(
         predicate=name,
         holds=Holds.TRUE,
         witness=Witness(kind=proof.kind, parties=parties, text=_proof_text(proof, parties)),
         snapshot=snapshot.ref,
-        remainder=waits.named(reduction.remainder()),
+        remainder=waits.named(graph.parties),
         core=waits.named(proof.core),
         behind=waits.named(proof.behind),
         missing=snapshot.missing,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from detector.core.snapshot import Snapshot
 from detector.graph.confirm import confirmed
 from detector.graph.partial import Bounds, bounds
-from detector.predicates.blocked import blocked_verdict
+from detector.predicates.blocked import blocked_verdict, certain_graph
+from detector.predicates.cure import with_cure
+from detector.predicates.preference import find_preference
 from stilltrue.model import Verdict
 
 
@@ -16,14 +20,26 @@ class Deadlock:
 
     A wait with a deadline ends by itself, so it is left out: see ``gridlock``. Missing members are treated twice, as free
     and as never moving (DESIGN.md section 6). Waits that no stamp vouches for need the previous snapshot's word (section 3).
+
+    Parameters
+    ----------
+    victims : by which preference a cure is suggested (``youngest``, ``least-work``, ``lowest-priority``, or one's own).
+    never : parties or processes that must not be asked to give up; ``*`` stands for anything.
     """
 
     name = "deadlock"
     treats_missing = True
 
+    def __init__(self, *, victims: str = "youngest", never: Sequence[str] = ()) -> None:
+        self._preference = find_preference(victims)
+        self._never = (never,) if isinstance(never, str) else tuple(never)
+
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE with remainder, core and witness; FALSE with who could still move; UNDETERMINED with what it hangs on."""
-        return blocked_verdict(self.name, snapshot, stuck_bounds(snapshot))
+        """TRUE with remainder, core, witness and cure; FALSE with who could move; UNDETERMINED with what it hangs on."""
+        found = stuck_bounds(snapshot)
+        graph = certain_graph(snapshot, found)
+        verdict = blocked_verdict(self.name, snapshot, found, graph)
+        return with_cure(verdict, snapshot, found.certain, graph, self._preference, self._never)
 
 
 def stuck_bounds(snapshot: Snapshot) -> Bounds:

@@ -11,7 +11,7 @@ from detector.graph.columns import WaitColumns
 from detector.graph.confirm import confirmed
 from detector.graph.partial import Bounds, bounds
 from detector.graph.reduction import Reduction
-from detector.predicates.blocked import as_of, blocked_verdict
+from detector.predicates.blocked import as_of, blocked_verdict, certain_graph
 from detector.predicates.deadlock import stuck_bounds
 from stilltrue.model import Holds, Verdict
 
@@ -30,7 +30,7 @@ class Gridlock:
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """As ``deadlock``, with the time until which it holds."""
         found, deadlocked = held_up_bounds(snapshot)
-        verdict = blocked_verdict(self.name, snapshot, found)
+        verdict = blocked_verdict(self.name, snapshot, found, certain_graph(snapshot, found))
         if verdict.holds is Holds.TRUE:
             return replace(verdict, until=first_move(snapshot.waits, found.certain))
         if verdict.holds is Holds.FALSE and deadlocked:

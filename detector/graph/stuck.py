@@ -1,0 +1,90 @@
+"""The remainder of a reduction as a graph of its own, numbered anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from detector.graph.columns import Bools, Ints, WaitColumns
+from detector.graph.reduction import Reduction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stuck:
+    """The remainder as a graph of its own: N parties, numbered anew, and the open waits among them.
+
+    Attributes
+    ----------
+    parties : (N,) the remainder, sorted, as positions in the columns' names.
+    waits : (O,) the open waits as positions in the columns; ``waiter``, ``indptr`` and ``targets`` follow them.
+    waiter : (O,) who waits, as positions in ``parties``.
+    proof : (O,) how many stuck targets keep the wait open: n - needs + 1.
+    indptr, targets : each wait's stuck targets, as positions in ``parties``.
+    matrix : (N, N) an entry where a party waits for another.
+    labels : (N,) the strong component of each party.
+    cyclic : (N,) whether the party lies on a cycle: the core.
+    """
+
+    parties: Ints
+    waits: Ints
+    waiter: Ints
+    proof: Ints
+    indptr: Ints
+    targets: Ints
+    matrix: csr_array
+    labels: Ints
+    cyclic: Bools
+
+    def solid(self) -> csr_array:
+        """As ``matrix``, of the waits alone that any one of their stuck targets keeps open."""
+        alone = self.proof == 1
+        if alone.all():
+            return self.matrix
+        chosen = np.repeat(alone, np.diff(self.indptr))
+        rows = np.repeat(self.waiter, np.diff(self.indptr))
+        return _matrix(rows[chosen], self.targets[chosen], len(self.parties))
+
+    def targets_of(self, wait: int) -> Ints:
+        """The stuck targets of the open wait at ``wait``."""
+        return self.targets[self.indptr[wait] : self.indptr[wait + 1]]
+
+
+def stuck(columns: WaitColumns, reduction: Reduction) -> Stuck:
+    """The remainder of a finished reduction as a graph of its own; parties that are merely held are left out.
+
+    A held party waits for nothing that is known, so what waits for it is kept as it is, without that target.
+    """
+    waiting = np.zeros(len(columns.names), np.bool_)
+    waiting[reduction.waiter] = True
+    parties = np.flatnonzero(waiting & ~reduction.free)
+    place = np.full(len(columns.names), -1, columns.waiter.dtype)
+    place[parties] = np.arange(len(parties))
+    targets = place[reduction.targets]
+    inside = targets >= 0
+    left = np.zeros(len(targets) + 1, reduction.indptr.dtype)
+    np.cumsum(inside, out=left[1:])
+    indptr = left[reduction.indptr]
+    waiter = place[reduction.waiter]
+    matrix = _matrix(np.repeat(waiter, np.diff(indptr)), targets[inside], len(parties))
+    _, labels = connected_components(matrix, directed=True, connection="strong")
+    return Stuck(
+        parties=parties,
+        waits=reduction.open,
+        waiter=waiter,
+        proof=(columns.sizes() - columns.needs + 1)[reduction.open],
+        indptr=indptr,
+        targets=targets[inside],
+        matrix=matrix,
+        labels=labels,
+        cyclic=(np.bincount(labels)[labels] > 1) | (matrix.diagonal() > 0),
+    )
+
+
+def _matrix(rows: Ints, columns: Ints, size: int) -> csr_array:
+    matrix = csr_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(size, size))
+    matrix.sum_duplicates()  # scipy's search for strong components may never end on entries given twice
+    matrix.data[:] = 1
+    return matrix

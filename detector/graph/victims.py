@@ -1,0 +1,152 @@
+"""Whose giving up would free everybody: the smallest set of parties on small cores, a bounded approximation on large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+
+import numpy as np
+from scipy.sparse.csgraph import breadth_first_order
+
+from detector.graph.columns import Floats, Ints, WaitColumns
+from detector.graph.knots import bottom
+from detector.graph.reduction import Reduction
+from detector.graph.stuck import Stuck, stuck
+
+EXACT_PARTIES_MAX = 24
+TRIES_MAX = 3_000
+"""Sets tried before the exact search gives up: some 50 ms."""
+SOUGHT_PARTIES_MAX = 16
+"""Parties of one knot among which the approximation looks for the cheapest: the most waited for."""
+SINGLE_ROUNDS = 8
+"""Rounds of the approximation that take one party of each knot; later rounds take ever more, so that it ends soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Victims:
+    """Parties whose giving up frees the whole remainder; ``exact`` when no smaller set does.
+
+    ``parties`` (positions in the columns' names, sorted) is empty when those that must not give up stand in the way.
+    """
+
+    parties: Ints
+    exact: bool
+
+
+Cost = Callable[[Ints], Floats]
+"""What it costs that each of some parties gives up; infinity: never."""
+
+
+def victims(columns: WaitColumns, reduction: Reduction, graph: Stuck, cost: Cost) -> Victims:
+    """Find parties whose giving up (all their waits end, and they let go) frees the remainder of ``reduction``.
+
+    Parameters
+    ----------
+    columns, reduction, graph : the waits, their reduction run to its end, and its remainder.
+    cost : of the smallest sets the cheapest is taken.
+
+    Notes
+    -----
+    Finding the smallest set is NP-hard (feedback vertex set, for AND waits). Up to ``EXACT_PARTIES_MAX`` parties on and
+    between the cycles, sets are tried in order of size and cost. Beyond, each round takes the cheapest party of every
+    bottom component, the most waited-for first among equals, and reduces again.
+    """
+    inner = _between_cycles(graph)
+    if len(inner) <= EXACT_PARTIES_MAX:
+        chosen = _smallest(graph, inner, cost(graph.parties[inner]))
+        if chosen is not None:
+            return Victims(parties=graph.parties[chosen], exact=True)
+    return _rounds(columns, reduction, graph, cost)
+
+
+def _between_cycles(graph: Stuck) -> Ints:
+    """The parties on cycles, and those on the way from one cycle to another; the others follow by themselves."""
+    _, begins = np.unique(graph.labels[graph.cyclic], return_index=True)
+    if np.count_nonzero(graph.cyclic) > EXACT_PARTIES_MAX:
+        return np.flatnonzero(graph.cyclic)
+    seen = graph.cyclic.copy()
+    for start in np.flatnonzero(graph.cyclic)[begins].tolist():
+        seen[breadth_first_order(graph.matrix, start, directed=True, return_predecessors=False)] = True
+    return np.flatnonzero(seen)
+
+
+def _smallest(graph: Stuck, inner: Ints, prices: Floats) -> Ints | None:
+    """The smallest, then cheapest set out of ``inner``; None when it was not found in ``TRIES_MAX`` tries."""
+    price = dict(zip(inner.tolist(), prices.tolist(), strict=True))
+    bit = {party: 1 << at for at, party in enumerate(inner.tolist())}
+    waits: list[tuple[int, int, int]] = []
+    for wait in np.flatnonzero(np.isin(graph.waiter, inner)).tolist():
+        targets = graph.targets_of(wait)
+        short = len(targets) - int(graph.proof[wait]) + 1
+        waits.append((bit[int(graph.waiter[wait])], sum(bit[target] for target in targets.tolist()), short))
+    candidates = [party for party in inner.tolist() if np.isfinite(price[party])]
+    tries = TRIES_MAX
+    for size in range(1, len(candidates) + 1):
+        sets = sorted(
+            islice(combinations(candidates, size), tries + 1),
+            key=lambda chosen: (sum(map(price.__getitem__, chosen)), chosen),
+        )
+        if len(sets) > tries:
+            return None
+        tries -= len(sets)
+        for chosen in sets:
+            if _frees(waits, sum(bit[party] for party in chosen), (1 << len(bit)) - 1):
+                return np.asarray(chosen, np.int64)
+    return np.empty(0, np.int64)
+
+
+def _frees(waits: Sequence[tuple[int, int, int]], free: int, everybody: int) -> bool:
+    """Whether the parties in ``free`` free everybody; parties are bits, waits are (waiter, targets, how many must come)."""
+    while True:
+        blocked = 0
+        for waiter, targets, short in waits:
+            if not waiter & free and (targets & free).bit_count() < short:
+                blocked |= waiter
+        if not blocked:
+            return True
+        if everybody & ~blocked == free:
+            return False
+        free = everybody & ~blocked
+
+
+def _rounds(columns: WaitColumns, reduction: Reduction, graph: Stuck, cost: Cost) -> Victims:
+    """A party of every bottom component a round, later ever more, until everybody is free."""
+    given_up = np.zeros(len(columns.names), np.bool_)
+    rounds = 0
+    while True:
+        chosen = _of_each_knot(graph, cost, 1 << max(0, rounds - SINGLE_ROUNDS))
+        if not len(chosen):
+            return Victims(parties=chosen, exact=False)
+        released = np.zeros(len(columns.names), np.bool_)
+        released[graph.parties[chosen]] = True
+        given_up |= released
+        reduction = reduction.further(released=released)
+        if reduction.free.all():
+            return Victims(parties=np.flatnonzero(given_up), exact=bool(given_up.sum() == 1))
+        graph = stuck(columns, reduction)
+        rounds += 1
+
+
+def _of_each_knot(graph: Stuck, cost: Cost, count: int) -> Ints:
+    """The ``count`` cheapest of the most waited for in each bottom component; of all parties, where no bottom may give up."""
+    at_bottom = bottom(graph)
+    wanted = np.bincount(graph.matrix.indices, minlength=len(graph.labels))
+    for able in (np.flatnonzero(at_bottom), np.arange(len(graph.labels))):
+        sought = able[np.lexsort((able, -wanted[able], graph.labels[able]))]
+        sought = _first_of_each(sought, graph.labels, max(count, SOUGHT_PARTIES_MAX))
+        prices = cost(graph.parties[sought])
+        sought, prices = sought[np.isfinite(prices)], prices[np.isfinite(prices)]
+        if len(sought):
+            order = np.lexsort((sought, -wanted[sought], prices, graph.labels[sought]))
+            return _first_of_each(sought[order], graph.labels, count)
+    return sought
+
+
+def _first_of_each(parties: Ints, labels: Ints, count: int) -> Ints:
+    """The first ``count`` of each component but never all of it, of parties that are sorted by component."""
+    own = labels[parties]
+    begins = np.flatnonzero(np.concatenate(([True], own[1:] != own[:-1])))
+    rank = np.arange(len(parties)) - np.repeat(begins, np.diff(np.append(begins, len(parties))))
+    sizes = np.bincount(labels)[own]
+    return parties[(rank < count) & (rank < np.maximum(sizes - 1, 1))]

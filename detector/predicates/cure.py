@@ -1,0 +1,35 @@
+"""The suggestion in a verdict: whose giving up would free everybody. Nothing is ever cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from detector.core.snapshot import Snapshot
+from detector.graph.reduction import Reduction
+from detector.graph.stuck import Stuck
+from detector.graph.victims import victims
+from detector.predicates.explain import shortened
+from detector.predicates.preference import Costs, Preference
+from stilltrue.model import Holds, Verdict
+
+
+def with_cure(
+    verdict: Verdict,
+    snapshot: Snapshot,
+    reduction: Reduction,
+    graph: Stuck | None,
+    preference: Preference,
+    never: Sequence[str],
+) -> Verdict:
+    """A verdict that is TRUE with its victims, and a last sentence that says how sure it is that there is no smaller set."""
+    if verdict.holds is not Holds.TRUE or graph is None:
+        return verdict
+    found = victims(snapshot.waits, reduction, graph, Costs(snapshot, preference, tuple(never)))
+    names = snapshot.waits.named(found.parties)
+    if not names:
+        told = "no cure found: those that must not give up stand in the way"
+    else:
+        sure = "no fewer would do" if found.exact else "fewer may do"
+        told = f"all {len(verdict.remainder)} would be free if {len(names)} gave up ({sure}): {', '.join(shortened(names))}"
+    return replace(verdict, victims=names, explanation=(*verdict.explanation, told))

@@ -1,0 +1,95 @@
+"""Who should give up first: what it costs that a party gives up, by a preference that anybody can add to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib.metadata import entry_points
+
+import numpy as np
+
+from detector.core.snapshot import Snapshot
+from detector.graph.columns import Floats, Ints
+from stilltrue.model import PartyName, ProcessState, process_of
+
+GROUP = "stilltrue.preferences"
+UNKNOWN = ProcessState()
+
+
+Preference = Callable[[PartyName, float | None, ProcessState], float]
+"""What it costs that a party gives up: the cheapest are suggested; infinity is never.
+
+Called with the party, when its oldest wait began (seconds since the epoch, None: unknown), and what is known of its process.
+"""
+
+
+def youngest(_party: PartyName, since: float | None, _state: ProcessState) -> float:
+    """The party that has waited for the shortest time; one that nobody knows the age of is the oldest."""
+    return 0.0 if since is None else -since
+
+
+def least_work(_party: PartyName, _since: float | None, state: ProcessState) -> float:
+    """The party of the process that declares the least ``work``; one that declares none has done none."""
+    return _number(state, "work")
+
+
+def lowest_priority(_party: PartyName, _since: float | None, state: ProcessState) -> float:
+    """The party of the process that declares the lowest ``priority``; 0 where none is declared."""
+    return _number(state, "priority")
+
+
+PREFERENCES: dict[str, Preference] = {
+    "youngest": youngest,
+    "least-work": least_work,
+    "lowest-priority": lowest_priority,
+}
+
+
+def find_preference(name: str) -> Preference:
+    """The preference called ``name``: one of ours, or an entry point of the group ``stilltrue.preferences``.
+
+    Raises
+    ------
+    ValueError
+        When there is none of that name.
+    """
+    if name in PREFERENCES:
+        return PREFERENCES[name]
+    found = sorted(entry_points(group=GROUP, name=name), key=lambda entry: entry.value)
+    if not found:
+        raise ValueError(f"no preference {name!r}; there are {', '.join(sorted(PREFERENCES))}")
+    loaded: Preference = found[0].load()
+    return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What it costs that parties of one snapshot give up; infinity for those that match a pattern in ``never``.
+
+    A pattern is a party's or a process's name, in which ``*`` stands for anything.
+    """
+
+    snapshot: Snapshot
+    preference: Preference
+    never: tuple[str, ...] = ()
+
+    def __call__(self, parties: Ints) -> Floats:
+        """(len(parties),) the cost of each."""
+        waits = self.snapshot.waits
+        since = np.full(len(waits.names), np.inf)
+        np.minimum.at(since, waits.waiter, np.where(np.isnan(waits.since), np.inf, waits.since))
+        begun = (None if math.isinf(moment) else moment for moment in since[parties].tolist())
+        return np.fromiter(map(self._of, waits.named(parties), begun), np.float64, len(parties))
+
+    def _of(self, party: PartyName, since: float | None) -> float:
+        process = process_of(party)
+        if any(fnmatchcase(party, pattern) or fnmatchcase(process, pattern) for pattern in self.never):
+            return math.inf
+        return self.preference(party, since, self.snapshot.processes.get(process, UNKNOWN))
+
+
+def _number(state: ProcessState, fact: str) -> float:
+    value = state.facts.get(fact, 0)
+    return float(value) if isinstance(value, (int, float)) else 0.0
