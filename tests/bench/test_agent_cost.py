@@ -24,13 +24,16 @@ import grpc.aio
 from stilltrue import Agent
 
 try:
-    from opentelemetry.instrumentation import grpc as otel
-    from opentelemetry.instrumentation.grpc.grpcext import intercept_channel as otel_intercept_channel
+    from opentelemetry.instrumentation import grpc as instrumentation
+    from opentelemetry.instrumentation.grpc import grpcext
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
     from opentelemetry.trace import NoOpTracerProvider
+
+    otel: Any = instrumentation
+    otel_intercept: Any = grpcext.intercept_channel
 except ImportError:
-    otel = None  # type: ignore[assignment]
+    otel = None
 try:
     from py_grpc_prometheus.prometheus_client_interceptor import PromClientInterceptor
     from py_grpc_prometheus.prometheus_server_interceptor import PromServerInterceptor
@@ -93,7 +96,7 @@ def serve(pool: ThreadPoolExecutor, interceptors: list[Any]) -> Iterator[str]:
 def open_sync(stack: ExitStack) -> dict[str, Call]:
     """Each contender's call."""
 
-    def dial(address: str) -> grpc.Channel:
+    def dial(address: str) -> Any:
         return stack.enter_context(grpc.insecure_channel(address))
 
     calls: dict[str, Call] = {}
@@ -106,7 +109,7 @@ def open_sync(stack: ExitStack) -> dict[str, Call]:
         for name, tracer in tracers().items():
             interceptor = otel.server_interceptor(tracer_provider=tracer)
             address = stack.enter_context(serve(ThreadPoolExecutor(WORKERS), [interceptor]))
-            channel = otel_intercept_channel(dial(address), otel.client_interceptor(tracer_provider=tracer))
+            channel = otel_intercept(dial(address), otel.client_interceptor(tracer_provider=tracer))
             calls[name] = channel.unary_unary(METHOD)
     if PromServerInterceptor is not None:
         address = stack.enter_context(serve(ThreadPoolExecutor(WORKERS), [PromServerInterceptor()]))
@@ -153,7 +156,7 @@ async def serve_aio(interceptors: list[Any]) -> AsyncIterator[str]:
 async def open_aio(stack: AsyncExitStack) -> dict[str, Call]:
     """Each contender's call."""
 
-    async def dial(address: str, interceptors: list[Any] | None = None) -> grpc.aio.Channel:
+    async def dial(address: str, interceptors: list[Any] | None = None) -> Any:
         return await stack.enter_async_context(grpc.aio.insecure_channel(address, interceptors=interceptors))
 
     calls: dict[str, Call] = {}

@@ -30,7 +30,9 @@ class World:
 
     async def start(self) -> None:
         def handlers(**behaviours: Any) -> list[grpc.GenericRpcHandler]:
-            methods = {name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in behaviours.items()}
+            methods: dict[str, Any] = {
+                name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in behaviours.items()
+            }
             return [grpc.method_handlers_generic_handler("t.T", methods)]
 
         async def do(request: bytes, context: Any) -> bytes:
@@ -55,7 +57,7 @@ class World:
             ports.append(server.add_insecure_port("127.0.0.1:0"))
             await server.start()
             self.servers.append(server)
-        self.outside = grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}")
+        self.outside: Any = grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}")
         self.channel = self.front.channel(grpc.aio.insecure_channel(f"127.0.0.1:{ports[1]}"))
         self.stuck: Call = self.channel.unary_unary("/t.T/Stuck")
         self.quick: Call = self.channel.unary_unary("/t.T/Quick")
@@ -112,9 +114,7 @@ def handler(report: Report) -> str:
 def subtasks(report: Report) -> dict[Any, LocalWait]:
     """The waits for calls, by their parties, the handler's own left out."""
     return {
-        wait.waiter: wait
-        for wait in report.waits
-        if isinstance(wait.among[0], CallTarget) and wait.waiter != handler(report)
+        wait.waiter: wait for wait in report.waits if isinstance(wait.among[0], CallTarget) and wait.waiter != handler(report)
     }
 
 
@@ -159,7 +159,7 @@ async def test_gather_that_keeps_exceptions_needs_all(world: World) -> None:
     report = await world.report(body, stuck=2)
     (wait,) = of(report, handler(report))
     assert wait.needs == 2
-    assert {target for target in wait.among} == {PartyTarget(party=task) for task in subtasks(report)}
+    assert set(wait.among) == {PartyTarget(party=task) for task in subtasks(report)}
 
 
 async def test_gather_may_end_by_the_failure_of_a_child_that_is_not_stuck(world: World) -> None:

@@ -1,9 +1,34 @@
-"""The Stilltrue agent: joins a gRPC process to the detector, and asks it."""
+"""The Stilltrue agent: joins a gRPC process to the detector, and asks it.
 
-from stilltrue.agent import Agent
-from stilltrue.instrument import instrument, uninstrument
-from stilltrue.query import Detector
-from stilltrue.settings import SettingRefusedError
-from stilltrue.steps import StepError
+What is here is loaded when it is first used, so that the pure modules can be imported without gRPC.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stilltrue.agent import Agent
+    from stilltrue.instrumentation import instrument, uninstrument
+    from stilltrue.query import Detector
+    from stilltrue.settings import SettingRefusedError
+    from stilltrue.steps import StepError
 
 __all__ = ["Agent", "Detector", "SettingRefusedError", "StepError", "instrument", "uninstrument"]
+
+_WHERE = {
+    "Agent": "stilltrue.agent",
+    "Detector": "stilltrue.query",
+    "SettingRefusedError": "stilltrue.settings",
+    "StepError": "stilltrue.steps",
+    "instrument": "stilltrue.instrumentation",
+    "uninstrument": "stilltrue.instrumentation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'stilltrue' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_WHERE[name]), name)
+    return found

@@ -315,6 +315,9 @@ class LiveRecorder:
         self.wake()
 
     def _catch_up(self) -> None:
-        """Do what finalizers put off."""
+        """Do what finalizers put off. No log here: a log's handler may make calls, and the lock is held."""
         while self.deferred:
-            self.deferred.popleft()()
+            try:
+                self.deferred.popleft()()
+            except Exception:  # noqa: BLE001 - one that fails must not stop the others, nor the step that came by
+                self.faults += 1

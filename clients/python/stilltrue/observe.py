@@ -1,8 +1,8 @@
 """What no happening tells, seen at the cut: which tasks a task awaits, by when its waits end by themselves, who may cancel it.
 
-It runs in the thread that cuts, under the recorder's lock, while event loops run on in theirs; nothing is recorded meanwhile. Each
-task is looked at twice: one that moved in between counts as able to move. On any doubt about a task, its waits count as ending
-by themselves, so that doubt never makes a TRUE.
+It runs in the thread that cuts, under the recorder's lock, while event loops run on in theirs; nothing is recorded meanwhile.
+Each task is looked at twice: one that moved in between counts as able to move. On any doubt about a task, its waits count as
+ending by themselves, so that doubt never makes a TRUE.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stilltrue.model import PartyName, WaitNumber
 from stilltrue.parties import Parties
 from stilltrue.recorder import Observation
 from stilltrue.report import LocalWait, PartyTarget
-from stilltrue.tasks import Awaited, Task, blocking_future, group_of, read, timers
+from stilltrue.tasks import Awaited, Task, awaiters, blocking_future, group_of, read, timers
 
 NUMBER_MIN = 2**52
 """Waits that are seen, not told, are numbered from here."""
@@ -35,6 +35,7 @@ class _Seen:
     deadline: float | None = None
     rivals: tuple[Task, ...] = ()
     children: list[Task] = field(default_factory=list)
+    others: list[Task] = field(default_factory=list)
 
 
 class Observer:
@@ -91,9 +92,9 @@ class Observer:
             try:
                 self._look_at(one, clocks, now)
             except Exception:  # noqa: BLE001 - on any doubt the task may go on
-                one.awaited, one.deadline, one.rivals, one.children = None, now, (), []
+                one.awaited, one.deadline, one.rivals, one.children, one.others = None, now, (), [], []
             root = self._parties.root_of(task, party)
-            pending += [(other, self._parties.of(other, root)) for other in (*one.children, *one.rivals) if other not in seen]
+            pending += [(other, self._parties.of(other, root)) for other in one.others if other not in seen]
         return seen
 
     def _look_at(self, one: _Seen, clocks: dict[Any, tuple[dict[int, float] | None, float]], now: float) -> None:
@@ -125,6 +126,7 @@ class Observer:
         if group is not None:
             one.rivals = tuple(other for other in (*group._tasks, group._parent_task) if other is not task)  # noqa: SLF001
         one.deadline = min(ends, default=None)
+        one.others = [*one.children, *one.rivals, *awaiters(task)]
 
     def _pass_on_deadlines(self, seen: dict[Task, _Seen]) -> None:
         """A task that gives up at its deadline cancels what it awaits."""

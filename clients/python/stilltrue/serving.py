@@ -82,7 +82,7 @@ class RecordedServer(grpc.ServerInterceptor):
 
 
 class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """The handler of one call, and the behaviour in it. A class of its own, which sets what is unset here, is made per method."""
+    """The handler of one call, and the behaviour in it. A class of its own is made for each method."""
 
     __slots__ = ("served", "started")
     joined: Joined

@@ -25,9 +25,9 @@ class Settings:
     ``service`` is what the process belongs to, ``instance`` its own name, unique in the fleet. ``detector`` is HOST:PORT.
     ``reactive``: the process does nothing unless a message comes. A party that is blocked for ``block_seconds_max`` makes the
     agent ask for a snapshot. ``welcome_seconds_max`` is how long a detector may take to answer a hello before it is left;
-    attempts to reach one are up to ``backoff_seconds_max`` apart. ``reports_max`` reports await sending at the most. The ``tls``
-    files are PEM: ``tls_ca`` whom to trust, ``tls_certificate`` and ``tls_key`` who we are. ``enabled=False``: record nothing,
-    dial nobody.
+    attempts to reach one are up to ``backoff_seconds_max`` apart. ``reports_max`` reports await sending at the most.
+    The ``tls`` files are PEM: ``tls_ca`` whom to trust, ``tls_certificate`` and ``tls_key`` who we are. ``enabled=False``:
+    record nothing, dial nobody.
     """
 
     service: str = ""

@@ -13,6 +13,7 @@ Only waits that are understood whole are told; whatever else a task may be doing
 from __future__ import annotations
 
 import asyncio
+import functools
 from asyncio import taskgroups, tasks
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +140,21 @@ def group_of(task: Task) -> Any:
     return None
 
 
+def awaiters(task: Task) -> list[Task]:
+    """The tasks that await ``task``, by whatever of the known forms: their time-outs are its own."""
+    found: list[Task] = []
+    for callback, _ in getattr(task, "_callbacks", None) or ():
+        for thing in _known_to(callback):
+            if isinstance(thing, asyncio.Task):
+                found.append(thing)
+            elif isinstance(thing, asyncio.Future):
+                woken = getattr(thing, "_callbacks", None) or ()
+                found += [owner for wake, _ in woken if isinstance(owner := getattr(wake, "__self__", None), asyncio.Task)]
+            elif isinstance(thing, taskgroups.TaskGroup):
+                found.append(thing._parent_task)  # type: ignore[attr-defined]  # noqa: SLF001
+    return [other for other in dict.fromkeys(found) if other is not task and not _is_inside_grpc(other)]
+
+
 def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:
     """By the ``id`` of a task, when (the loop's time) the first timer that knows the task fires; None: nobody can tell."""
     scheduled = getattr(loop, "_scheduled", None)
@@ -153,24 +169,30 @@ def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:
 
 
 def _tasks_known_to(handle: Any) -> list[Task]:
-    callback = handle._callback  # noqa: SLF001 - whom a timer is for is told nowhere else
-    things = [callback, *(handle._args or ())]  # noqa: SLF001
-    inner = getattr(callback, "func", None) if type(callback).__name__ == "partial" else None
-    if inner is not None:
-        things += [inner, *callback.args]
-    things += [thing.__self__ for thing in list(things) if hasattr(type(thing), "__self__")]
-    for cell in getattr(callback, "__closure__", None) or ():
-        try:
-            things.append(cell.cell_contents)
-        except ValueError:
-            continue  # an empty cell
     found: list[Task] = []
-    for thing in things:
+    for thing in (*_known_to(handle._callback), *(handle._args or ())):  # noqa: SLF001 - it is told nowhere else
         if isinstance(thing, asyncio.Task):
             found.append(thing)
         else:
             found += _tasks_in(thing)
     return found
+
+
+def _known_to(callback: Any) -> list[Any]:
+    """The objects that a callback is bound to: its own, its arguments, those in its closure."""
+    inner = callback
+    things: list[Any] = []
+    if isinstance(callback, functools.partial):
+        inner = callback.func
+        things += callback.args
+    if hasattr(type(inner), "__self__"):
+        things.append(inner.__self__)
+    for cell in getattr(inner, "__closure__", None) or ():
+        try:
+            things.append(cell.cell_contents)
+        except ValueError:
+            continue  # an empty cell
+    return things
 
 
 def _tasks_in(thing: Any) -> list[Task]:

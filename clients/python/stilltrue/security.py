@@ -1,0 +1,101 @@
+"""How a client shows the detector who it is: credentials and a token from files, which are read anew for each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc import insecure_channel, secure_channel
+
+
+class SecurityRefusedError(ValueError):
+    """Files that make no security; one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """PEM files and a file with a token; empty: none. Any of ``ca``, ``certificate`` means TLS.
+
+    ``ca``: whom to trust as the detector (empty: as the system does). ``certificate`` and ``key``: who we are.
+    ``token_file`` holds a bearer token; without TLS it is sent to loopback only.
+    """
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    token_file: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if bool(self.certificate) != bool(self.key):
+            raise SecurityRefusedError("tls_cert_file and tls_key_file: both or neither")
+
+    @property
+    def tls(self) -> bool:
+        """Whether TLS is spoken."""
+        return bool(self.ca or self.certificate)
+
+    def channel(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
+        """A channel to ``address`` with what the files hold now. Raises :class:`SecurityRefusedError`."""
+        token = _read(self.token_file).decode().strip() if self.token_file else ""
+        if not self.tls:
+            if not token:
+                return insecure_channel(address, options)
+            if not _is_loopback(address):
+                raise SecurityRefusedError(f"token_file: a token is not sent to {address} without TLS (tls_ca_file)")
+            return grpc.intercept_channel(insecure_channel(address, options), _Bearer(token))
+        ca, key, certificate = (_read(path) if path else None for path in (self.ca, self.key, self.certificate))
+        credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+        channel = secure_channel(address, credentials, options)
+        return grpc.intercept_channel(channel, _Bearer(token)) if token else channel
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SecurityRefusedError(f"{path}: {error.strerror}") from None
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+class _Details(grpc.ClientCallDetails):
+    """A call's details with more metadata."""
+
+    def __init__(self, details: Any, metadata: Any) -> None:
+        for name in ("method", "timeout", "credentials", "wait_for_ready", "compression"):
+            setattr(self, name, getattr(details, name, None))
+        self.metadata = metadata
+
+
+class _Bearer(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    """Adds the token to every call."""
+
+    def __init__(self, token: str) -> None:
+        self._pair = ("authorization", f"Bearer {token}")
+
+    def _details(self, details: Any) -> _Details:
+        return _Details(details, (*(details.metadata or ()), self._pair))
+
+    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return continuation(self._details(client_call_details), request)
+
+    def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return continuation(self._details(client_call_details), request)
+
+    def intercept_stream_unary(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        return continuation(self._details(client_call_details), request_iterator)
+
+    def intercept_stream_stream(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        return continuation(self._details(client_call_details), request_iterator)
