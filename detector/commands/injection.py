@@ -1,0 +1,175 @@
+"""What the injecting webhook answers: from an AdmissionReview, and the sidecar that the chart describes, to a patch. Pure.
+
+Rules:
+
+1. Nothing here ever keeps a pod from starting: every answer allows it. What is wrong with its annotations is a warning, and
+   the pod starts without a sidecar.
+2. A pod is patched when its annotation ``stilltrue.dev/inject`` is "true" and it has no container of the sidecar's name.
+3. The sidecar is put first among the init containers (it is a native one, with ``restartPolicy: Always``), so that those
+   that follow can call through it.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PREFIX = "stilltrue.dev/"
+SIDECAR_LABEL = f"{PREFIX}sidecar"
+TLS_VOLUME, TLS_FOLDER = "stilltrue-tls", "/stilltrue-tls"
+TLS_FLAGS = {"--tls-ca-file": "ca.crt", "--tls-cert-file": "tls.crt", "--tls-key-file": "tls.key"}
+INBOUND = "st-inbound"
+OUTBOUND_PORT = 15001
+PORT_MAX = 65535
+
+Pod = Mapping[str, Any]
+Operation = dict[str, Any]
+
+
+class AnnotationError(ValueError):
+    """An annotation that cannot be; one line that names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a pod's annotations ask for; ``flags`` are those of ``stilltrue sidecar``."""
+
+    flags: tuple[str, ...]
+    inbound: int
+    tls_secret: str
+
+
+def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any]) -> dict[str, Any]:
+    """The AdmissionReview that answers ``review`` (admission.k8s.io/v1, of a pod).
+
+    ``sidecar`` is the container to put in, without what the annotations say. Raises ``KeyError`` for what is no review.
+    """
+    response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": True}
+    pod = review["request"].get("object") or {}
+    if _asks(pod) and not _has(pod, str(sidecar["name"])):
+        try:
+            operations = patch(pod, sidecar, wanted(pod))
+            response["patchType"] = "JSONPatch"
+            response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
+        except AnnotationError as error:  # rule 1
+            response["warnings"] = [f"stilltrue: no sidecar was put in: {error}"]
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def wanted(pod: Pod) -> Wanted:
+    """What the annotations say; raises :class:`AnnotationError`."""
+    said = {
+        name.removeprefix(PREFIX): value
+        for name, value in (pod["metadata"].get("annotations") or {}).items()
+        if name.startswith(PREFIX)
+    }
+    for name in sorted(said):
+        if name not in _KNOWN:
+            raise AnnotationError(f"there is no annotation {PREFIX}{name}; there are {', '.join(sorted(_KNOWN))}")
+    inbound = _port(said, "inbound-port")
+    flags = [f"--service={_service(pod, said)}", f"--inbound=0.0.0.0:{inbound}", f"--app=127.0.0.1:{_port(said, 'app-port')}"]
+    if upstreams := _listed(said, "upstream"):
+        outbound = _port(said, "outbound-port") if "outbound-port" in said else OUTBOUND_PORT
+        flags += [f"--outbound=127.0.0.1:{outbound}", *(f"--upstream={upstream}" for upstream in upstreams)]
+    elif "outbound-port" in said:
+        raise AnnotationError(f"{PREFIX}outbound-port needs {PREFIX}upstream: where those calls go")
+    if "workers" in said:
+        flags.append(f"--workers={_number(said, 'workers', 0, 1_000_000)}")
+    flags += [f"--label={label}" for label in _listed(said, "labels")]
+    return Wanted(flags=tuple(flags), inbound=inbound, tls_secret=said.get("tls-secret", ""))
+
+
+def patch(pod: Pod, sidecar: Mapping[str, Any], wants: Wanted) -> list[Operation]:
+    """The JSON patch (RFC 6902) that puts the sidecar into the pod."""
+    return [
+        *_added(pod["spec"], "/spec", "initContainers", _container(sidecar, wants), first=True),
+        *_volume(pod, wants),
+        *_set(pod["metadata"], "/metadata", "labels", SIDECAR_LABEL, "true"),
+        *_set(pod["metadata"], "/metadata", "annotations", f"{PREFIX}status", "injected"),
+    ]
+
+
+def _asks(pod: Pod) -> bool:
+    return ((pod.get("metadata") or {}).get("annotations") or {}).get(f"{PREFIX}inject") == "true"
+
+
+def _has(pod: Pod, name: str) -> bool:
+    containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
+    return any(container["name"] == name for container in containers)
+
+
+def _container(sidecar: Mapping[str, Any], wants: Wanted) -> dict[str, Any]:
+    made = copy.deepcopy(dict(sidecar))
+    made["args"] = [*made["args"], *wants.flags]
+    made["ports"] = [{"name": INBOUND, "containerPort": wants.inbound}, *made.get("ports", [])]
+    if wants.tls_secret:
+        made["args"] += [f"{flag}={TLS_FOLDER}/{file}" for flag, file in TLS_FLAGS.items()]
+        mount = {"name": TLS_VOLUME, "mountPath": TLS_FOLDER, "readOnly": True}
+        made["volumeMounts"] = [*made.get("volumeMounts", []), mount]
+    return made
+
+
+def _volume(pod: Pod, wants: Wanted) -> Iterator[Operation]:
+    if wants.tls_secret:
+        yield from _added(pod["spec"], "/spec", "volumes", {"name": TLS_VOLUME, "secret": {"secretName": wants.tls_secret}})
+
+
+def _added(
+    parent: Mapping[str, Any], at: str, name: str, item: Mapping[str, Any], *, first: bool = False
+) -> Iterator[Operation]:
+    """Put ``item`` into a list that may not be there."""
+    if parent.get(name):
+        yield {"op": "add", "path": f"{at}/{name}/{0 if first else '-'}", "value": item}
+    else:
+        yield {"op": "add", "path": f"{at}/{name}", "value": [item]}
+
+
+def _set(parent: Mapping[str, Any], at: str, name: str, key: str, value: str) -> Iterator[Operation]:
+    """Set ``key`` in an object that may not be there."""
+    if parent.get(name) is None:
+        yield {"op": "add", "path": f"{at}/{name}", "value": {key: value}}
+    else:
+        yield {"op": "add", "path": f"{at}/{name}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
+
+
+def _service(pod: Pod, said: Mapping[str, str]) -> str:
+    labels = pod["metadata"].get("labels") or {}
+    found = said.get("service") or labels.get("app.kubernetes.io/name") or labels.get("app")
+    if not found:
+        raise AnnotationError(f"{PREFIX}service is needed: the service's name (or a label app.kubernetes.io/name, or app)")
+    return str(found)
+
+
+def _port(said: Mapping[str, str], name: str) -> int:
+    return _number(said, name, 1, PORT_MAX)
+
+
+def _number(said: Mapping[str, str], name: str, low: int, high: int) -> int:
+    text = said.get(name)
+    if text is None:
+        raise AnnotationError(f"{PREFIX}{name} is needed: {_KNOWN[name]}")
+    if not text.isdecimal() or not low <= int(text) <= high:
+        raise AnnotationError(f"{PREFIX}{name} is a number from {low} to {high}, not {text!r}")
+    return int(text)
+
+
+def _listed(said: Mapping[str, str], name: str) -> list[str]:
+    return [part.strip() for part in said.get(name, "").split(",") if part.strip()]
+
+
+_KNOWN: Mapping[str, str] = {
+    "inject": 'whether to put the sidecar in: "true"',
+    "status": "what the webhook did",
+    "service": "the service's name in verdicts",
+    "inbound-port": "the port that takes the calls from outside; the Service's targetPort",
+    "app-port": "the port where the program itself listens",
+    "outbound-port": f"the port that the program calls instead of others ({OUTBOUND_PORT})",
+    "upstream": "where those calls go: [NAME=]HOST:PORT,... or authority-routing",
+    "workers": "how many calls the program works on at once",
+    "labels": "labels of the process, for scopes: NAME=VALUE,...",
+    "tls-secret": "a Secret with tls.crt, tls.key and ca.crt for the way to the detector",
+}

@@ -1,0 +1,240 @@
+"""The injecting webhook: what it puts into a pod, what it leaves alone, and that it never keeps a pod from starting."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import http.client
+import json
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from detector.commands.injection import answer
+
+SIDECAR = {"name": "stilltrue", "image": "stilltrue:1", "restartPolicy": "Always", "args": ["sidecar", "--admin-port=7602"]}
+ASKED = {"inject": "true", "service": "orders", "inbound-port": "9090", "app-port": "8080"}
+
+
+def pod(
+    annotations: dict[str, str], *, spec: dict[str, Any] | None = None, labels: dict[str, str] | None = None
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "orders-",
+            "annotations": {f"stilltrue.dev/{name}": value for name, value in annotations.items()},
+            **({} if labels is None else {"labels": labels}),
+        },
+        "spec": {"containers": [{"name": "orders", "image": "orders:1"}], **(spec or {})},
+    }
+
+
+def asking(**more: str) -> dict[str, str]:
+    return {**ASKED, **{name.replace("_", "-"): value for name, value in more.items()}}
+
+
+def without(name: str) -> dict[str, str]:
+    return {each: value for each, value in ASKED.items() if each != name}
+
+
+def answered(a_pod: dict[str, Any], sidecar: dict[str, Any] | None = None) -> dict[str, Any]:
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u-1", "object": a_pod}}
+    made = answer(review, SIDECAR if sidecar is None else sidecar)
+    assert (made["apiVersion"], made["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert made["response"]["uid"] == "u-1"
+    assert made["response"]["allowed"] is True
+    return dict(made["response"])
+
+
+def patched(a_pod: dict[str, Any], sidecar: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The pod after the patch, by the letter of RFC 6902 (`add` is all that is used)."""
+    response = answered(a_pod, sidecar)
+    assert response["patchType"] == "JSONPatch", response
+    result = copy.deepcopy(a_pod)
+    for operation in json.loads(base64.b64decode(response["patch"])):
+        assert operation["op"] == "add"
+        *way, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        target: Any = result
+        for part in way:
+            target = target[int(part)] if isinstance(target, list) else target[part]
+        if isinstance(target, list):
+            target.insert(len(target) if last == "-" else int(last), operation["value"])
+        else:
+            target[last] = operation["value"]
+    return result
+
+
+def test_the_sidecar_is_put_in_with_what_the_annotations_say() -> None:
+    made = patched(pod(asking(upstream="stock=stock.shop:50051, authority-routing", workers="4", labels="team=shop")))
+    (sidecar,) = made["spec"]["initContainers"]
+    assert sidecar["args"] == [
+        "sidecar", "--admin-port=7602", "--service=orders", "--inbound=0.0.0.0:9090", "--app=127.0.0.1:8080",
+        "--outbound=127.0.0.1:15001", "--upstream=stock=stock.shop:50051", "--upstream=authority-routing", "--workers=4",
+        "--label=team=shop",
+    ]  # fmt: skip
+    assert sidecar["ports"] == [{"name": "st-inbound", "containerPort": 9090}]
+    assert made["metadata"]["labels"] == {"stilltrue.dev/sidecar": "true"}
+    assert made["metadata"]["annotations"]["stilltrue.dev/status"] == "injected"
+    assert made["spec"]["containers"] == pod({})["spec"]["containers"]
+
+
+def test_the_sidecar_goes_before_other_init_containers_so_that_they_can_call_through_it() -> None:
+    others = {"initContainers": [{"name": "migrate"}], "volumes": [{"name": "cache", "emptyDir": {}}]}
+    made = patched(pod(asking(tls_secret="orders-tls"), spec=others, labels={"app": "orders"}))
+    assert [each["name"] for each in made["spec"]["initContainers"]] == ["stilltrue", "migrate"]
+    assert made["metadata"]["labels"] == {"app": "orders", "stilltrue.dev/sidecar": "true"}
+    assert [each["name"] for each in made["spec"]["volumes"]] == ["cache", "stilltrue-tls"]
+    assert "--tls-ca-file=/stilltrue-tls/ca.crt" in made["spec"]["initContainers"][0]["args"]
+
+
+def test_the_service_is_named_by_the_pods_labels_unless_it_is_said() -> None:
+    labelled = pod(without("service"), labels={"app": "b", "app.kubernetes.io/name": "a"})
+    assert "--service=a" in patched(labelled)["spec"]["initContainers"][0]["args"]
+
+
+@pytest.mark.parametrize("inject", ["false", "True", "", None])
+def test_a_pod_that_does_not_ask_is_left_alone(inject: str | None) -> None:
+    response = answered(pod({**without("inject"), **({} if inject is None else {"inject": inject})}))
+    assert set(response) == {"uid", "allowed"}
+
+
+def test_a_pod_that_has_the_sidecar_is_left_alone() -> None:
+    once = patched(pod(asking()))
+    assert "patch" not in answered(once)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"inbound_port": "http"}, "inbound-port"),
+        ({"app_port": "0"}, "app-port"),
+        ({"app_port": "65536"}, "app-port"),
+        ({"workers": "-1"}, "workers"),
+        ({"outbound_port": "9091"}, "upstream"),
+        ({"inbound_prot": "1"}, "inbound-prot"),
+        ({"service": ""}, "service"),
+    ],
+)
+def test_a_wrong_annotation_is_a_warning_and_the_pod_starts_without(wrong: dict[str, str], named: str) -> None:
+    response = answered(pod(asking(**wrong)))
+    assert "patch" not in response
+    (warning,) = response["warnings"]
+    assert f"stilltrue.dev/{named}" in warning
+
+
+@pytest.mark.parametrize("missing", ["inbound-port", "app-port"])
+def test_a_missing_port_is_named(missing: str) -> None:
+    (warning,) = answered(pod(without(missing)))["warnings"]
+    assert f"stilltrue.dev/{missing} is needed" in warning
+
+
+def test_what_the_chart_has_put_in_is_a_valid_pod_from_1_29_on(
+    rendered: Callable[..., list[dict[str, Any]]], kubernetes_validate: ModuleType
+) -> None:
+    maps = [each["data"] for each in rendered("injector") if each["kind"] == "ConfigMap"]
+    sidecar = next(json.loads(data["sidecar.json"]) for data in maps if "sidecar.json" in data)
+    made = patched(pod(asking(upstream="authority-routing", tls_secret="orders-tls")), sidecar)
+    (container,) = made["spec"]["initContainers"]
+    assert container["restartPolicy"] == "Always"
+    ports = {port["name"] for port in container["ports"]}
+    assert container["startupProbe"]["tcpSocket"]["port"] in ports
+    for version in ("1.29", "1.37"):
+        kubernetes_validate.validate(made, version, strict=True)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("webhook")
+    (folder / "sidecar.json").write_text(json.dumps(SIDECAR))
+    new_certificate(folder)
+    return folder
+
+
+def new_certificate(folder: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not here, and makes the certificate")
+    subject = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2")
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(folder / "tls.key"))
+    subprocess.run(
+        ["openssl", "req", "-x509", *key, *subject, "-out", str(folder / "tls.crt")], check=True, capture_output=True
+    )
+
+
+@pytest.fixture(scope="module")
+def address(files: Path) -> Iterator[str]:
+    """Where a webhook listens that is a process of its own."""
+    code = "from detector.commands.webhook import webhook; webhook()"
+    flags = [
+        f"--{name}-file={files / file}"
+        for name, file in (("tls-cert", "tls.crt"), ("tls-key", "tls.key"), ("sidecar", "sidecar.json"))
+    ]
+    command = [sys.executable, "-c", code, "--port=0", *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            found = re.search(r"https=(\S+)", process.stdout.readline())
+            assert found, process.stderr.read() if process.stderr else ""
+            yield f"https://{found[1]}"
+        finally:
+            process.terminate()
+            assert process.wait(10) == 0
+
+
+def ask(address: str, files: Path, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    trust = ssl.create_default_context(cafile=str(files / "tls.crt"))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
+    try:
+        with opener.open(urllib.request.Request(address + path, data=body), timeout=10) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def test_it_answers_over_https_and_with_the_newest_certificate(address: str, files: Path) -> None:
+    review = {"request": {"uid": "u-2", "namespace": "shop", "object": pod(asking())}}
+    status, body = ask(address, files, "/inject?timeout=5s", json.dumps(review).encode())
+    assert status == 200
+    assert json.loads(body)["response"]["patchType"] == "JSONPatch"
+    new_certificate(files)
+    assert ask(address, files, "/healthz") == (200, b"ok\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/inject", b"nonsense", 400),
+        ("/inject", b"[]", 400),
+        ("/inject", b"{}", 400),
+        ("/inject", b'{"request": {"uid": 1, "object": 7}}', 400),
+        ("/inject", b"x" * (4 * 2**20 + 1), 413),
+        ("/elsewhere", b"{}", 404),
+        ("/elsewhere", None, 404),
+    ],
+)
+def test_nonsense_is_refused_and_the_next_is_served(
+    address: str, files: Path, path: str, body: bytes | None, status: int
+) -> None:
+    try:
+        assert ask(address, files, path, body)[0] == status
+    except (ConnectionError, urllib.error.URLError):
+        assert status == 413, "only what is too long to read may end in a broken pipe"
+    assert ask(address, files, "/healthz")[0] == 200
+
+
+def test_plaintext_is_not_spoken(address: str) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with pytest.raises((ConnectionError, http.client.HTTPException, urllib.error.URLError)):
+        opener.open(address.replace("https", "http") + "/healthz", timeout=10)
