@@ -14,15 +14,13 @@ The commands (``[]`` may be left out):
   begin.
 - ``look NAME A`` and ``look NAME A -> B``: record one process or one channel by hand, with no algorithm at all.
 - ``restore ID``: go on in a new world, put back from that snapshot.
-- ``expect ...``: see :mod:`detector.simulator.scenario_expect`.
+- ``expect ...``: see :mod:`detector.simulator.scenario_expect`; ``verdict`` and ``expect verdict``: see
+  :mod:`detector.simulator.scenario_verdicts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from stilltrue.channels import Channel, Topology, channel
-from stilltrue.model import Facts, Message, ProcessName, SnapshotId
 
 from detector.dataflow.barriers import BarrierRecorder
 from detector.dataflow.depth_first import back_edges
@@ -30,6 +28,8 @@ from detector.simulator.fifo import FifoWorld, GlobalState, Marker, Recorder, in
 from detector.simulator.fifo_look import Look
 from detector.simulator.scenario import Line, Verb, facts_of, split_at
 from detector.simulator.scenario_words import global_state_in_words
+from stilltrue.channels import Channel, Topology, channel
+from stilltrue.model import Facts, Message, ProcessName, SnapshotId
 
 
 class FifoStage:

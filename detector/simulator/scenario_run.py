@@ -9,6 +9,7 @@ from detector.simulator.diagram import Event
 from detector.simulator.scenario import Verb, parse, play
 from detector.simulator.scenario_expect import FifoExpectations
 from detector.simulator.scenario_fifo import FifoStage
+from detector.simulator.scenario_verdicts import FifoVerdicts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,5 +26,6 @@ def run_scenario(text: str, *, more: Mapping[str, Verb] | None = None) -> Outcom
     ``more`` adds verbs, or replaces ours, for worlds other than FIFO channels.
     """
     stage = FifoStage()
-    play(parse(text), {**stage.verbs(), **FifoExpectations(stage).verbs(), **(more or {})})
+    verbs = {**stage.verbs(), **FifoExpectations(stage).verbs(), **FifoVerdicts(stage).verbs(), **(more or {})}
+    play(parse(text), verbs)
     return Outcome(printed=tuple(stage.printed), events=tuple(stage.world.events))

@@ -330,3 +330,41 @@ def test_a_point_of_another_graph_is_refused() -> None:
     point = asyncio.run(of_one_pipeline())
     with pytest.raises(ValueError, match="no pipeline of this graph has just the vertices check-1, end-1"):
         LocalRuntime(word_count([[], []]), restored=[point])
+
+
+async def test_a_source_that_is_done_ends_while_the_other_goes_on_and_its_state_stays_in_every_point() -> None:
+    short, long, out = (StageName(n) for n in ("short", "long", "out"))
+    ended = asyncio.Event()
+    shown_: list[Value] = []
+
+    class Patient(SplitSource):
+        def read(self) -> Sequence[Value] | None:
+            values = super().read()
+            return () if values is None and not ended.is_set() else (None if values is None else list(values))
+
+    graph = DataflowGraph.of(
+        [Stage(name=short), Stage(name=long), Stage(name=out)],
+        [Edge(source=short, target=out), Edge(source=long, target=out)],
+    )
+    job = Job(
+        graph=graph,
+        make={
+            short: lambda place: SplitSource({"s": [1, 2, 3]}, place),
+            long: lambda place: Patient({"s": [10, 20]}, place),
+            out: lambda place: Collected(place, shown_),
+        },
+    )
+    runtime = LocalRuntime(job, often())
+    running = asyncio.create_task(runtime.run())
+    (pipeline,) = runtime.pipelines.values()
+    while not any(point.finished for point in pipeline.completed):
+        await asyncio.sleep(0.001)
+    ended.set()
+    states = await running
+    last = pipeline.completed[-1]
+    assert last.finished == (ProcessName("short-1"),)
+    assert states[ProcessName("short-1")] == [{"split": "s", "at": 3}]
+    assert sorted(map(str, shown_)) == ["1", "10", "2", "20", "3"]
+    shown_.clear()
+    await LocalRuntime(job, often(), restored=[last]).run()
+    assert sorted(map(str, shown_)) == ["1", "10", "2", "20", "3"], "the ended source does not read again"

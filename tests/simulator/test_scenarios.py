@@ -7,16 +7,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stilltrue.channels import MarkerRecorder
 
 from detector.dataflow.barriers import BarrierRecorder
 from detector.simulator.diagram import diagram
 from detector.simulator.scenario import ScenarioError, parse
 from detector.simulator.scenario_run import run_scenario
+from stilltrue.channels import MarkerRecorder
 
 FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 FILES = {path.stem: path for path in sorted(FOLDER.glob("*.txt"))}
-OURS = ("two_accounts", "single_token", "nondeterministic", "three_processes", "barrier_alignment", "cyclic_graph")
+OURS = (
+    "two_accounts",
+    "single_token",
+    "nondeterministic",
+    "three_processes",
+    "barrier_alignment",
+    "cyclic_graph",
+    "waiting_ring",
+    "loop_ends",
+)
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -110,6 +119,11 @@ def test_a_broken_rule_is_caught_by_the_scenarios(
         ("process A\nexpect refused\n  set A x=1", "it was not refused"),
         ("process A\nbegin A one", "line 2: begin A one: expected a snapshot's number"),
         ("process A\nset", "line 2: set: expected a process"),
+        ("process A\nbegin A\nexpect verdict 1 termination true", "expected: true\n  found:    false"),
+        ("process A\nbegin A\nexpect verdict 1 nonsense true", "no predicate 'nonsense'"),
+        ("process A\nbegin A\nexpect verdict 1 token-lost maybe", "'maybe' is not a valid Holds"),
+        ("process A\nbegin A\nverdict 1", "expected a predicate"),
+        ("process A\nverdict 1 termination", "nobody has begun snapshot 1"),
         ("process A\nexpect look nothing", "line 2: expect look nothing: nothing was recorded under that name"),
     ],
 )
@@ -128,5 +142,5 @@ def test_comments_blocks_and_quotes_are_read() -> None:
 
 def test_more_verbs_can_join_the_language() -> None:
     heard: list[str] = []
-    run_scenario("process A\nverdict A deadlock", more={"verdict": lambda line: heard.append(line.text)})
-    assert heard == ["verdict A deadlock"]
+    run_scenario("process A\nhear A whistle", more={"hear": lambda line: heard.append(line.text)})
+    assert heard == ["hear A whistle"]
