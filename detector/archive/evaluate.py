@@ -86,7 +86,7 @@ def _answers(predicate: Predicate, together: Stacked, rows: _Rows) -> list[Verdi
     return [
         _asked(predicate, rows.whole(at))
         if left[at]
-        else blocked_verdict(predicate.name, rows.waits_only(at, together), together.none_left(at))
+        else blocked_verdict(predicate.name, rows.waits_only(at, together), together.none_left(at), None)
         for at in range(len(together))
     ]
 

@@ -31,9 +31,7 @@ def find_java() -> Path:
         raise JavaError(f"the pipeline needs Java {JAVA_MAJOR_MIN} or newer, and there is none {where}: {_advice()}")
     major = java_major(_version(found))
     if major is None:
-        raise JavaError(
-            f"the pipeline needs Java {JAVA_MAJOR_MIN} or newer, and {found} names no version: {_advice()}"
-        )
+        raise JavaError(f"the pipeline needs Java {JAVA_MAJOR_MIN} or newer, and {found} names no version: {_advice()}")
     if major < JAVA_MAJOR_MIN:
         raise JavaError(f"the pipeline needs Java {JAVA_MAJOR_MIN} or newer, and {found} is Java {major}: {_advice()}")
     return Path(found)

@@ -1,0 +1,112 @@
+"""The giant path finds the kernel's remainder and core, for every shape, in a bounded number of rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from detector.graph.columns import columns_of_lists
+from detector.graph.reduction import reduce
+from detector.spark.giant import reduce_giant
+
+Waits = list[tuple[int, int, list[int]]]
+
+
+def _random(parties: int, seed: int) -> Waits:
+    """k-of-n waits of most parties, some with two; a ring at the end so that something is left."""
+    random = np.random.default_rng(seed)
+    waits: Waits = []
+    for waiter in range(parties - 5):
+        for _ in range(int(random.choice([0, 1, 1, 1, 1, 2]))):
+            among = random.choice(parties, int(random.integers(1, 4)), replace=False).tolist()
+            waits.append((waiter, int(random.integers(1, len(among) + 1)), among))
+    return waits + [(parties - 5 + at, 1, [parties - 5 + (at + 1) % 5]) for at in range(5)]
+
+
+def _chain(parties: int, *, shuffled: bool) -> Waits:
+    order: NDArray[np.int64] = np.arange(parties)
+    if shuffled:
+        order = np.random.default_rng(1).permutation(parties)
+    return [(int(order[at]), 1, [int(order[at + 1])]) for at in range(parties - 1)]
+
+
+def _lasso(parties: int) -> Waits:
+    """A shuffled chain whose end waits for its middle."""
+    chain = _chain(parties, shuffled=True)
+    return [*chain, (chain[-1][2][0], 1, [chain[parties // 2][0]])]
+
+
+def _star(parties: int) -> Waits:
+    return [(0, parties - 1, list(range(1, parties))), *((at, 1, [0]) for at in range(1, parties))]
+
+
+def _write(waits: Waits, folder: Path) -> str:
+    folder.mkdir()
+    rows = pa.table(
+        {
+            "waiter": pa.array([wait[0] for wait in waits], pa.int64()),
+            "needs": pa.array([wait[1] for wait in waits], pa.int32()),
+            "among": pa.array([wait[2] for wait in waits], pa.list_(pa.int64())),
+        }
+    )
+    half = len(waits) // 2
+    pq.write_table(rows.slice(0, half), folder / "a.parquet", row_group_size=60)
+    pq.write_table(rows.slice(half), folder / "b.parquet", row_group_size=60)
+    return str(folder)
+
+
+def _kernel(waits: Waits) -> dict[int, bool]:
+    columns = columns_of_lists(
+        waiters=[f"{wait[0]:06d}" for wait in waits],
+        needs=[wait[1] for wait in waits],
+        sizes=[len(wait[2]) for wait in waits],
+        among=[f"{target:06d}" for wait in waits for target in wait[2]],
+    )
+    reduction = reduce(columns)
+    left = reduction.remainder()
+    if not len(left):
+        return {}
+    stuck = {int(columns.names[party]) for party in left.tolist()}
+    opened = [wait for wait in waits if wait[0] in stuck and len(set(wait[2]) - stuck) < wait[1]]
+    graph = nx.DiGraph((waiter, target) for waiter, _, among in opened for target in among if target in stuck)
+    core = {party for part in nx.strongly_connected_components(graph) if len(part) > 1 for party in part}
+    core |= set(nx.nodes_with_selfloops(graph))
+    return {party: party in core for party in stuck}
+
+
+CASES = {
+    "random": _random(300, 1),
+    "random again": _random(200, 2),
+    "chain": _chain(500, shuffled=False),
+    "shuffled chain": _chain(500, shuffled=True),
+    "lasso": _lasso(500),
+    "star": _star(200),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "targets_max", "rounds_max"),
+    [(name, 0, 2) for name in CASES] + [("random", 10**9, 8), ("lasso", 0, 12)],
+)
+def test_shards_find_what_one_kernel_finds(
+    spark: SparkSession, tmp_path: Path, name: str, targets_max: int, rounds_max: int
+) -> None:
+    waits = CASES[name]
+    parties = 1 + max(max(wait[0], *wait[2]) for wait in waits)
+    folder = _write(waits, tmp_path / "waits")
+    found = reduce_giant(
+        spark, folder, parties, str(tmp_path), shard_targets=180, targets_max=targets_max, rounds_max=rounds_max
+    )
+    wanted = _kernel(waits)
+    assert {row.party: row.core for row in found.remainder.collect()} == wanted
+    assert (found.holds, found.blocked) == (bool(wanted), len(wanted))
+    assert found.shards > 1
+    assert found.rounds <= rounds_max
+    assert not list(tmp_path.glob("giant-*"))
