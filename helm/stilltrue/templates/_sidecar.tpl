@@ -9,6 +9,7 @@ Takes a dict:
   outbound  port on loopback that the program calls instead of others; 0: none
   upstream  where calls that go out are sent: HOST:PORT, or authority-routing (by the name the program called)
   workers   how many calls the program works on at once; 0: not known
+  labels    labels of the process, for the detector's scopes, as a dict; may be left out
   tlsVolume name of a volume of the pod with tls.crt, tls.key and ca.crt for the detector; empty: no TLS
 */}}
 {{- define "stilltrue.sidecar" -}}
@@ -39,6 +40,9 @@ Takes a dict:
     {{- if .workers }}
     - --workers={{ .workers }}
     {{- end }}
+    {{- range $label, $value := .labels }}
+    - --label={{ $label }}={{ $value }}
+    {{- end }}
     - --detector={{ $detector }}
     {{- include "stilltrue.sidecarCommon" (dict "all" $all "tlsVolume" .tlsVolume) | nindent 4 }}
   {{- include "stilltrue.sidecarRest" (dict "all" $all "tlsVolume" .tlsVolume) | nindent 2 }}
@@ -66,10 +70,14 @@ Takes a dict:
 {{- end -}}
 
 {{- define "stilltrue.sidecarRest" -}}
-{{- with .all.sidecar.extraEnv -}}
 env:
+  - name: POD_NAME
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.name
+  {{- with .all.sidecar.extraEnv }}
   {{- toYaml . | nindent 2 }}
-{{ end -}}
+  {{- end }}
 resources:
   {{- toYaml .all.sidecar.resources | nindent 2 }}
 securityContext:
