@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -70,4 +71,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command; ends the process."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is said once, by us
     sys.exit(quietly(cli))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 from rich.markup import escape
-from stilltrue.v1 import detector_pb2 as pb
 
 from detector.commands.detector import asking, detector_option, json_option, timeout_option
 from detector.commands.render import console, duration, print_json, table
 from detector.core.times import write_time
+from stilltrue.v1 import detector_pb2 as pb
 
 STATES = {pb.AGENT_STATE_LIVE: "live", pb.AGENT_STATE_MISSING: "missing"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -27,10 +28,10 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def quietly(command: click.Command) -> int:
-    """Run ``command``: its exit code."""
+def quietly(command: click.Command, arguments: Sequence[str] | None = None) -> int:
+    """Run ``command`` with ``arguments`` (None: those of this process): its exit code."""
     try:
-        code = command.main(standalone_mode=False, prog_name="stilltrue")
+        code = command.main(arguments, standalone_mode=False, prog_name="stilltrue")
         sys.stdout.flush()
     except click.exceptions.Exit as end:
         return end.exit_code

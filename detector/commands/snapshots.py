@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 from rich.markup import escape
-from stilltrue.v1 import detector_pb2 as pb
-from stilltrue.v1 import snapshot_pb2
 
 from detector.commands.detector import asking, detector_option, json_option, timeout_option
 from detector.commands.render import console, duration, listed, moment, print_json, table
 from detector.core.times import write_time
+from stilltrue.v1 import detector_pb2 as pb
+from stilltrue.v1 import snapshot_pb2
 
 ANSWERS = {snapshot_pb2.HOLDS_TRUE: True, snapshot_pb2.HOLDS_FALSE: False}
 

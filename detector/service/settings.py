@@ -141,4 +141,5 @@ def predicate_settings_from_texts(texts: Iterable[str]) -> dict[str, dict[str, A
 
 def _check(name: str, value: float, low: float, high: float) -> None:
     if math.isnan(value) or not low <= value <= high:
-        raise SettingError(name, f"must be between {low:g} and {high:g}, not {value:g}")
+        bounds = " and ".join(f"{bound:g}" if isinstance(value, float) else str(int(bound)) for bound in (low, high))
+        raise SettingError(name, f"must be between {bounds}, not {value:g}")

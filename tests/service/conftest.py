@@ -69,11 +69,10 @@ class FakeProcess:
                     report = self.recorder.marked(SnapshotId(response.mark.snapshot), time.time())
                     if report is not None:
                         await self.say(report=report_to_wire(self.change(report)))
-        except grpc.RpcError:
-            pass
+        except grpc.RpcError as error:
+            self.status, self.details = error.code(), error.details() or ""
         finally:
-            if not self._call.cancelled():
-                self.status, self.details = await self._call.code(), await self._call.details()
+            self._call.cancel()
             self.ended.set()
 
     async def kill(self) -> None:

@@ -1,0 +1,113 @@
+"""The commands that ask a detector: their exit codes to the letter, their text, their JSON, and one line for each error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+async def test_ask_says_by_its_exit_code_what_holds(played: Any, here: Any, tmp_path: Path) -> None:
+    a, b = played.FakeProcess("a"), played.FakeProcess("b")
+    async with played.detecting(tmp_path, lease_seconds=60.0) as detector:
+
+        async def run(*arguments: str) -> Any:
+            return await here(*arguments, "--detector", detector.address)
+
+        nobody = await run("ask", "deadlock")
+        assert (nobody.code, nobody.err) == (3, "")
+        assert "no process is connected" in nobody.out
+        await asyncio.gather(a.connect(detector.address), b.connect(detector.address))
+        free = await run("ask", "deadlock")
+        assert free.code == 1
+        assert free.out.startswith("deadlock: not as of ")
+        assert "no deadlock" not in free.out
+        stuck = played.Deadlock(a, b)
+        held = await run("ask", "deadlock", "--json")
+        assert held.code == 0
+        verdict = json.loads(held.out)
+        assert verdict["holds"] is True
+        assert verdict["core"] == stuck.core
+        shown, listed = await run("show", "latest", "--format", "json"), await run("snapshots", "--json")
+        incidents, agents = await run("incidents", "--json"), await run("agents", "--json")
+        assert json.loads(shown.out)["id"] == verdict["snapshot"]["id"]
+        assert json.loads(listed.out)[0]["verdicts"]["deadlock"] is True
+        (incident,) = json.loads(incidents.out)
+        assert (incident["core"], incident["closed"]) == (stuck.core, None)
+        assert [agent["process"] for agent in json.loads(agents.out)] == ["a", "b"]
+        document = tmp_path / "document.json"
+        document.write_text(shown.out)
+        again = await here("evaluate", "deadlock", str(document), "--json")
+        evaluated = json.loads(again.out)
+        assert (again.code, evaluated["core"], evaluated["witness"]) == (0, verdict["core"], verdict["witness"])
+        for words in (("incidents",), ("incidents", "--open"), ("agents",), ("snapshots",), ("show", "latest")):
+            told = await run(*words)
+            assert (told.code, told.err) == (0, "")
+            assert "\x1b" not in told.out
+            assert "a" in told.out
+        told = await run("show", incident["id"])
+        assert f"{incident['id']}: deadlock, open" in told.out
+        await asyncio.gather(a.kill(), b.kill())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("ask", "deadlock", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1"),
+        (("agents", "--detector", "nowhere"), "is no HOST:PORT"),
+        (("ask",), "Missing argument"),
+        (("asc", "deadlock"), "No such command"),
+        (("ask", "deadlock", "--nonsense"), "No such option"),
+        (("show", "seven"), "is no snapshot's number"),
+        (("snapshots", "--limit", "0"), "--limit"),
+        (("watch", "--detector", "127.0.0.1:1"), "no detector"),
+        (("serve", "--period-seconds", "-1"), "--period-seconds: must be between 0 and 86400, not -1"),
+        (("serve", "--scope", "shop"), "--scope: 'shop'"),
+        (("serve", "--set", "fact=3"), "--set: 'fact=3'"),
+        (("serve", "--suspect-seconds", "3"), "--suspect-seconds"),
+    ],
+)
+async def test_errors_are_one_line_that_names_what_to_change(here: Any, arguments: tuple[str, ...], words: str) -> None:
+    ended = await here(*arguments)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert ended.err.count("\n") == 1
+    assert words in ended.err
+
+
+async def test_unknown_names_are_refused_with_those_there_are(played: Any, here: Any, tmp_path: Path) -> None:
+    async with played.detecting(tmp_path) as detector:
+        for arguments, words in (
+            (("ask", "dedlock"), "there are deadlock"),
+            (("ask", "deadlock", "--scope", "shop"), "no scope 'shop'"),
+            (("watch", "dedlock"), "there are deadlock"),
+            (("show", "99"), "snapshot 99 is not kept"),
+            (("show", "latest"), "no snapshot is kept yet"),
+            (("show", "i-0000000000"), "no incident i-0000000000"),
+        ):
+            ended = await here(*arguments, "--detector", detector.address)
+            assert (ended.code, ended.out) == (2, "")
+            assert words in ended.err
+            assert ended.err.count("\n") == 1
+
+
+async def test_the_help_of_each_command_has_an_example(here: Any) -> None:
+    listing = (await here("--help")).out
+    for name in ("serve", "ask", "watch", "agents", "snapshots", "incidents", "show"):
+        told = await here(name, "--help")
+        assert f"  {name} " in listing
+        assert told.code == 0
+        assert f"stilltrue {name}" in told.out
+        assert "Example:" in told.out
+
+
+async def test_the_environment_names_the_detector_and_each_flag(command: Any) -> None:
+    told = await command("ask", "deadlock", STILLTRUE_DETECTOR="127.0.0.1:1")
+    assert (told.code, told.out) == (2, "")
+    assert told.err.startswith("stilltrue: no detector at 127.0.0.1:1 (")
+    assert told.err.count("\n") == 1
+    told = await command("serve", STILLTRUE_SERVE_REPORT_BYTES_MAX="7")
+    assert told.err == "stilltrue: --report-bytes-max: must be between 1024 and 1073741824, not 7\n"

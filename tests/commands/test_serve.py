@@ -1,0 +1,137 @@
+"""``serve`` as a process: it says where it listens, stops when told, survives being killed; ``watch`` notices it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+async def test_it_says_where_it_listens_and_stops_when_told(serve: Any, tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        async with serve(tmp_path, "--log-format", "json") as detector:
+            assert detector.line.startswith("listening grpc=127.0.0.1:")
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(detector.metrics.split(":")[2].split("/")[0]))
+            writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+            assert b" 200 " in (await reader.read())
+            writer.close()
+            begun = time.monotonic()
+            log = await detector.end(number)
+            assert time.monotonic() - begun < 5
+            assert detector.process.returncode == 0
+            events = [json.loads(line)["event"] for line in log.splitlines()]
+            assert (events[0], events[-1]) == ("listening", "stopped")
+
+
+async def test_ports_and_archives_in_use_are_one_clear_line(serve: Any, command: Any, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for flag, other in (("--port", "--http-port"), ("--http-port", "--port")):
+            ended = await command("serve", flag, port, other, "0", "--data", str(tmp_path / "x"))
+            assert ended.code == 2
+            assert [line for line in ended.err.splitlines() if "event=" not in line] == [ended.err.splitlines()[-1]]
+            assert f"cannot listen on 127.0.0.1:{port}" in ended.err
+            assert flag in ended.err.splitlines()[-1]
+    async with serve(tmp_path / "data"):
+        ended = await command("serve", "--port", "0", "--http-port", "0", "--data", str(tmp_path / "data"))
+        assert ended.code == 2
+        assert "in use by another detector" in ended.err
+
+
+async def test_killed_and_started_again_it_knows_what_was_open(serve: Any, played: Any, tmp_path: Path) -> None:
+    a, b = played.FakeProcess("a"), played.FakeProcess("b")
+    stuck = played.Deadlock(a, b)
+    async with serve(tmp_path, "--period-seconds", "0.05") as detector:
+        await asyncio.gather(a.connect(detector.address), b.connect(detector.address))
+        incident: list[Any] = []
+        async with asyncio.timeout(20):
+            while not incident:
+                incident = json.loads((await detector.run("incidents", "--json")).out)
+        last = json.loads((await detector.run("snapshots", "--json", "--limit", "1")).out)[0]["id"]
+        detector.process.send_signal(signal.SIGKILL)
+        await detector.process.wait()
+        await asyncio.gather(a.ended.wait(), b.ended.wait())
+    async with serve(tmp_path, "--period-seconds", "0") as detector:
+        (kept,) = json.loads((await detector.run("incidents", "--json", "--open")).out)
+        assert kept["id"] == incident[0]["id"]
+        await asyncio.gather(a.connect(detector.address), b.connect(detector.address))
+        verdict = json.loads((await detector.run("ask", "deadlock", "--json")).out)
+        assert (verdict["holds"], verdict["core"]) == (True, stuck.core)
+        assert verdict["snapshot"]["id"] > last
+        assert [one["id"] for one in json.loads((await detector.run("incidents", "--json")).out)] == [kept["id"]]
+        await asyncio.gather(a.kill(), b.kill())
+
+
+async def test_a_read_only_archive_is_said_and_the_answers_go_on(serve: Any, played: Any, tmp_path: Path) -> None:
+    a = played.FakeProcess("a")
+    blocked = tmp_path / "data"
+    blocked.symlink_to("/proc/nowhere")
+    async with serve(blocked, "--period-seconds", "0") as detector:
+        await a.connect(detector.address)
+        assert (await detector.run("ask", "deadlock")).code == 1
+        assert (await detector.run("show", "latest")).code == 0
+        log = await detector.end()
+        assert log.count('event="archive unusable"') == 1
+        await a.kill()
+
+
+async def test_watch_prints_changes_and_notices_that_the_detector_is_gone(
+    serve: Any, begin: Any, played: Any, tmp_path: Path
+) -> None:
+    a, b = played.FakeProcess("a"), played.FakeProcess("b")
+    async with serve(tmp_path, "--period-seconds", "0.05") as detector:
+        await asyncio.gather(a.connect(detector.address), b.connect(detector.address))
+        watch = await begin("watch", "deadlock", "--json", STILLTRUE_DETECTOR=detector.address)
+        async with asyncio.timeout(20):
+            assert json.loads(await watch.stdout.readline())["holds"] is False
+            stuck = played.Deadlock(a, b)
+            assert json.loads(await watch.stdout.readline())["core"] == stuck.core
+            stuck.cure()
+            assert json.loads(await watch.stdout.readline())["holds"] is False
+            detector.process.kill()
+            out, err = await watch.communicate()
+        assert (watch.returncode, out) == (2, b"")
+        assert err.count(b"\n") == 1
+        assert b"no detector" in err
+
+
+async def test_watch_notices_a_detector_that_is_stopped(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:
+    a = played.FakeProcess("a")
+    async with serve(tmp_path, "--heartbeat-seconds", "0.2", "--period-seconds", "0.1") as detector:
+        await a.connect(detector.address)
+        watch = await begin("watch", "deadlock", "--silence-seconds-max", "1", STILLTRUE_DETECTOR=detector.address)
+        async with asyncio.timeout(20):
+            assert b"not as of" in await watch.stdout.readline()
+            detector.process.send_signal(signal.SIGSTOP)
+            _, err = await watch.communicate()
+        detector.process.send_signal(signal.SIGCONT)
+        assert watch.returncode == 2
+        assert b"no sign of life for 1 s" in err
+        await a.kill()
+
+
+async def test_ctrl_c_and_a_closed_pipe_are_quiet(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:
+    a = played.FakeProcess("a")
+    async with serve(tmp_path, "--period-seconds", "0.05") as detector:
+        await a.connect(detector.address)
+        watch = await begin("watch", STILLTRUE_DETECTOR=detector.address)
+        async with asyncio.timeout(20):
+            assert await watch.stdout.readline()
+            watch.send_signal(signal.SIGINT)
+            _, err = await watch.communicate()
+        assert (watch.returncode, err.strip()) == (130, b"")
+        shell = await asyncio.create_subprocess_shell(
+            f"'{sys.executable}' -m detector.cli watch --detector {detector.address} | head -n 1",
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        async with asyncio.timeout(20):
+            assert await shell.stdout.readline()
+            played.Deadlock(a, a)
+            _, err = await shell.communicate()
+        assert err == b""
+        await a.kill()
