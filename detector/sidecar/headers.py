@@ -21,6 +21,7 @@ TABLE_BYTES_MAX = 4096
 """The size of the dynamic table that a peer may use for us: HTTP/2's default, since we announce no other."""
 
 HEADERS_BYTES_MAX = 2**20
+KNOWN_MAX = 64
 _ENTRY_BYTES = 32
 _STATIC: tuple[Header, ...] = tuple((bytes(name), bytes(value)) for name, value in HeaderTable.STATIC_TABLE)
 _STATIC_PAIRS = {pair: index for index, pair in reversed(list(enumerate(_STATIC, 1))) if pair[1]}
@@ -29,31 +30,47 @@ _STATIC_NAMES = {name: index for index, (name, _) in reversed(list(enumerate(_ST
 
 def size_of(headers: Headers) -> int:
     """The size of a header list as SETTINGS_MAX_HEADER_LIST_SIZE counts it."""
-    return sum(len(name) + len(value) + _ENTRY_BYTES for name, value in headers)
+    size = _ENTRY_BYTES * len(headers)
+    for name, value in headers:
+        size += len(name) + len(value)
+    return size
 
 
 class HeaderReader:
-    """Reads the header blocks of one direction of one connection, in order."""
+    """Reads the header blocks of one direction of one connection, in order.
 
-    __slots__ = ("_bytes", "_bytes_max", "_entries")
+    As long as the table stays as it is, equal blocks mean equal headers: a server's replies are read once.
+    """
+
+    __slots__ = ("_bytes", "_bytes_max", "_entries", "_known")
 
     def __init__(self) -> None:
         self._entries: deque[Header] = deque()
         self._bytes = 0
         self._bytes_max = TABLE_BYTES_MAX
+        self._known: dict[bytes, Headers] = {}
 
     def read(self, block: bytes) -> Headers:
-        """The headers in a block; raises :class:`BrokenFrameError`, after which the connection is lost."""
+        """The headers in a block, not to be changed; raises :class:`BrokenFrameError`: the connection is lost then."""
+        known = self._known.get(block)
+        if known is not None:
+            return known
         try:
-            headers = self._read(block)
+            headers, same = self._read(block)
         except (IndexError, ValueError, KeyError) as error:
             raise BrokenFrameError(f"a header block that cannot be read: {error}") from None
         except Exception as error:  # hpack's own errors share no public ancestor with the above
             raise BrokenFrameError(f"a header block that cannot be read: {error}") from error
+        if not same or len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        if same:
+            self._known[block] = headers
         return headers
 
-    def _read(self, block: bytes) -> Headers:
+    def _read(self, block: bytes) -> tuple[Headers, bool]:
+        """The headers, and whether the table is the same as before."""
         headers: Headers = []
+        same = True
         at, end, total = 0, len(block), 0
         while at < end:
             first = block[at]
@@ -63,6 +80,7 @@ class HeaderReader:
             elif first & 0xE0 == 0x20:
                 size, at = _integer(block, at, 0x1F)
                 self._resize(size)
+                same = False
                 continue
             else:
                 indexed = first & 0x40
@@ -72,11 +90,12 @@ class HeaderReader:
                 pair = (name, value)
                 if indexed:
                     self._add(pair)
+                    same = False
             headers.append(pair)
             total += len(pair[0]) + len(pair[1]) + _ENTRY_BYTES
             if total > HEADERS_BYTES_MAX:
                 raise ValueError("too long")
-        return headers
+        return headers, same
 
     def _at(self, index: int) -> Header:
         if index <= len(_STATIC):

@@ -71,7 +71,7 @@ def _chat(requests: Iterator[bytes], context: Context) -> Iterator[bytes]:
     _end(asked, context)
 
 
-HANDLERS = {
+HANDLERS: dict[str, Any] = {
     "Unary": grpc.unary_unary_rpc_method_handler(_unary),
     "Many": grpc.unary_stream_rpc_method_handler(_many),
     "Fold": grpc.stream_unary_rpc_method_handler(_fold),

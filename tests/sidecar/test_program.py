@@ -58,7 +58,7 @@ class Beside:
         found = {}
         for wait in self.cut().waits:
             assert wait.uncoloured
-            targets = {target.number for target in wait.among if isinstance(target, CallTarget)}
+            targets = {int(target.number) for target in wait.among if isinstance(target, CallTarget)}
             found[str(wait.waiter)] = (wait.needs, targets)
         return found
 

@@ -80,7 +80,8 @@ class Shops:
         channel = grpc.insecure_channel(shop)
         self._channels.append(channel)
         trace = (("traceparent", f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"),)
-        return channel.unary_unary(METHOD).future(json.dumps({"path": path, "hold": hold}).encode(), metadata=trace)
+        visit: Any = channel.unary_unary(METHOD)
+        return visit.future(json.dumps({"path": path, "hold": hold}).encode(), metadata=trace)
 
     def page(self, name: str, path: str) -> str:
         with urlopen(self.admin[name].rstrip("/") + path, timeout=5) as reply:

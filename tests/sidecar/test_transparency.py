@@ -52,28 +52,13 @@ def wish_of(dice: random.Random) -> Wish:
 
 async def result_of(channel: grpc.aio.Channel, wish: Wish) -> tuple[Any, ...]:
     """All that a caller can see of a call. Where chance decides (cancelling, deadlines), only how it ended."""
-
-    async def requests() -> AsyncIterator[bytes]:
-        for item in wish.items:
-            yield item
-
-    name, streams_up = f"/mix.Mix/{wish.kind}", wish.kind in ("Fold", "Chat")
-    kind = {"Many": channel.unary_stream, "Fold": channel.stream_unary, "Chat": channel.stream_stream}.get(
-        wish.kind, channel.unary_unary
-    )
-    compression = grpc.Compression.Gzip if wish.squeezed else None
-    argument: Any = requests() if streams_up else wish.items[0]
-    call: Any = kind(name)(argument, metadata=wish.metadata, timeout=wish.timeout, compression=compression)
+    call = _call(channel, wish)
     replies: list[bytes] = []
     if wish.cancelled_after is not None:
         await asyncio.sleep(0.002 * wish.cancelled_after)
         call.cancel()
     try:
-        if wish.kind in ("Many", "Chat"):
-            async for reply in call:
-                replies.append(reply)
-        else:
-            replies.append(await call)
+        replies += [reply async for reply in call] if wish.kind in {"Many", "Chat"} else [await call]
     except grpc.RpcError:
         pass
     except asyncio.CancelledError:
@@ -85,9 +70,21 @@ async def result_of(channel: grpc.aio.Channel, wish: Wish) -> tuple[Any, ...]:
     if wish.timeout is not None:
         return ("timed out", code)
     initial = _pairs(await call.initial_metadata())
-    if not replies:
+    if not replies or code is not grpc.StatusCode.OK:
         initial = []  # grpc.aio drops them now and then when headers and trailers come in one read; a test of its own below
     return code, await call.details(), initial, _pairs(await call.trailing_metadata()), replies
+
+
+def _call(channel: grpc.aio.Channel, wish: Wish) -> Any:
+    async def requests() -> AsyncIterator[bytes]:
+        for item in wish.items:
+            yield item
+
+    kinds = {"Many": channel.unary_stream, "Fold": channel.stream_unary, "Chat": channel.stream_stream}
+    make: Any = kinds.get(wish.kind, channel.unary_unary)
+    argument = requests() if wish.kind in {"Fold", "Chat"} else wish.items[0]
+    compression = grpc.Compression.Gzip if wish.squeezed else None
+    return make(f"/mix.Mix/{wish.kind}")(argument, metadata=wish.metadata, timeout=wish.timeout, compression=compression)
 
 
 def _pairs(metadata: Any) -> list[tuple[str, Any]]:
@@ -102,16 +99,20 @@ async def compare(around: grpc.aio.Channel, through: grpc.aio.Channel, seed: int
 
 async def compare_many(program: str, start_sidecar: Any, seeds: range) -> None:
     """Around, and through two sidecars: out of one, into the other."""
-    async with start_sidecar(program) as (server, at_server):
-        async with start_sidecar(program, upstream=str(at_server.inbound)) as (client, at_client):
-            async with grpc.aio.insecure_channel(program, OPTIONS) as around:
-                async with grpc.aio.insecure_channel(str(at_client.outbound), OPTIONS) as through:
-                    for start in range(seeds.start, seeds.stop, AT_ONCE):
-                        batch = range(start, min(start + AT_ONCE, seeds.stop))
-                        await asyncio.gather(*(compare(around, through, seed) for seed in batch))
-            await _settled(server, client)
-            assert server.program.inbound == client.program.outbound
-            assert [sidecar.agent.live.faults for sidecar in (server, client)] == [0, 0]
+    async with (
+        start_sidecar(program) as (server, at_server),
+        start_sidecar(program, upstream=str(at_server.inbound)) as (client, at_client),
+    ):
+        async with (
+            grpc.aio.insecure_channel(program, OPTIONS) as around,
+            grpc.aio.insecure_channel(str(at_client.outbound), OPTIONS) as through,
+        ):
+            for start in range(seeds.start, seeds.stop, AT_ONCE):
+                batch = range(start, min(start + AT_ONCE, seeds.stop))
+                await asyncio.gather(*(compare(around, through, seed) for seed in batch))
+        await _settled(server, client)
+        assert server.program.inbound == client.program.outbound
+        assert [sidecar.agent.live.faults for sidecar in (server, client)] == [0, 0]
 
 
 async def _settled(*sidecars: Any) -> None:
@@ -141,7 +142,8 @@ async def test_early_headers_of_a_call_that_fails_pass(program: str, start_sidec
 
     def initial(target: str) -> Any:
         with grpc.insecure_channel(target) as channel:
-            call = channel.unary_stream("/mix.Mix/Many")(b"", metadata=(*metadata, ("items", "0")))
+            many: Any = channel.unary_stream("/mix.Mix/Many")
+            call = many(b"", metadata=(*metadata, ("items", "0")))
             headers = _pairs(call.initial_metadata())
             assert call.code() is not grpc.StatusCode.OK
             return headers
@@ -154,25 +156,32 @@ async def test_early_headers_of_a_call_that_fails_pass(program: str, start_sidec
 async def test_a_message_of_many_megabytes_passes(program: str, start_sidecar: Any) -> None:
     request = random.Random(7).randbytes(20_000_000)
     async with start_sidecar(program) as (_, listening), grpc.aio.insecure_channel(str(listening.inbound), OPTIONS) as channel:
-        assert await channel.unary_unary("/mix.Mix/Unary")(request) == request
+        unary: Any = channel.unary_unary("/mix.Mix/Unary")
+        assert await unary(request) == request
 
 
 async def test_a_slow_reader_holds_the_writer_back(program: str, start_sidecar: Any) -> None:
     """The windows are the caller's own: what it does not read piles up at the program, not in the sidecar."""
-    async with start_sidecar(program) as (sidecar, listening):
-        async with grpc.aio.insecure_channel(str(listening.inbound), OPTIONS) as channel:
-            call = channel.unary_stream("/mix.Mix/Many")(bytes(500_000), metadata=(("items", "200"),))
-            await call.read()
-            await asyncio.sleep(0.5)
-            (relay,) = sidecar.relays
-            (stream,) = relay.streams.values()
-            assert stream.reply.count < 100
-            call.cancel()
+    async with (
+        start_sidecar(program) as (sidecar, listening),
+        grpc.aio.insecure_channel(str(listening.inbound), OPTIONS) as channel,
+    ):
+        many: Any = channel.unary_stream("/mix.Mix/Many")
+        call = many(bytes(500_000), metadata=(("items", "200"),))
+        await call.read()
+        await asyncio.sleep(0.5)
+        (relay,) = sidecar.relays
+        (stream,) = relay.streams.values()
+        assert stream.reply.count < 100
+        call.cancel()
 
 
-async def test_a_program_that_is_not_there_is_unavailable_and_comes_back(start_sidecar: Any) -> None:
-    async with start_sidecar("127.0.0.1:1") as (_, listening):
-        async with grpc.aio.insecure_channel(str(listening.inbound), OPTIONS) as channel:
-            with pytest.raises(grpc.aio.AioRpcError) as failure:
-                await channel.unary_unary("/mix.Mix/Unary")(b"")
-            assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
+async def test_a_program_that_is_not_there_is_unavailable(start_sidecar: Any) -> None:
+    async with (
+        start_sidecar("127.0.0.1:1") as (_, listening),
+        grpc.aio.insecure_channel(str(listening.inbound), OPTIONS) as channel,
+    ):
+        unary: Any = channel.unary_unary("/mix.Mix/Unary")
+        with pytest.raises(grpc.aio.AioRpcError) as failure:
+            await unary(b"")
+        assert failure.value.code() is grpc.StatusCode.UNAVAILABLE

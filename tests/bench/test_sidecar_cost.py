@@ -1,0 +1,138 @@
+"""What the sidecar costs a unary call: p50, calls a second, and processor time, beside the same calls around it.
+
+    python tests/bench/test_sidecar_cost.py [ROUNDS]    prints the table
+    pytest tests/bench/test_sidecar_cost.py             the same with few rounds; asserts behaviour, never times
+
+Program, sidecars and caller are processes of their own. Rounds are interleaved, so that what else the machine does falls on all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+
+METHOD = "/bench.Bench/Echo"
+NOBODY = "127.0.0.1:1"
+CALLS_PER_ROUND = 300
+AT_ONCE = 32
+PAYLOAD = b"x" * 100
+TRACE = (("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),)
+PROGRAM = """
+import asyncio, grpc, grpc.aio
+async def echo(request, context):
+    return request
+async def main():
+    server = grpc.aio.server()
+    handler = grpc.method_handlers_generic_handler("bench.Bench", {"Echo": grpc.unary_unary_rpc_method_handler(echo)})
+    server.add_generic_rpc_handlers((handler,))
+    print(f"listening inbound=127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", flush=True)
+    await server.start()
+    await server.wait_for_termination()
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """A process of ours: its id, and the words it prints when it listens."""
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+            yield process.pid, dict(word.split("=", 1) for word in line.split() if "=" in word)
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def sidecar(*flags: str) -> Any:
+    """A sidecar whose detector is not there: the calls cost the same."""
+    free = ["--inbound", "127.0.0.1:0", "--outbound", "127.0.0.1:0", "--admin-port", "0", "--drain-seconds-max", "0"]
+    return started("-m", "detector", "sidecar", "--service", "bench", "--detector", NOBODY, *free, *flags)
+
+
+def processor_seconds(process: int) -> float:
+    """The processor time that a process has used."""
+    with open(f"/proc/{process}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def one_after_the_other(target: str) -> list[float]:
+    """Seconds of each of a round of calls."""
+    seconds = []
+    with grpc.insecure_channel(target, (("grpc.use_local_subchannel_pool", 1),)) as channel:
+        call: Any = channel.unary_unary(METHOD)
+        for _ in range(CALLS_PER_ROUND):
+            begun = time.perf_counter()
+            assert call(PAYLOAD, metadata=TRACE) == PAYLOAD
+            seconds.append(time.perf_counter() - begun)
+    return seconds
+
+
+async def many_at_once(target: str) -> float:
+    """Calls a second with ``AT_ONCE`` callers."""
+    async with grpc.aio.insecure_channel(target, (("grpc.use_local_subchannel_pool", 1),)) as channel:
+        call: Any = channel.unary_unary(METHOD)
+
+        async def caller() -> None:
+            for _ in range(CALLS_PER_ROUND // 4):
+                assert await call(PAYLOAD, metadata=TRACE) == PAYLOAD
+
+        begun = time.perf_counter()
+        await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
+        return AT_ONCE * (CALLS_PER_ROUND // 4) / (time.perf_counter() - begun)
+
+
+def measure(rounds: int) -> dict[str, tuple[float, float, float]]:
+    """For each way: p50 in seconds, calls a second, and the sidecars' processor seconds a call."""
+    with ExitStack() as stack:
+        _, program = stack.enter_context(started("-c", PROGRAM))
+        server, at_server = stack.enter_context(sidecar("--app", program["inbound"]))
+        client, at_client = stack.enter_context(sidecar("--app", program["inbound"], "--upstream", at_server["inbound"]))
+        ways = {
+            "around": (program["inbound"], []),
+            "through one (in)": (at_server["inbound"], [server]),
+            "through two (out, in)": (at_client["outbound"], [client, server]),
+        }
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        rates: dict[str, list[float]] = {way: [] for way in ways}
+        used: dict[str, float] = dict.fromkeys(ways, 0.0)
+        for _ in range(rounds):
+            for way, (target, processes) in ways.items():
+                before = sum(map(processor_seconds, processes))
+                seconds[way] += one_after_the_other(target)
+                rates[way].append(asyncio.run(many_at_once(target)))
+                used[way] += sum(map(processor_seconds, processes)) - before
+        calls = rounds * (CALLS_PER_ROUND + AT_ONCE * (CALLS_PER_ROUND // 4))
+        return {way: (statistics.median(seconds[way]), statistics.median(rates[way]), used[way] / calls) for way in ways}
+
+
+def test_calls_pass_at_a_cost() -> None:
+    figures = measure(1)
+    assert list(figures) == ["around", "through one (in)", "through two (out, in)"]
+    assert all(p50 > 0 and rate > 0 for p50, rate, _ in figures.values())
+
+
+def main() -> None:
+    """Print the table."""
+    figures = measure(int(sys.argv[1]) if len(sys.argv) > 1 else 7)
+    base = figures["around"]
+    print(f"{'way':24}{'p50':>10}{'more':>10}{'calls/s':>10}{'sidecars use':>16}")
+    for way, (p50, rate, used) in figures.items():
+        print(f"{way:24}{p50 * 1e6:7.0f} us{(p50 - base[0]) * 1e6:7.0f} us{rate:10.0f}{used * 1e6:9.0f} us/call")
+
+
+if __name__ == "__main__":
+    main()
