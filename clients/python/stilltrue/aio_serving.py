@@ -22,7 +22,7 @@ from stilltrue.live import stamp_in
 from stilltrue.model import WaitNumber
 from stilltrue.parties import Root
 from stilltrue.report import CallerTarget
-from stilltrue.serving import KINDS
+from stilltrue.serving import CLASSES_MAX, KINDS
 
 
 class RecordedAioServer(grpc.aio.ServerInterceptor):
@@ -31,6 +31,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
     def __init__(self, joined: Joined) -> None:
         """``joined`` is the agent."""
         self._joined = joined
+        self._methods: dict[int, tuple[Any, type[_Handler]]] = {}
 
     async def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
         """As ``grpc.aio.ServerInterceptor.intercept_service``."""
@@ -39,34 +40,52 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         if joined.leaves_out(method):
             return await continuation(handler_call_details)
         try:
-            stamp = stamp_in(handler_call_details.invocation_metadata)
-            served = joined.live.arrived(stamp, method, True)
+            served = joined.live.arrived(stamp_in(handler_call_details.invocation_metadata), method, True)
         except Exception:  # noqa: BLE001 - fail open
             joined.live.fault("a request arrives")
             return await continuation(handler_call_details)
         try:
-            handler = await continuation(handler_call_details)
+            inner = await continuation(handler_call_details)
         except BaseException:
             joined.live.withdrawn(served)
             raise
-        if handler is None:
+        if inner is None:
             joined.live.withdrawn(served)
             return None
-        return _Handler(handler, joined, served)
+        known = self._methods.get(id(inner))
+        made_for_it = self._make(inner) if known is None or known[0] is not inner else known[1]
+        return made_for_it(Service(joined, served, made_for_it.request_streaming))
+
+    def _make(self, inner: Any) -> type[_Handler]:
+        """The class of the handlers of one method: what is the same for each call is looked up once."""
+        kind = KINDS[bool(inner.request_streaming), bool(inner.response_streaming)]
+        parts = {"request_deserializer": inner.request_deserializer, "response_serializer": inner.response_serializer}
+        attributes: dict[str, Any] = {
+            "__slots__": (kind,),
+            "kind": kind,
+            "behaviour": staticmethod(getattr(inner, kind)),
+            "wrap": staticmethod(_wrapper(getattr(inner, kind), bool(inner.response_streaming))),
+            "request_streaming": bool(inner.request_streaming),
+            "response_streaming": bool(inner.response_streaming),
+            **{name: staticmethod(part) if part is not None else None for name, part in parts.items()},
+            **{other: None for other in KINDS.values() if other != kind},
+        }
+        made: type[_Handler] = type(f"Recorded_{kind}", (_Handler,), attributes)
+        if len(self._methods) >= CLASSES_MAX:  # somebody makes a handler for each call
+            self._methods.clear()
+        self._methods[id(inner)] = (inner, made)
+        return made
 
 
 class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """The handler of one call."""
+    """The handler of one call. A class of its own is made for each method."""
 
-    def __init__(self, inner: Any, joined: Joined, served: Served) -> None:
-        self.request_streaming = bool(inner.request_streaming)
-        self.response_streaming = bool(inner.response_streaming)
-        self.request_deserializer = inner.request_deserializer
-        self.response_serializer = inner.response_serializer
-        self.unary_unary = self.unary_stream = self.stream_unary = self.stream_stream = None
-        kind = KINDS[self.request_streaming, self.response_streaming]
-        service = Service(joined, served, self.request_streaming)
-        setattr(self, kind, service.wrap(getattr(inner, kind), streams=self.response_streaming))
+    kind: str
+    behaviour: Callable[..., Any]
+    wrap: Callable[[Service, Any], Any]
+
+    def __init__(self, service: Service) -> None:
+        setattr(self, self.kind, self.wrap(service, self.behaviour))
 
 
 class Service:
@@ -85,14 +104,6 @@ class Service:
         if not self._over:
             self.joined.parties.roots.pop(self.served.party, None)
             self.joined.live.withdrawn(self.served)
-
-    def wrap(self, behaviour: Any, *, streams: bool) -> Any:
-        """``behaviour`` of the same kind, but recorded."""
-        if inspect.iscoroutinefunction(behaviour):
-            return _coroutine(self, behaviour)
-        if inspect.isasyncgenfunction(behaviour):
-            return _generator(self, behaviour)
-        return _sync_generator(self, behaviour) if streams else _sync(self, behaviour)
 
     def begin(self, context: Any) -> Root | None:
         """The behaviour starts, in the task that serves the call."""
@@ -199,6 +210,15 @@ class Service:
                 context.set_trailing_metadata(self.reply(context.trailing))
             except Exception:  # noqa: BLE001 - fail open
                 self.joined.live.fault("a reply is stamped")
+
+
+def _wrapper(behaviour: Any, streams: bool) -> Callable[[Service, Any], Any]:
+    """What makes, for one call, a function of the same kind as ``behaviour``, but recorded."""
+    if inspect.iscoroutinefunction(behaviour):
+        return _coroutine
+    if inspect.isasyncgenfunction(behaviour):
+        return _generator
+    return _sync_generator if streams else _sync
 
 
 def _coroutine(service: Service, behaviour: Any) -> Any:

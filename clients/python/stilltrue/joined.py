@@ -83,6 +83,8 @@ class Joined:
 
     def end_await(self, made: Made, wait: WaitNumber | None) -> None:
         """The task goes on."""
+        if wait is None and not made.wait:
+            return  # it was settled before the task was woken
         try:
             if wait is None:
                 self.live.goes_on(made)

@@ -124,31 +124,44 @@ class LiveRecorder:
         if lock._is_owned():  # noqa: SLF001 - what threading.Condition asks of every lock
             raise ReenteredError
         now = self.clock()
-        facts = changes = NO_FACTS
+        deadline = None if timeout is None else now + timeout
         with lock:
             if self.deferred:
                 self._catch_up()
-            step = self.steps.get(here()) if self.steps else None
-            if step is not None:
-                facts, changes = step.spend()
+            if self.steps:
+                return self._sent_in_step(method, channel, party, deadline, waiting, now)
             made, stamp = self.recorder.sent(
-                method=method,
-                channel=channel,
-                now=now,
-                party=party,
-                deadline=None if timeout is None else now + timeout,
-                waiting=waiting,
-                facts=facts,
-                changes=changes,
+                method=method, channel=channel, now=now, party=party, deadline=deadline, waiting=waiting
             )
-            if step is not None:
-                step.sent(made)
+        return made, (METADATA_KEY, encode(stamp))
+
+    def _sent_in_step(
+        self, method: str, channel: ChannelRecord, party: PartyName | None, deadline: float | None, waiting: bool, now: float
+    ) -> tuple[Made, Pair]:
+        """The same while steps of the application are open: facts may change with the message, and travel with it."""
+        step = self.steps.get(here())
+        facts, changes = (NO_FACTS, NO_FACTS) if step is None else step.spend()
+        made, stamp = self.recorder.sent(
+            method=method,
+            channel=channel,
+            now=now,
+            party=party,
+            deadline=deadline,
+            waiting=waiting,
+            facts=facts,
+            changes=changes,
+        )
+        if step is not None:
+            step.sent(made)
         return made, (METADATA_KEY, encode(stamp))
 
     def awaits(self, made: Made, timeout: float | None = None) -> None:
         """The maker of a call is blocked on it from now on, for ``timeout`` seconds at the most."""
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            raise ReenteredError
         now = self.clock()
-        with self._step():
+        with lock:
             self.recorder.awaits(made, now, None if timeout is None else now + timeout)
 
     def goes_on(self, made: Made) -> None:
@@ -163,16 +176,24 @@ class LiveRecorder:
         if lock._is_owned():  # noqa: SLF001
             self.deferred.append(lambda: self.settle(made, stamp, in_doubt))
             return
+        now = self.clock()
         with lock:
-            if self.steps:
-                for step in self.steps.values():
-                    if step.holds_back(made, stamp, in_doubt):  # its colour is heeded now, its outcome at the step's end
-                        self.recorder.goes_on(made)
-                        report = self.recorder.coloured(stamp, self.clock())
-                        if report is not None:
-                            self._put(report)
-                        return
-            self.settle(made, stamp, in_doubt)
+            if self.steps and self._held_back(made, stamp, in_doubt):
+                return
+            report = self.recorder.settled(made, stamp, now, in_doubt=in_doubt)
+            if report is not None:
+                self._put(report)
+
+    def _held_back(self, made: Made, stamp: Stamp | None, in_doubt: bool) -> bool:
+        """Whether a step waits for the reply: then its colour is heeded now, and its outcome at the step's end."""
+        for step in self.steps.values():
+            if step.holds_back(made, stamp, in_doubt):
+                self.recorder.goes_on(made)
+                report = self.recorder.coloured(stamp, self.clock())
+                if report is not None:
+                    self._put(report)
+                return True
+        return False
 
     def settle(self, made: Made, stamp: Stamp | None, in_doubt: bool, changes: Facts = NO_FACTS) -> None:
         """As :meth:`Recorder.settled`, under the lock."""
@@ -208,11 +229,12 @@ class LiveRecorder:
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
-        facts = changes = NO_FACTS
         with lock:
             if self.replies:
                 facts, changes = self.replies.pop(served.serial, (NO_FACTS, NO_FACTS))
-            stamp = self.recorder.replied(served, facts=facts, changes=changes)
+                stamp = self.recorder.replied(served, facts=facts, changes=changes)
+            else:
+                stamp = self.recorder.replied(served)
         return METADATA_KEY, encode(stamp)
 
     def withdrawn(self, served: Served) -> None:

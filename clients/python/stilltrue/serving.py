@@ -115,12 +115,12 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
     def begin(self, context: Any) -> None:
         """A worker took the call."""
         self.started = True
-        live = self.joined.live
         try:
             remaining = context.time_remaining()
+            live = self.joined.live
             live.started(self.served, None if remaining > DEADLINE_SECONDS_MAX else live.clock() + remaining)
         except Exception:  # noqa: BLE001 - fail open
-            live.fault("a call is taken")
+            self.joined.live.fault("a call is taken")
 
     def end(self, context: Any) -> None:
         """The behaviour is over, in whatever way: the reply is stamped, beside what the application put there."""

@@ -69,7 +69,7 @@ class RecordedChannel(grpc.Channel):
 class _Callable:
     """What the four kinds of multi-callable share: the inner one, and how a call on it begins and ends."""
 
-    __slots__ = ("_inner", "_joined", "_live", "_method", "_record")
+    __slots__ = ("_inner", "_joined", "_live", "_method", "_now", "_record", "_sent", "_settled", "_with_call")
 
     def __init__(self, inner: Any, joined: Joined, record: ChannelRecord, method: str) -> None:
         self._inner = inner
@@ -77,20 +77,23 @@ class _Callable:
         self._live = joined.live
         self._record = record
         self._method = method
+        self._now = joined.parties.now
+        self._sent = joined.live.sent
+        self._settled = joined.live.settled
+        self._with_call: Any = getattr(inner, "with_call", None)  # streams of replies have none
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def _begin(
-        self, timeout: float | None, metadata: Metadata, *, waiting: bool, streams: bool = False
+        self, timeout: float | None, metadata: Metadata, waiting: bool, streams: bool = False
     ) -> tuple[Made | None, Any]:
         """The record of a new call and the metadata with its stamp; (None, as they were) when that failed.
 
         Who sends the items of a request stream is unknown, so its call has no party (and its reader waits explicitly).
         """
         try:
-            party = None if streams else self._joined.parties.now()
-            made, pair = self._live.sent(self._method, self._record, party, timeout, waiting)
+            made, pair = self._sent(self._method, self._record, None if streams else self._now(), timeout, waiting)
         except StepError:
             raise  # the application's own mistake
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
@@ -100,7 +103,8 @@ class _Callable:
 
     def _answered(self, made: Made, call: Any) -> None:
         try:
-            self._live.settled(made, stamp_in(call.trailing_metadata()), False)
+            state = getattr(call, "_state", None)  # asking the call itself takes its lock, and a walk through a queue
+            self._settled(made, stamp_in(call.trailing_metadata() if state is None else state.trailing_metadata), False)
         except Exception:  # noqa: BLE001 - fail open
             self._live.fault("a call ends")
 
@@ -124,7 +128,7 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        return self._call(request, timeout, metadata, credentials, wait_for_ready, compression)[0]
+        return self.with_call(request, timeout, metadata, credentials, wait_for_ready, compression)[0]
 
     def with_call(
         self,
@@ -135,12 +139,9 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        return self._call(request, timeout, metadata, credentials, wait_for_ready, compression)
-
-    def _call(self, request: Any, timeout: Any, metadata: Any, credentials: Any, wait_for_ready: Any, compression: Any) -> Any:
-        made, metadata = self._begin(timeout, metadata, waiting=True)
+        made, metadata = self._begin(timeout, metadata, True)
         try:
-            result = self._inner.with_call(request, timeout, metadata, credentials, wait_for_ready, compression)
+            result = self._with_call(request, timeout, metadata, credentials, wait_for_ready, compression)
         except BaseException as error:
             if made is not None:
                 self._failed(made, error)
@@ -158,7 +159,7 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        made, metadata = self._begin(timeout, metadata, waiting=False)
+        made, metadata = self._begin(timeout, metadata, False)
         try:
             inner = self._inner.future(request, timeout, metadata, credentials, wait_for_ready, compression)
         except BaseException as error:
@@ -178,7 +179,7 @@ class _UnaryStream(_Callable, grpc.UnaryStreamMultiCallable):  # type: ignore[ty
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        made, metadata = self._begin(timeout, metadata, waiting=False)
+        made, metadata = self._begin(timeout, metadata, False)
         try:
             inner = self._inner(request, timeout, metadata, credentials, wait_for_ready, compression)
         except BaseException as error:
@@ -212,7 +213,7 @@ class _StreamUnary(_Callable, grpc.StreamUnaryMultiCallable):  # type: ignore[ty
         return self._call(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
 
     def _call(self, requests: Any, timeout: Any, metadata: Any, credentials: Any, wait_for_ready: Any, compression: Any) -> Any:
-        made, metadata = self._begin(timeout, metadata, waiting=False, streams=True)
+        made, metadata = self._begin(timeout, metadata, False, True)
         if made is None:
             return self._inner.with_call(requests, timeout, metadata, credentials, wait_for_ready, compression)
         requests = RecordedRequests(requests, self._live, made)
@@ -236,7 +237,7 @@ class _StreamUnary(_Callable, grpc.StreamUnaryMultiCallable):  # type: ignore[ty
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        made, metadata = self._begin(timeout, metadata, waiting=False, streams=True)
+        made, metadata = self._begin(timeout, metadata, False, True)
         if made is not None:
             request_iterator = RecordedRequests(request_iterator, self._live, made)
         try:
@@ -258,7 +259,7 @@ class _StreamStream(_Callable, grpc.StreamStreamMultiCallable):  # type: ignore[
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        made, metadata = self._begin(timeout, metadata, waiting=False, streams=True)
+        made, metadata = self._begin(timeout, metadata, False, True)
         if made is not None:
             request_iterator = RecordedRequests(request_iterator, self._live, made)
         try:
