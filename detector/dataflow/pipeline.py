@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -49,12 +50,13 @@ class PointFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """How a pipeline runs."""
+    """How a pipeline runs; ``remembered_max`` bounds the completed points (and the given up) that it can be asked about."""
 
     schedule: Schedule = field(default_factory=Schedule)
     channel_records_max: int = 256
     back_records_max: int = 100_000
     restarts_max: int = 3
+    remembered_max: int = 16
     tick_seconds: float = 0.005
 
 
@@ -78,8 +80,9 @@ class Pipeline:
         recorder_of: RecorderOf = barriers,
     ) -> None:
         self.names = vertices
-        self.completed: list[CompletedPoint] = []
-        self.given_up: list[tuple[SnapshotId, FailReason]] = []
+        self.completed: deque[CompletedPoint] = deque(maxlen=settings.remembered_max)
+        self.completed_count: int = 0
+        self.given_up: deque[tuple[SnapshotId, FailReason]] = deque(maxlen=settings.remembered_max)
         self.late: int = 0
         self.restarts: int = 0
         self.vertices: dict[ProcessName, Vertex] = {}
@@ -103,6 +106,7 @@ class Pipeline:
                 outcome = await self._attempt(self._coordinator.latest or self._restored)
             finally:
                 await self._stop_tasks()
+                self._fail_savepoints("the pipeline stopped before it was durable")
             if isinstance(outcome, CompletedPoint):
                 return outcome.states
             self._fails(outcome)
@@ -198,6 +202,7 @@ class Pipeline:
                     self.vertices[vertex].inbox.command(BeginPoint(id_))
                 case Completed(point=point):
                     self.completed.append(point)
+                    self.completed_count += 1
                     self._keeper.keep(point)
                 case GivenUp(point=id_, reason=reason):
                     self._gave_up(id_, reason)
@@ -236,6 +241,12 @@ class Pipeline:
         waiting = self._savepoints.pop(point, None)
         if waiting is not None and not waiting.done():
             waiting.set_exception(PointFailedError(f"the savepoint was given up: {reason.value}"))
+
+    def _fail_savepoints(self, why: str) -> None:
+        for waiting in self._savepoints.values():
+            if not waiting.done():
+                waiting.set_exception(PointFailedError(f"the savepoint was given up: {why}"))
+        self._savepoints.clear()
 
     def _fails(self, error: BaseException) -> None:
         """Give up what is pending and prepare a restart, or raise if there were too many."""

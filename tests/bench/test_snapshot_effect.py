@@ -196,7 +196,7 @@ async def run(way: str, *, records: int, parallelism: int, interval_ms: int, fol
     with contextlib.suppress(asyncio.CancelledError):
         await taking
     counted = sum(int(str(state)) for name, state in states.items() if name.startswith(SINK))
-    return Run(seconds=seconds, snapshots=len(others) + len(pipeline.completed) - 1, counted=counted)
+    return Run(seconds=seconds, snapshots=len(others) + pipeline.completed_count - 1, counted=counted)
 
 
 async def beside(way: str, pipeline: Pipeline, colours: Colours, interval: float, folder: Path, taken: list[int]) -> None:

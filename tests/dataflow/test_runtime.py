@@ -27,7 +27,7 @@ SRC, COUNT, OUT = StageName("src"), StageName("count"), StageName("out")
 
 def often(**more: object) -> PipelineSettings:
     schedule = Schedule(interval_seconds=0.002, pending_max=3)
-    return PipelineSettings(schedule=schedule, tick_seconds=0.001, channel_records_max=8, **more)  # type: ignore[arg-type]
+    return PipelineSettings(schedule=schedule, tick_seconds=0.001, channel_records_max=8, remembered_max=100_000, **more)  # type: ignore[arg-type]
 
 
 def word(value: Value) -> str:
@@ -97,7 +97,7 @@ async def test_every_point_is_a_state_the_job_can_go_on_from_to_the_same_end() -
     first = LocalRuntime(word_count([[], []]), often())
     await first.run()
     (pipeline,) = first.pipelines.values()
-    points = pipeline.completed[:: max(1, len(pipeline.completed) // 6)]
+    points = list(pipeline.completed)[:: max(1, len(pipeline.completed) // 6)]
     assert any(0 < sum(counted(point.states).values()) < sum(EXPECTED.values()) for point in points)
     for point in points:
         again = LocalRuntime(word_count([[], []]), often(), restored=[point])
@@ -288,6 +288,20 @@ async def test_a_savepoint_has_its_name_and_can_be_taken_once() -> None:
         await runtime.savepoint("before-upgrade")
     go.set()
     await running
+
+
+async def test_a_savepoint_of_a_pipeline_that_stops_is_refused_not_left_waiting() -> None:
+    ready, go = asyncio.Event(), asyncio.Event()
+    runtime = LocalRuntime(two_pipelines([[], []], ready, go), often())
+    running = asyncio.create_task(runtime.run())
+    await ready.wait()
+    saving = asyncio.create_task(runtime.savepoint("last"))
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(PointFailedError, match="the pipeline stopped before it was durable"):
+        await saving
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 class Shelf:

@@ -82,7 +82,7 @@ def job(sources: int, counts: int) -> Job:
 
 def settings() -> PipelineSettings:
     schedule = Schedule(interval_seconds=0.002, pending_max=2, kept_max=1000)
-    return PipelineSettings(schedule=schedule, tick_seconds=0.001, channel_records_max=4)
+    return PipelineSettings(schedule=schedule, tick_seconds=0.001, channel_records_max=4, remembered_max=100_000)
 
 
 def counted(states: Mapping[ProcessName, Value]) -> Counter[str]:
@@ -100,7 +100,7 @@ def test_a_keyed_job_goes_on_with_another_parallelism_from_its_files(tmp_path: P
     async def first() -> list[CompletedPoint]:
         runtime = LocalRuntime(job(2, 3), settings(), stores=PointDirectory(tmp_path).of)
         assert counted(await runtime.run()) == EXPECTED
-        return next(iter(runtime.pipelines.values())).completed
+        return list(next(iter(runtime.pipelines.values())).completed)
 
     points = [point for point in asyncio.run(first()) if not point.drained]
     assert points, "no point caught the loop at work"
