@@ -132,7 +132,8 @@ def _of_each_knot(graph: Stuck, cost: Cost, count: int) -> Ints:
     """The ``count`` cheapest of the most waited for in each bottom component; of all parties, where no bottom may give up."""
     at_bottom = bottom(graph)
     wanted = np.bincount(graph.matrix.indices, minlength=len(graph.labels))
-    for able in (np.flatnonzero(at_bottom), np.arange(len(graph.labels))):
+    choices: tuple[Ints, Ints] = (np.flatnonzero(at_bottom), np.arange(len(graph.labels)))
+    for able in choices:
         sought = able[np.lexsort((able, -wanted[able], graph.labels[able]))]
         sought = _first_of_each(sought, graph.labels, max(count, SOUGHT_PARTIES_MAX))
         prices = cost(graph.parties[sought])

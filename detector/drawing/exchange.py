@@ -1,0 +1,69 @@
+"""A wait graph for other programs: as a networkx graph, as GraphML, as JSON nodes and links."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeAlias
+
+import networkx as nx
+
+from detector.core.snapshot import Snapshot
+from detector.drawing.scene import label_of
+from detector.drawing.svg import UNFIT
+from detector.graph.columns import WaitColumns
+from stilltrue.model import Verdict
+
+Graph: TypeAlias = "nx.MultiDiGraph[str]"
+
+
+def to_networkx(waits: WaitColumns, now: float | None = None) -> Graph:
+    """The waits as a networkx graph: a node for each party, an edge from the waiter to each target.
+
+    Parameters
+    ----------
+    waits : the waits.
+    now : seconds since the epoch, for the labels; None leaves the times out.
+
+    Returns
+    -------
+    networkx.MultiDiGraph
+        Edges carry ``wait`` (the wait's position: the edges of one wait share it), ``needs``, ``of``, ``label``,
+        ``uncoloured``, and ``deadline``, ``since``, ``number`` where the wait has them.
+
+    Examples
+    --------
+    >>> from stilltrue.model import PartyName, Wait
+    >>> graph = to_networkx(WaitColumns.of([Wait(waiter=PartyName("a"), among=(PartyName("b"), PartyName("c")))]))
+    >>> sorted(graph.edges())
+    [('a', 'b'), ('a', 'c')]
+    """
+    graph: Graph = nx.MultiDiGraph()
+    graph.add_nodes_from(waits.names)
+    for at, wait in enumerate(waits.waits()):
+        optional = {"deadline": wait.deadline, "since": wait.since, "number": wait.number}
+        said: dict[str, Any] = {"wait": at, "needs": wait.needs, "of": len(wait.among), "label": label_of(wait, now)}
+        said |= {"uncoloured": wait.uncoloured} | {key: value for key, value in optional.items() if value is not None}
+        graph.add_edges_from((wait.waiter, target, said) for target in wait.among)
+    return graph
+
+
+def graphml_of(snapshot: Snapshot, verdict: Verdict) -> str:
+    """The whole wait graph as GraphML, each party with its ``role``; nothing is left out, however large."""
+    graph = _with_roles(snapshot, verdict)
+    clean = nx.relabel_nodes(graph, {name: UNFIT.sub("?", name) for name in graph})
+    for _, _, said in clean.edges(data=True):
+        said["label"] = UNFIT.sub("?", said["label"])
+    return "\n".join(nx.generate_graphml(clean)) + "\n"
+
+
+def links_of(snapshot: Snapshot, verdict: Verdict) -> str:
+    """The whole wait graph as JSON: networkx's node-link form."""
+    return json.dumps(nx.node_link_data(_with_roles(snapshot, verdict), edges="links")) + "\n"
+
+
+def _with_roles(snapshot: Snapshot, verdict: Verdict) -> Graph:
+    graph = to_networkx(snapshot.waits, snapshot.ref.ended)
+    core, behind = frozenset(verdict.core), frozenset(verdict.behind)
+    for party, said in graph.nodes(data=True):
+        said["role"] = "core" if party in core else "behind" if party in behind else "not stuck"
+    return graph

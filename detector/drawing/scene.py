@@ -1,0 +1,179 @@
+"""What a picture of a snapshot shows: the parties that matter, what each waits for, and a word on those left out."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from detector.core.snapshot import Snapshot
+from detector.graph.columns import WaitColumns
+from detector.predicates.explain import duration
+from stilltrue.model import PartyName, ProcessName, Verdict, Wait, process_of
+
+BOXES_MAX = 30
+"""More boxes than this nobody reads: of a larger remainder the picture shows the witness, the core, then what is near."""
+OUTWARD_PARTIES_MAX = 1_000
+"""How many parties are put in the order in which the waits lead to them; the others follow by name."""
+
+
+class Role(Enum):
+    """Why a party is in the picture."""
+
+    CORE = "core"
+    BEHIND = "behind"
+    WAITING = "waiting"
+    FREE = "free"
+    MISSING = "missing"
+
+
+_Kind = tuple[ProcessName, Role, tuple[tuple[int, bytes], ...]]
+"""What parties that share a box have in common: the process, the role, and each wait's needs and targets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """Parties of one process that wait for the very same (one party, mostly): their role, and a line for each wait.
+
+    ``witness`` and ``victim`` say whether the verdict's witness or victims name one of them.
+    """
+
+    name: str
+    parties: tuple[PartyName, ...]
+    role: Role
+    witness: bool
+    victim: bool
+    waits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """The parties of box ``waiter`` wait for those of ``target``; ``core`` when both are core; ``label``: what for."""
+
+    waiter: str
+    target: str
+    core: bool
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A picture, not yet laid out; boxes in the order in which they should be looked at."""
+
+    title: str
+    subtitle: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+    left_out: str
+
+
+def scene_of(snapshot: Snapshot, verdict: Verdict, boxes_max: int = BOXES_MAX) -> Scene:
+    """Choose what to show: the witness first, then core, behind, and whoever they wait for, at most ``boxes_max`` boxes."""
+    groups = _groups(snapshot, verdict)
+    boxes = [_box(snapshot, verdict, parties, role) for (_, role, _), parties in list(groups.items())[:boxes_max]]
+    of_party = {party: box for box in boxes for party in box.parties}
+    arrows: dict[tuple[str, str], Arrow] = {}
+    for box in boxes:
+        for row in _rows(snapshot.waits, box.parties[0]):
+            label = label_of(row, snapshot.ref.ended)
+            for target in [of_party[party] for party in row.among if party in of_party]:
+                core = box.role is Role.CORE and target.role is Role.CORE
+                arrow = Arrow(waiter=box.name, target=target.name, core=core, label=label)
+                arrows.setdefault((box.name, target.name), arrow)
+    return Scene(
+        title=f"{verdict.predicate}: {verdict.holds.value}",
+        subtitle=verdict.witness.text,
+        boxes=tuple(boxes),
+        arrows=tuple(arrows.values()),
+        left_out=_left_out(verdict, of_party, len(snapshot.waits.names)),
+    )
+
+
+def _groups(snapshot: Snapshot, verdict: Verdict) -> dict[_Kind, list[PartyName]]:
+    """All parties, those first that matter most, with those put together that differ in their names alone."""
+    waits = snapshot.waits
+    core, behind = frozenset(verdict.core), frozenset(verdict.behind)
+    waiting = frozenset(waits.waiter.tolist())
+    groups: dict[_Kind, list[PartyName]] = {}
+    for at in _order(waits, verdict):
+        party = waits.names[at]
+        role = _role(party, snapshot, core, behind, waiting=at in waiting)
+        said = tuple((int(waits.needs[row]), waits.targets_of(row).tobytes()) for row in _waits_of(waits, at))
+        groups.setdefault((process_of(party), role, said), []).append(party)
+    return groups
+
+
+def _box(snapshot: Snapshot, verdict: Verdict, parties: list[PartyName], role: Role) -> Box:
+    oldest = min(parties, key=lambda party: min((row.since or 0 for row in _rows(snapshot.waits, party)), default=0))
+    several = f"{parties[0]} +{len(parties) - 1}" if len(parties) > 1 else parties[0]
+    return Box(
+        name=several,
+        parties=tuple(parties),
+        role=role,
+        witness=not set(parties).isdisjoint(verdict.witness.parties),
+        victim=not set(parties).isdisjoint(verdict.victims),
+        waits=tuple(label_of(row, snapshot.ref.ended) for row in _rows(snapshot.waits, oldest)),
+    )
+
+
+def _rows(waits: WaitColumns, party: PartyName) -> list[Wait]:
+    return [waits.wait(row) for row in _waits_of(waits, bisect_left(waits.names, party))]
+
+
+def label_of(wait: Wait, now: float | None) -> str:
+    """What is waited for, and for how long: ``3.2 s for a worker of stock (4 of 4 busy): 1 of 4``."""
+    since = f"{duration(now - wait.since)} " if now is not None and wait.since is not None and now >= wait.since else ""
+    what = wait.what or ", ".join(wait.among[:2]) + (", ..." if len(wait.among) > 2 else "")
+    count = "" if len(wait.among) == 1 else f": {wait.needs} of {len(wait.among)}"
+    return f"{since}for {what}{count}"
+
+
+def _order(waits: WaitColumns, verdict: Verdict) -> list[int]:
+    """All parties, those first that matter most; then breadth first along the waits."""
+    place = {name: at for at, name in enumerate(waits.names)}
+    begins = [*verdict.witness.parties, *verdict.core, *verdict.behind]
+    known = dict.fromkeys(place[name] for name in begins if name in place)
+    rest = dict.fromkeys(waits.waiter.tolist())
+    return list(dict.fromkeys((*known, *_outward(waits, known or rest), *rest, *range(len(waits.names)))))
+
+
+def _outward(waits: WaitColumns, begins: Iterable[int]) -> list[int]:
+    """The parties in the order in which the waits lead to them from ``begins``, as far as a picture can show."""
+    found = dict.fromkeys(begins)
+    todo = deque(found)
+    while todo and len(found) < OUTWARD_PARTIES_MAX:
+        for at in _waits_of(waits, todo.popleft()):
+            for target in waits.targets_of(at).tolist():
+                if target not in found:
+                    found[target] = None
+                    todo.append(target)
+    return list(found)
+
+
+def _waits_of(waits: WaitColumns, party: int) -> range:
+    """The positions of the waits of ``party``."""
+    return range(int(waits.waiter.searchsorted(party)), int(waits.waiter.searchsorted(party, side="right")))
+
+
+def _role(
+    party: PartyName, snapshot: Snapshot, core: frozenset[PartyName], behind: frozenset[PartyName], *, waiting: bool
+) -> Role:
+    if process_of(party) in snapshot.missing:
+        return Role.MISSING
+    if party in core:
+        return Role.CORE
+    if party in behind:
+        return Role.BEHIND
+    return Role.WAITING if waiting else Role.FREE
+
+
+def _left_out(verdict: Verdict, shown: Mapping[PartyName, Box], total: int) -> str:
+    """A word on the parties that the picture does not show; empty when it shows all."""
+    core = sum(party not in shown for party in verdict.core)
+    behind = sum(party not in shown for party in verdict.behind)
+    rest = total - len(shown) - core - behind
+    parts = [f"{core} more in the core"] * bool(core) + [f"{behind} more behind it"] * bool(behind)
+    parts += [f"{rest} more that are not stuck"] * (rest > 0)
+    return f"not shown: {', '.join(parts)}" if parts else ""

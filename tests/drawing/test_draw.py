@@ -1,0 +1,117 @@
+"""Pictures: readable by the programs that read them, the core highlighted, each wait with what for and how long."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree as ET
+
+import networkx as nx
+import pytest
+
+from detector.core.document import read_document
+from detector.core.snapshot import Snapshot
+from detector.drawing.draw import Format, draw
+from detector.drawing.exchange import to_networkx
+from detector.drawing.layout import BOX_HEIGHT, BOX_WIDTH, laid_out
+from detector.drawing.scene import BOXES_MAX, scene_of
+from detector.predicates.deadlock import Deadlock
+
+ODD = 'we"ird/<&>\\party\x01'
+ENDED = "2026-11-20T14:02:11Z"
+
+
+def pools(size: int = 4) -> Snapshot:
+    """Three pools that wait for each other, requests queued behind one of them, and a party with a name that needs care."""
+    waits = [
+        {
+            "waiter": f"{here}/Call#{at}",
+            "among": [f"{there}/Call#{other}" for other in range(size)],
+            "what": f"a worker of {there}'s pool ({size} of {size} busy)",
+            "since": "2026-11-20T14:02:08.25Z",
+        }
+        for here, there in (("orders", "stock"), ("stock", "billing"), ("billing", "orders"))
+        for at in range(size)
+    ]
+    waits += [{"waiter": f"orders/queued#{at}", "among": ["orders/Call#0"]} for at in range(9)]
+    return read_document({"waits": [*waits, {"waiter": ODD, "among": ["orders/Call#1"]}], "ended": ENDED})
+
+
+def drawn(snapshot: Snapshot, form: Format) -> str:
+    return draw(snapshot, Deadlock().evaluate(snapshot), form)
+
+
+def test_parties_that_differ_in_name_alone_share_a_box() -> None:
+    snapshot = pools()
+    scene = scene_of(snapshot, Deadlock().evaluate(snapshot))
+    assert [box.name for box in scene.boxes if box.role.value == "core"] == [
+        "billing/Call#0 +3",
+        "orders/Call#0 +3",
+        "stock/Call#0 +3",
+    ]
+    assert sum(arrow.core for arrow in scene.arrows) == 3
+    assert "2.8 s for a worker of stock's pool (4 of 4 busy): 1 of 4" in {arrow.label for arrow in scene.arrows}
+
+
+def test_svg_is_well_formed_with_core_labels_and_cure() -> None:
+    text = drawn(pools(), Format.SVG)
+    root = ET.fromstring(text)
+    said = "\n".join(root.itertext())
+    assert "2.8 s for a worker of stock's pool (4 of 4 busy): 1 of 4" in said
+    assert "deadlock: true" in said
+    assert "suggested to give up" in said
+    assert 'we"ird/<&>\\party?' in said
+    assert text.count('stroke="#c0392b" stroke-width="1.8"') == 3
+
+
+def test_dot_quotes_every_name() -> None:
+    text = drawn(pools(), Format.DOT)
+    assert '"we\\"ird/<&>\\\\party' in text
+    assert text.count("->") == len(scene_of(pools(), Deadlock().evaluate(pools())).arrows)
+    for line in text.splitlines()[1:-1]:
+        assert re.fullmatch(r'(?:[^"]|"(?:[^"\\]|\\.)*")*', line), line
+
+
+def test_graphml_and_links_hold_the_whole_graph() -> None:
+    snapshot = pools()
+    whole = nx.parse_graphml(drawn(snapshot, Format.GRAPHML))
+    links = nx.node_link_graph(json.loads(drawn(snapshot, Format.LINKS)), edges="links")
+    for graph in (whole, links):
+        assert len(graph) == len(snapshot.waits.names)
+        assert graph.number_of_edges() == len(snapshot.waits.targets)
+        assert graph.nodes["orders/Call#0"]["role"] == "core"
+        assert graph.nodes["orders/queued#0"]["role"] == "behind"
+
+
+def test_to_networkx_tells_which_edges_are_one_wait() -> None:
+    graph = to_networkx(pools().waits)
+    edges = [said for _, _, said in graph.out_edges("orders/Call#0", data=True)]
+    assert len({said["wait"] for said in edges}) == 1
+    assert {(said["needs"], said["of"]) for said in edges} == {(1, 4)}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 11, 30])
+def test_no_two_boxes_touch(size: int) -> None:
+    waits = [{"waiter": f"p{at}/x", "among": [f"p{(at + 1) % size}/x"]} for at in range(size)]
+    waits += [{"waiter": f"q{at}/x", "among": ["p0/x"]} for at in range(7)]
+    snapshot = read_document({"waits": waits})
+    layout = laid_out(scene_of(snapshot, Deadlock().evaluate(snapshot)))
+    places = sorted(layout.places.values())
+    for at, (x, y) in enumerate(places):
+        for other_x, other_y in places[at + 1 :]:
+            assert abs(x - other_x) >= BOX_WIDTH or abs(y - other_y) >= BOX_HEIGHT
+
+
+def test_of_a_large_remainder_the_picture_says_what_it_leaves_out() -> None:
+    waits = [{"waiter": f"p{at}/x", "among": [f"p{(at + 1) % 2}/x"]} for at in range(2)]
+    waits += [{"waiter": f"q{at}/x", "among": ["p0/x"]} for at in range(500)]
+    snapshot = read_document({"waits": waits})
+    scene = scene_of(snapshot, Deadlock().evaluate(snapshot))
+    assert len(scene.boxes) == BOXES_MAX
+    assert [box.name for box in scene.boxes[:2]] == ["p0/x", "p1/x"]
+    assert scene.left_out == f"not shown: {500 + 2 - BOXES_MAX} more behind it"
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_an_empty_snapshot_can_be_drawn(form: Format) -> None:
+    assert drawn(read_document({}), form)
