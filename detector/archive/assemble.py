@@ -7,7 +7,7 @@ Rules:
    report is missing; and if that is fewer than there are members too many, ``?1``, ``?2`` ... stand for the rest.
    Doubt delays a verdict, never makes one.
 3. A process's waits are in their canonical order within its row (they were written so), and a waiter has all its waits in
-   one row: a stable sort by waiter gives the canonical order of the snapshot's.
+   one row: a stable sort by waiter gives the canonical order of the snapshot's. Targets are different within a wait.
 """
 
 from __future__ import annotations
@@ -155,6 +155,7 @@ def _waits(resolved: tuple[pa.Array, Whole], at: Whole, count: int) -> tuple[pa.
     moved = sizes[order]
     shift = np.repeat(begins[order] - (np.cumsum(moved) - moved), moved)
     lined = targets[shift + np.arange(len(targets))] - np.repeat(parties[owner[order]], moved)
+    lined = lined[np.lexsort((lined, np.repeat(np.arange(len(order)), moved)))]
     taken = rows.take(pa.array(order))
     per_wait = {
         "waiter": (waiter - parties[owner])[order],

@@ -1,0 +1,89 @@
+"""The command `stilltrue generate-archive`: an archive of a made-up fleet, with known deadlocks and near misses in it."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+EPILOG = """\b
+Examples:
+  stilltrue generate-archive demo-archive
+  stilltrue generate-archive month --processes 1000 --days 30 --incidents 12 --near-misses 8
+  stilltrue generate-archive real --graph jaeger-dependencies.json --processes 400 --days 2
+
+What was planted is in the archive's truth.json; `stilltrue analyze` should find just that. Exit code: 0, or 2 for wrong usage.
+"""
+
+
+@click.command(name="generate-archive", epilog=EPILOG)
+@click.argument("archive")
+@click.option("--processes", type=click.IntRange(4, 1_000_000), default=100, show_default=True, help="Processes in the fleet.")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, help="How long it runs.")
+@click.option("--period-seconds", type=click.FloatRange(0.1, 86400), default=60.0, show_default=True, help="Between snapshots.")
+@click.option("--since", type=click.DateTime(["%Y-%m-%d"]), default="2026-11-01", show_default=True, help="The first day.")
+@click.option("--incidents", type=click.IntRange(0, 1000), default=4, show_default=True, help="Deadlocks to plant.")
+@click.option("--near-misses", type=click.IntRange(0, 1000), default=4, show_default=True, help="Near misses to plant.")
+@click.option("--load", type=click.FloatRange(0, 100), default=0.5, show_default=True, help="Calls at a process, on average.")
+@click.option(
+    "--missing-share", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share with silent members."
+)
+@click.option(
+    "--graph",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Call graph, as Jaeger exports it.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Equal seeds give equal archives.")
+def generate_archive(
+    archive: str,
+    *,
+    processes: int,
+    days: float,
+    period_seconds: float,
+    since: datetime,
+    incidents: int,
+    near_misses: int,
+    load: float,
+    missing_share: float,
+    graph: Path | None,
+    seed: int,
+) -> None:
+    """Write a made-up fleet's snapshots to ARCHIVE (a directory, or a URI such as s3://bucket/path)."""
+    try:
+        from detector.archive.generate import Plan, generate, read_graph  # noqa: PLC0415 - pyarrow is an extra
+        from detector.archive.store import ArchiveError, Store  # noqa: PLC0415
+    except ImportError:
+        _fail("archives need pyarrow: pip install 'stilltrue-detector[archive]'")
+    plan = Plan(
+        processes=processes,
+        snapshots=max(1, round(days * 86400 / period_seconds)),
+        begun=since.replace(tzinfo=UTC).timestamp(),
+        period_seconds=period_seconds,
+        incidents=incidents,
+        near_misses=near_misses,
+        load=load,
+        missing_share=missing_share,
+        seed=seed,
+    )
+    console = Console(stderr=True)
+    try:
+        store = Store(archive)
+        if any(store.days(table) for table in ("reports", "snapshots")):
+            _fail(f"{archive} has an archive in it already: name another directory")
+        edges = read_graph(graph) if graph else []
+        with Progress(console=console, disable=not console.is_terminal) as bar:
+            task = bar.add_task("snapshots", total=plan.snapshots)
+            generate(store, plan, edges, progress=lambda done: bar.update(task, completed=done))
+    except (ArchiveError, OSError) as error:
+        _fail(str(error))
+    click.echo(f"{plan.snapshots} snapshots of {processes} processes in {archive}; what was planted: {archive}/truth.json")
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(f"stilltrue: {text}", err=True)
+    sys.exit(2)

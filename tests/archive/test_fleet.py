@@ -1,0 +1,97 @@
+"""A made-up fleet's rows say what the detector's own assembler makes of its reports; what was planted is found."""
+
+from __future__ import annotations
+
+import json
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from detector.archive.assemble import assembled
+from detector.archive.evaluate import WAIT_COLUMNS, verdicts_on
+from detector.archive.fleet import FleetColumns
+from detector.archive.fleet_nouns import Fleet, Ring
+from detector.archive.local_rows import report_of
+from detector.archive.nouns import snapshot_of
+from detector.archive.store import Store
+from detector.commands.generate_archive import generate_archive
+from detector.core.resolution import Resolution
+from detector.graph.columns import WaitColumns
+from detector.predicates.deadlock import Deadlock
+from stilltrue.model import ProcessId, ProcessName
+
+RINGS = (
+    Ring(number=1, members=(0, 1, 2), first=3, last=8, formed=1_789_999_000.0),
+    Ring(number=2, members=(4, 5), first=6, last=9, formed=1_789_999_100.0, near_miss=True),
+)
+
+
+def _fleet(processes: int) -> Fleet:
+    random = np.random.default_rng(0)
+    edges = processes * 4
+    return Fleet(
+        names=[f"service{at:03d}-0" for at in range(processes)],
+        pools=random.integers(2, 6, processes),
+        callers=random.integers(0, processes, edges),
+        callees=random.integers(0, processes, edges),
+        weights=np.ones(edges) / edges,
+    )
+
+
+@pytest.mark.parametrize(("load", "seed"), [(1.5, 1), (0.3, 2)])
+def test_the_columns_are_what_the_assembler_finds(load: float, seed: int) -> None:
+    fleet = _fleet(12)
+    reports = FleetColumns(fleet, RINGS, seed=seed, period_seconds=60, begun=1.79e9).reports(
+        1, 25, load=load, missing_share=0.3
+    )
+    rows = reports.to_pylist()
+    for row in assembled(reports).to_pylist():
+        own = [report_of(each) for each in rows if each["snapshot"] == row["snapshot"]]
+        by_name = {report.process.instance: report for report in own}
+        gone = sorted(set(fleet.names) - by_name.keys())
+        missing = [ProcessId(service=name[:-2], instance=ProcessName(name), incarnation=1) for name in gone]
+        resolution = Resolution(by_name, missing)
+        got = snapshot_of(row)
+        assert not resolution.channels.orphans()
+        assert list(got.waits.waits()) == list(WaitColumns.of(resolution.waits()).waits())
+        assert got.in_transit == tuple(sorted(resolution.in_transit(), key=attrgetter("source", "what")))
+
+
+def test_a_ring_is_a_deadlock_and_a_near_miss_is_none() -> None:
+    columns = FleetColumns(_fleet(40), RINGS, seed=1, period_seconds=60, begun=1.79e9)
+    rows = assembled(columns.reports(1, 12, load=0.01, missing_share=0)).select(WAIT_COLUMNS)
+    holds = {row["snapshot"]: row["holds"] for row in verdicts_on(rows, [Deadlock()]).to_pylist()}
+    assert {snapshot for snapshot, answer in holds.items() if answer == "true"} == {3, 4, 5, 6, 7, 8}
+    assert set(holds.values()) == {"true", "false"}
+
+
+def test_batches_of_any_size_give_the_same_rings() -> None:
+    columns = FleetColumns(_fleet(12), RINGS, seed=1, period_seconds=60, begun=1.79e9)
+    whole = columns.reports(1, 10, load=0.0, missing_share=0)
+    parts = pa.concat_tables([columns.reports(at, 5, load=0.0, missing_share=0) for at in (1, 6)])
+    assert whole.equals(parts)
+
+
+def test_the_command_writes_an_archive_and_its_truth(tmp_path: Path) -> None:
+    arguments = [str(tmp_path / "a"), "--processes", "30", "--days", "0.1", "--incidents", "2", "--near-misses", "1"]
+    result = CliRunner().invoke(generate_archive, arguments)
+    assert result.exit_code == 0, result.output
+    truth = json.loads((tmp_path / "a" / "truth.json").read_text())
+    assert [each["kind"] for each in truth["planted"]].count("deadlock") == 2
+    store = Store(str(tmp_path / "a"))
+    assert sum(file.rows for file in store.scan("snapshots").files) == 144
+    again = CliRunner().invoke(generate_archive, arguments)
+    assert again.exit_code == 2
+    assert "already" in again.output
+
+
+def test_a_graph_that_is_none_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "graph.json").write_text('[{"parent": "a"}]')
+    result = CliRunner().invoke(generate_archive, [str(tmp_path / "a"), "--graph", str(tmp_path / "graph.json")])
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    assert "graph.json" in result.output
