@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stilltrue.channels.collection import Completed, Flood, FloodEffect, SendRecord
-from stilltrue.channels.errors import ChannelError, MarkerError
+from stilltrue.channels.errors import ChannelError, ConservationError, MarkerError, RecordError
 from stilltrue.channels.nouns import Abandoned, Channel, ChannelSnapshot, Cut, Effect, Finished, Hold, Release, SendMarker
 from stilltrue.channels.recorder import MarkerRecorder
 from stilltrue.channels.topology import Topology
@@ -23,6 +23,7 @@ from stilltrue.channels.wire import Frame, GivenUp, Goodbye, Hello, LiveRecord, 
 from stilltrue.model import ProcessName, SnapshotId
 
 LiveSnapshot = ChannelSnapshot[bytes, bytes]
+FloodEffects = tuple[FloodEffect[bytes, bytes], ...]
 _REMEMBERED_MAX = 1_000
 
 
@@ -122,7 +123,7 @@ class Participant:
                 self._newest = max(self._newest, snapshot)
                 return self._obey(self._recorder.marked(self._incoming(source, name), snapshot, self._state))
             case RecordFrame(record=record):
-                return () if record.snapshot in self._over else self._flooded(self._flood.received(record))
+                return self._learns(record, self._flood.received)
             case GivenUp(snapshot=snapshot, reason=reason):
                 return self.gives_up(snapshot, reason)
             case Hello() | Goodbye():
@@ -167,17 +168,21 @@ class Participant:
                 case SendMarker(channel=on, snapshot=snapshot):
                     asked += (SendFrame(target=on.target, frame=MarkerFrame(name=on.name, snapshot=snapshot)),)
                 case Finished(record=record):
-                    asked += self._finished(record)
+                    asked += self._learns(record, self._flood.finished)
                 case Abandoned(snapshot=snapshot, reason=reason):
                     asked += self.gives_up(snapshot, f"{self.process}: {reason.value}")
                 case Cut() | Hold() | Release():
                     pass  # the state travels in the record; markers hold nothing
         return asked
 
-    def _finished(self, record: LiveRecord) -> tuple[Asked, ...]:
-        return () if record.snapshot in self._over else self._flooded(self._flood.finished(record))
-
-    def _flooded(self, effects: tuple[FloodEffect[bytes, bytes], ...]) -> tuple[Asked, ...]:
+    def _learns(self, record: LiveRecord, how: Callable[[LiveRecord], FloodEffects]) -> tuple[Asked, ...]:
+        """Take a record; one that contradicts the others ends its snapshot (no single process is to blame for that)."""
+        if record.snapshot in self._over:
+            return ()
+        try:
+            effects = how(record)
+        except (RecordError, ConservationError) as error:
+            return self.gives_up(record.snapshot, str(error))
         asked: tuple[Asked, ...] = ()
         for effect in effects:
             match effect:
