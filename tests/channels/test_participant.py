@@ -114,6 +114,17 @@ def test_a_lost_process_gives_up_what_is_under_way_and_bars_new_ones() -> None:
         net.who[P].sends(channel("p", "r"), b"")
 
 
+def test_records_that_contradict_each_other_end_their_snapshot_and_nothing_else() -> None:
+    net = Net()
+    net.begin(P)
+    net.who[Q]._recorder.sent(QP)  # as if a message had been lost on its way
+    net.run()
+    for name in MESH.processes:
+        assert "1 messages were sent on q -> p, 0 received and 0 in transit" in net.failed[name][0].reason
+        assert net.done[name] == []
+        assert net.who[name].lost == ()
+
+
 def test_only_so_many_snapshots_may_be_under_way() -> None:
     one = Participant(P, MESH, state=bytes, snapshots_max=2)
     one.begins()
