@@ -11,14 +11,13 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import grpc
-from grpc import insecure_channel, secure_channel
 
 from stilltrue.live import LiveRecorder
 from stilltrue.model import ProcessId, SnapshotId
+from stilltrue.security import Security
 from stilltrue.settings import Settings
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1.agent_pb2_grpc import AgentServiceStub
@@ -128,13 +127,13 @@ class Connection:
 
     def _dial(self) -> grpc.Channel:
         settings = self._settings
-        if not settings.tls_ca and not settings.tls_certificate:
-            return insecure_channel(settings.detector, OPTIONS)
-        ca, certificate, key = (
-            Path(path).read_bytes() if path else None for path in (settings.tls_ca, settings.tls_certificate, settings.tls_key)
+        security = Security(
+            ca=settings.tls_ca_file,
+            certificate=settings.tls_cert_file,
+            key=settings.tls_key_file,
+            token_file=settings.token_file,
         )
-        credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-        return secure_channel(settings.detector, credentials, OPTIONS)
+        return security.channel(settings.detector, OPTIONS)
 
     def _hear(self, response: pb.ConnectResponse, patience: threading.Timer) -> None:
         kind = response.WhichOneof("message")

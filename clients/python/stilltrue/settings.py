@@ -26,8 +26,8 @@ class Settings:
     ``reactive``: the process does nothing unless a message comes. A party that is blocked for ``block_seconds_max`` makes the
     agent ask for a snapshot. ``welcome_seconds_max`` is how long a detector may take to answer a hello before it is left;
     attempts to reach one are up to ``backoff_seconds_max`` apart. ``reports_max`` reports await sending at the most.
-    The ``tls`` files are PEM: ``tls_ca`` whom to trust, ``tls_certificate`` and ``tls_key`` who we are. ``enabled=False``:
-    record nothing, dial nobody.
+    The ``tls`` files are PEM: ``tls_ca_file`` whom to trust, ``tls_cert_file`` and ``tls_key_file`` who we are; ``token_file``
+    holds a bearer token. All are read anew at each dial. ``enabled=False``: record nothing, dial nobody.
     """
 
     service: str = ""
@@ -40,9 +40,10 @@ class Settings:
     welcome_seconds_max: float = 5.0
     backoff_seconds_max: float = 5.0
     reports_max: int = 64
-    tls_ca: str = ""
-    tls_certificate: str = ""
-    tls_key: str = ""
+    tls_ca_file: str = ""
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    token_file: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
@@ -51,9 +52,9 @@ class Settings:
                 raise SettingRefusedError(f"{name}: more than 0 and at most 3600 seconds, not {getattr(self, name)}")
         if not 1 <= self.reports_max <= 10_000:
             raise SettingRefusedError(f"reports_max: 1 to 10000, not {self.reports_max}")
-        if bool(self.tls_certificate) != bool(self.tls_key):
-            raise SettingRefusedError("tls_certificate and tls_key: both or neither")
-        for name in ("tls_ca", "tls_certificate", "tls_key"):
+        if bool(self.tls_cert_file) != bool(self.tls_key_file):
+            raise SettingRefusedError("tls_cert_file and tls_key_file: both or neither")
+        for name in ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file"):
             path = getattr(self, name)
             if path and not Path(path).is_file():
                 raise SettingRefusedError(f"{name}: no such file: {path}")
