@@ -10,6 +10,7 @@ import click
 import grpc
 
 from detector.commands.run import CommandError
+from stilltrue.security import Security, SecurityRefusedError
 from stilltrue.v1 import detector_pb2_grpc
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,8 +25,21 @@ _WORDS = {
 }
 
 
+_SECURITY = {
+    "tls_ca_file": ("ca", "PEM: whom to trust as the detector; TLS is spoken."),
+    "tls_cert_file": ("certificate", "PEM: our certificate; TLS is spoken."),
+    "tls_key_file": ("key", "PEM: the key of that certificate."),
+    "token_file": ("token_file", "A file with our bearer token."),
+}
+
+
 def detector_option(command: F) -> F:
-    """``--detector HOST:PORT``, also from STILLTRUE_DETECTOR."""
+    """``--detector HOST:PORT``, and how to speak with it: each also from ``STILLTRUE_...``."""
+    for name in reversed(_SECURITY):
+        command = click.option(
+            "--" + name.replace("_", "-"), name, type=click.Path(exists=True, dir_okay=False), expose_value=False,
+            envvar=f"STILLTRUE_{name.upper()}", show_envvar=True, callback=_remember, help=_SECURITY[name][1],
+        )(command)  # fmt: skip
     return click.option(
         "--detector", "address", default=DEFAULT_ADDRESS, metavar="HOST:PORT", envvar="STILLTRUE_DETECTOR", show_default=True,
         show_envvar=True, callback=_checked, help="Where the detector listens.",
@@ -54,11 +68,27 @@ def asking(address: str) -> Iterator[detector_pb2_grpc.DetectorServiceStub]:
         ("grpc.keepalive_timeout_ms", 5_000),
         ("grpc.enable_http_proxy", 0),
     ]
-    with grpc.insecure_channel(address, options=options) as channel:
+    try:
+        dialled = _security().channel(address, options)
+    except SecurityRefusedError as error:
+        raise CommandError(str(error)) from None
+    with dialled as channel:
         try:
             yield detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]
         except grpc.RpcError as error:
             raise failure(error, address) from None
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value and param.name:
+        ctx.meta[f"stilltrue.{param.name}"] = value
+
+
+def _security() -> Security:
+    """What the flags of the command say."""
+    context = click.get_current_context(silent=True)
+    given = {} if context is None else context.meta
+    return Security(**{field: given.get(f"stilltrue.{name}", "") for name, (field, _) in _SECURITY.items()})
 
 
 def failure(error: grpc.RpcError, address: str) -> CommandError:

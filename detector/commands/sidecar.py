@@ -23,7 +23,7 @@ from stilltrue.settings import SettingRefusedError
 EVERY_AUTHORITY = "authority-routing"
 CHECK_SECONDS_MAX = 2.0
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_AGENT_FILES = {"tls_ca_file": "tls_ca", "tls_cert_file": "tls_certificate", "tls_key_file": "tls_key"}
+_AGENT_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file")
 
 
 def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -77,6 +77,7 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 @_option("--tls-ca-file", envvar="STILLTRUE_TLS_CA_FILE", type=_FILE, help="PEM; whom to trust as the detector.")
 @_option("--tls-cert-file", envvar="STILLTRUE_TLS_CERT_FILE", type=_FILE, help="PEM; our certificate for the detector.")
 @_option("--tls-key-file", envvar="STILLTRUE_TLS_KEY_FILE", type=_FILE, help="PEM; the key of that certificate.")
+@_option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="A file with our bearer token for the detector.")
 @_option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Form of the log.")
 @click.option("--check", is_flag=True, help="Ask the sidecar here whether it is ready: exit code 0 or 1.")
 def sidecar(**given: Any) -> None:
@@ -157,9 +158,9 @@ def _agent(given: dict[str, Any]) -> dict[str, object]:
         raise SettingError("--label: write NAME=VALUE")
     if pairs:
         agent["labels"] = {name: value for name, _, value in pairs}
-    for flag, name in _AGENT_FILES.items():
-        if given[flag] is not None:
-            agent[name] = str(given[flag])
+    for name in _AGENT_FILES:
+        if given[name] is not None:
+            agent[name] = str(given[name])
     return agent
 
 
