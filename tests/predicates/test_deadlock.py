@@ -1,0 +1,127 @@
+"""deadlock in doubt: missing members seen both ways, and waits that no stamp vouches for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from detector.core.document import read_document
+from detector.predicates.deadlock import Deadlock
+from stilltrue.model import Holds, Verdict
+
+
+def asked(waits: list[dict[str, Any]], **more: Any) -> Verdict:
+    return Deadlock().evaluate(read_document({"waits": waits, **more}))
+
+
+def wait(waiter: str, *among: str, **more: Any) -> dict[str, Any]:
+    return {"waiter": waiter, "among": list(among), **more}
+
+
+RING = [wait("a/1", "b/1"), wait("b/1", "a/1")]
+
+
+def test_what_is_stuck_even_if_the_missing_move_is_true() -> None:
+    verdict = asked([*RING, wait("c/1", "gone/1")], missing=["gone"])
+    assert (verdict.holds, verdict.remainder, verdict.missing) == (Holds.TRUE, ("a/1", "b/1"), ("gone",))
+
+
+def test_what_can_move_even_if_the_missing_do_not_is_false() -> None:
+    verdict = asked([wait("a/1", "b/1", "gone/1"), wait("b/1", "c/1")], missing=["gone"])
+    assert verdict.holds is Holds.FALSE
+    assert "b/1" not in verdict.witness.parties
+
+
+def test_what_hangs_on_the_missing_is_undetermined_and_names_them() -> None:
+    waits = [wait("a/1", "gone/1", "lost/2"), wait("b/1", "a/1"), wait("c/1", "far/1")]
+    verdict = asked(waits, missing=["lost", "gone", "other"], processes={"far": {}})
+    assert (verdict.holds, verdict.witness.kind) == (Holds.UNDETERMINED, "missing")
+    assert verdict.decisive == ("gone", "lost")
+    assert verdict.witness.parties == ("a/1", "b/1")
+    assert verdict.remainder == ()
+
+
+def test_a_stale_report_never_counts() -> None:
+    verdict = asked(RING, missing=["b"])
+    assert (verdict.holds, verdict.decisive) == (Holds.UNDETERMINED, ("b",))
+
+
+def test_a_deadline_ends_a_wait() -> None:
+    verdict = asked([wait("a/1", "b/1", deadline="2026-11-20T14:02:11Z"), wait("b/1", "a/1")])
+    assert verdict.holds is Holds.FALSE
+    assert verdict.witness.parties == ("a/1",)
+
+
+def numbered(first: int, second: int, **more: Any) -> list[dict[str, Any]]:
+    return [wait("a/1", "b/1", number=first, uncoloured=True), wait("b/1", "a/1", number=second, **more)]
+
+
+@pytest.mark.parametrize(
+    ("previous", "holds"),
+    [
+        (None, Holds.UNDETERMINED),
+        (numbered(5, 9), Holds.TRUE),
+        (numbered(4, 9), Holds.UNDETERMINED),
+        (numbered(5, 8), Holds.UNDETERMINED),
+        ([*numbered(5, 9)[:1], wait("b/1", "a/1", "c/1", number=9)], Holds.UNDETERMINED),
+        ([wait("a/1", "b/1", uncoloured=True), wait("b/1", "a/1")], Holds.UNDETERMINED),
+    ],
+)
+def test_an_uncoloured_wait_needs_the_very_same_waits_before(previous: Any, holds: Holds) -> None:
+    verdict = asked(numbered(5, 9), **({} if previous is None else {"previous": previous}))
+    assert verdict.holds is holds
+    assert verdict.witness.kind == ("cycle" if holds is Holds.TRUE else "unconfirmed")
+
+
+def test_a_wait_without_a_number_is_never_confirmed() -> None:
+    waits = [wait("a/1", "b/1", uncoloured=True), wait("b/1", "a/1")]
+    assert asked(waits, previous=waits).holds is Holds.UNDETERMINED
+
+
+def test_the_coloured_deadlock_counts_whatever_the_uncoloured_waits_say() -> None:
+    verdict = asked([*RING, wait("c/1", "d/1", uncoloured=True), wait("d/1", "c/1"), wait("e/1", "a/1", uncoloured=True)])
+    assert (verdict.holds, verdict.remainder) == (Holds.TRUE, ("a/1", "b/1"))
+
+
+def test_who_waits_behind_a_confirmed_core_is_in_the_remainder() -> None:
+    verdict = asked([*numbered(5, 9), wait("c/1", "a/1")], previous=numbered(5, 9))
+    assert (verdict.core, verdict.behind) == (("a/1", "b/1"), ("c/1",))
+
+
+def test_explanations_say_what_for_and_for_how_long() -> None:
+    waits = [
+        wait(
+            "orders/Place#7",
+            "stock/Reserve#1",
+            "stock/Reserve#3",
+            what="a worker of stock's pool (2 of 2 busy)",
+            since="2026-11-20T14:02:07.8Z",
+        ),
+        wait("stock/Reserve#1", "orders/Place#7"),
+        wait("stock/Reserve#3", "orders/Place#7"),
+    ]
+    verdict = asked(waits, ended="2026-11-20T14:02:11Z")
+    assert verdict.explanation == (
+        "orders/Place#7 has waited 3.2 s for a worker of stock's pool (2 of 2 busy): 1 of stock/Reserve#1, stock/Reserve#3",
+        "stock/Reserve#1 waits for orders/Place#7",
+        "stock/Reserve#3 waits for orders/Place#7",
+        "all 3 would be free if 1 gave up (no fewer would do): orders/Place#7",
+    )
+
+
+def test_false_says_as_of_when_and_who_could_move() -> None:
+    verdict = asked([wait("a/1", "b/1")], begun="2026-11-20T14:02:11Z")
+    assert verdict.witness.text == "each of the 1 waiting parties could still be freed as of 14:02:11: b/1 could move"
+
+
+def test_victims_obey_the_preference_and_never() -> None:
+    waits = [wait("a/1", "b/1", since="2026-11-20T14:02:08Z"), wait("b/1", "a/1", since="2026-11-20T14:02:09Z")]
+    processes = {"a": {"facts": {"priority": 1, "work": 9}}, "b": {"facts": {"priority": 2, "work": 1}}}
+    snapshot = read_document({"waits": waits, "processes": processes})
+    chosen = {name: Deadlock(victims=name).evaluate(snapshot).victims for name in ("youngest", "least-work", "lowest-priority")}
+    assert chosen == {"youngest": ("b/1",), "least-work": ("b/1",), "lowest-priority": ("a/1",)}
+    assert Deadlock(never=["b"]).evaluate(snapshot).victims == ("a/1",)
+    stuck = Deadlock(never=["*"]).evaluate(snapshot)
+    assert stuck.victims == ()
+    assert stuck.explanation[-1].startswith("no cure found")

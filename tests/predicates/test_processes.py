@@ -1,0 +1,153 @@
+"""The predicates about processes, messages and facts: each answer, its near miss, and its answer in doubt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from detector.core.document import read_document
+from detector.core.predicate import Predicate
+from detector.core.registry import ask
+from detector.predicates.lost_message import LostMessage
+from detector.predicates.phase_ended import PhaseEnded
+from detector.predicates.quiescence import Quiescence
+from detector.predicates.termination import Termination
+from detector.predicates.token import TokenDuplicated, TokenLost
+from stilltrue.model import Holds
+
+T, F, U = Holds.TRUE, Holds.FALSE, Holds.UNDETERMINED
+IDLE, ACTIVE, BLOCKED = {"activity": "idle"}, {"activity": "active"}, {"activity": "blocked"}
+RING = [{"waiter": "a/1", "among": ["b/1"]}, {"waiter": "b/1", "among": ["a/1"]}]
+A_TO_B = [{"source": "a", "target": "b"}]
+MISSING = {"missing": ["z"]}
+
+
+def has(**facts: Any) -> dict[str, Any]:
+    return {"activity": "idle", "facts": facts}
+
+
+def check(predicate: Predicate, processes: dict[str, Any], more: dict[str, Any], holds: Holds) -> None:
+    verdict = ask(predicate, read_document({"processes": processes, **more}))
+    assert verdict.holds is holds, verdict.witness.text
+    assert verdict.witness.text
+    assert verdict.decisive == (("z",) if holds is U and more.get("missing") else ())
+
+
+@pytest.mark.parametrize(
+    ("processes", "more", "holds"),
+    [
+        ({"a": IDLE, "b": IDLE}, {}, T),
+        ({}, {}, T),
+        ({"a": IDLE, "b": ACTIVE}, {}, F),
+        ({"a": IDLE, "b": BLOCKED}, {}, F),
+        ({"a": IDLE, "b": IDLE}, {"in_transit": A_TO_B}, F),
+        ({"a": IDLE}, {"waits": [{"waiter": "a/1", "among": ["b/1"]}]}, F),
+        ({"a": IDLE}, MISSING, U),
+        ({"a": ACTIVE}, MISSING, F),
+        ({"a": IDLE, "z": ACTIVE}, MISSING, U),
+    ],
+)
+def test_termination(processes: dict[str, Any], more: dict[str, Any], holds: Holds) -> None:
+    check(Termination(), processes, more, holds)
+
+
+@pytest.mark.parametrize(
+    ("processes", "more", "holds"),
+    [
+        ({"a": IDLE, "b": IDLE}, {}, T),
+        ({"a": BLOCKED, "b": BLOCKED, "c": IDLE}, {"waits": RING}, T),
+        ({"a": BLOCKED, "b": BLOCKED, "c": IDLE}, {"waits": RING, "in_transit": A_TO_B}, T),
+        ({"a": BLOCKED, "b": BLOCKED, "c": IDLE}, {"waits": RING, "in_transit": [{"source": "a", "target": "c"}]}, F),
+        ({"a": BLOCKED, "b": BLOCKED, "c": IDLE}, {"waits": RING, "in_transit": [{"source": "a"}]}, F),
+        ({"a": BLOCKED, "b": BLOCKED, "c": ACTIVE}, {"waits": RING}, F),
+        ({"a": BLOCKED, "b": BLOCKED}, {"waits": RING[:1]}, F),
+        ({"a": BLOCKED}, {}, F),
+        ({"a": BLOCKED, "b": BLOCKED}, {"waits": [RING[0] | {"uncoloured": True}, RING[1]]}, U),
+        ({"a": BLOCKED, "b": BLOCKED}, {"waits": RING} | MISSING, U),
+        ({"a": BLOCKED}, {"waits": [{"waiter": "a/1", "among": ["z/1"]}]} | MISSING, U),
+        ({"a": ACTIVE}, MISSING, F),
+    ],
+)
+def test_quiescence(processes: dict[str, Any], more: dict[str, Any], holds: Holds) -> None:
+    check(Quiescence(), processes, more, holds)
+
+
+@pytest.mark.parametrize(
+    ("processes", "more", "lost", "duplicated"),
+    [
+        ({"a": has(token=1), "b": has(token=0)}, {}, F, F),
+        ({"a": has(token=0), "b": IDLE}, {}, T, F),
+        ({"a": has(token=0)}, {"in_transit": [{"source": "a", "target": "b", "facts": {"token": 1}}]}, F, F),
+        ({"a": has(token=1)}, {"in_transit": [{"source": "a", "target": "b", "facts": {"token": 1}}]}, F, T),
+        ({"a": has(token=True), "b": has(token=True)}, {}, F, T),
+        ({"a": IDLE}, {}, U, U),
+        ({"a": has(token="yes")}, {}, U, U),
+        ({"a": has(token=-1), "b": has(token=2)}, {}, U, U),
+        ({"a": has(token=0)}, MISSING, U, U),
+        ({"a": has(token=1)}, MISSING, F, U),
+        ({"a": has(token=2)}, MISSING, F, T),
+        ({"a": has(token=0), "z": has(token=1)}, MISSING, U, U),
+    ],
+)
+def test_tokens(processes: dict[str, Any], more: dict[str, Any], lost: Holds, duplicated: Holds) -> None:
+    check(TokenLost(), processes, more, lost)
+    check(TokenDuplicated(), processes, more, duplicated)
+
+
+def test_amounts_may_be_fractions_and_other_facts() -> None:
+    processes = {name: has(share=0.1) for name in "abcdefghij"}
+    check(TokenLost(fact="share", expected=1), processes, {}, F)
+    check(TokenDuplicated(fact="share", expected=1), processes, {}, F)
+    check(TokenLost(fact="share", expected=1.5), processes, {}, T)
+
+
+@pytest.mark.parametrize(
+    ("processes", "more", "phase", "holds"),
+    [
+        ({"a": has(phase=2), "b": has(phase=2)}, {}, 2, T),
+        ({"a": has(phase=2), "b": has(phase=2)}, {}, None, T),
+        ({"a": has(phase=3) | ACTIVE, "b": has(phase=2)}, {}, 2, T),
+        ({"a": has(phase=3) | ACTIVE, "b": has(phase=2)}, {}, 3, F),
+        ({"a": has(phase=2) | ACTIVE, "b": has(phase=2)}, {}, 2, F),
+        ({"a": has(phase=2), "b": has(phase=1)}, {}, 2, F),
+        ({"a": has(phase=2), "b": IDLE}, {}, 2, F),
+        ({"a": has(phase=2)}, {"in_transit": [{"source": "a", "target": "a", "facts": {"phase": 2}}]}, 2, F),
+        ({"a": has(phase=3)}, {"in_transit": [{"source": "a", "target": "a", "facts": {"phase": 3}}]}, 2, T),
+        ({"a": has(phase=3)}, {"in_transit": [{"source": "a", "target": "a"}]}, 2, F),
+        ({"a": IDLE}, {}, 2, U),
+        ({"a": has(phase=2)}, MISSING, 2, U),
+        ({"a": has(phase=2) | ACTIVE}, MISSING, 2, F),
+    ],
+)
+def test_phase_ended(processes: dict[str, Any], more: dict[str, Any], phase: int | None, holds: Holds) -> None:
+    check(PhaseEnded(phase=phase), processes, more, holds)
+
+
+@pytest.mark.parametrize(
+    ("processes", "more", "holds"),
+    [
+        ({"a": has(sent=3, received=0), "b": has(sent=0, received=3)}, {}, F),
+        ({"a": has(sent=3), "b": has(received=2)}, {}, T),
+        ({"a": has(sent=3), "b": has(received=2)}, {"in_transit": A_TO_B}, F),
+        ({"a": has(sent=3), "b": has(received=1)}, {"in_transit": A_TO_B}, T),
+        ({"a": has(sent=3), "b": has(received=1)}, {"in_transit": [A_TO_B[0] | {"facts": {"count": 2}}]}, F),
+        ({"a": has(sent=3) | ACTIVE, "b": has(received=2)}, {}, F),
+        ({"a": has(sent=2), "b": has(received=3)}, {}, U),
+        ({"a": IDLE}, {}, U),
+        ({"a": has(sent=3)}, MISSING, U),
+    ],
+)
+def test_lost_message(processes: dict[str, Any], more: dict[str, Any], holds: Holds) -> None:
+    check(LostMessage(), processes, more, holds)
+
+
+def test_a_lost_message_names_its_channel_where_it_is_counted() -> None:
+    processes = {
+        "a": has(**{"sent": 3, "sent:b": 1, "sent:c": 2}),
+        "b": has(received=0),
+        "c": has(**{"received": 2, "received:a": 2}),
+    }
+    verdict = LostMessage().evaluate(read_document({"processes": processes}))
+    assert (verdict.holds, verdict.witness.parties) == (T, ("a", "b"))
+    assert verdict.explanation == ("a sent b 1 more than b received",)
