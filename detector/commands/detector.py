@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import grpc
 
 from detector.commands.run import CommandError
-from stilltrue.security import Security, SecurityRefusedError
+from stilltrue.security import Security
 from stilltrue.v1 import detector_pb2_grpc
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_ADDRESS = "127.0.0.1:7600"
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.enable_http_proxy", 0),
+)
+_FILES = (
+    ("--tls-ca-file", "ca", "STILLTRUE_TLS_CA", "PEM certificates of those who sign the detector's; TLS is used then."),
+    ("--tls-cert-file", "certificate", "STILLTRUE_TLS_CERTIFICATE", "PEM certificate to show."),
+    ("--tls-key-file", "key", "STILLTRUE_TLS_KEY", "PEM key of --tls-cert-file."),
+    ("--token-file", "token", "STILLTRUE_TOKEN_FILE", "File with the bearer token to show."),
+)
 _WORDS = {
     grpc.StatusCode.UNAVAILABLE: (
         "no detector at {address} ({details}); start one with 'stilltrue serve', or name it with --detector"
@@ -33,17 +48,56 @@ _SECURITY = {
 }
 
 
-def detector_option(command: F) -> F:
-    """``--detector HOST:PORT``, and how to speak with it: each also from ``STILLTRUE_...``."""
-    for name in reversed(_SECURITY):
-        command = click.option(
-            "--" + name.replace("_", "-"), name, type=click.Path(exists=True, dir_okay=False), expose_value=False,
-            envvar=f"STILLTRUE_{name.upper()}", show_envvar=True, callback=_remember, help=_SECURITY[name][1],
-        )(command)  # fmt: skip
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a detector is, and what it is shown: the files are PEM, the token is sent as a bearer token."""
+
+    address: str
+    ca: bytes | None
+    certificate: bytes | None
+    key: bytes | None
+    token: str
+
+    def channel(self) -> grpc.Channel:
+        """A channel to it; TLS when a CA or a certificate is given."""
+        if self.ca is None and self.certificate is None:
+            return grpc.insecure_channel(self.address, options=_OPTIONS)
+        credentials = grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
+        if self.token:
+            credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(self.token))
+        return grpc.secure_channel(self.address, credentials, options=_OPTIONS)
+
+
+def detector_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--detector`` and what belongs to it, as one argument ``place``. Their environment is that of the agents."""
+
+    @functools.wraps(command)
+    def with_place(
+        *, address: str, ca: bytes | None, certificate: bytes | None, key: bytes | None, token: bytes | None, **rest: Any
+    ) -> Any:
+        if (certificate is None) is not (key is None):
+            raise click.UsageError("--tls-cert-file needs --tls-key-file, and that needs it")
+        if token is not None and ca is None and certificate is None:
+            raise click.UsageError("--token-file needs TLS (--tls-ca-file): a token is no secret without")
+        place = Place(address=address, ca=ca, certificate=certificate, key=key, token=(token or b"").decode().strip())
+        return command(place=place, **rest)
+
+    for flag, name, variable, text in reversed(_FILES):
+        with_place = click.option(
+            flag, name, type=click.Path(exists=True, dir_okay=False, path_type=Path), envvar=variable, show_envvar=True,
+            callback=_read, help=text,
+        )(with_place)  # fmt: skip
     return click.option(
         "--detector", "address", default=DEFAULT_ADDRESS, metavar="HOST:PORT", envvar="STILLTRUE_DETECTOR", show_default=True,
         show_envvar=True, callback=_checked, help="Where the detector listens.",
-    )(command)  # fmt: skip
+    )(with_place)  # fmt: skip
+
+
+def _read(ctx: click.Context, param: click.Parameter, value: Path | None) -> bytes | None:  # noqa: ARG001
+    try:
+        return None if value is None else value.read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"{value}: {error.strerror}") from None
 
 
 def timeout_option(command: F) -> F:
@@ -56,27 +110,19 @@ def timeout_option(command: F) -> F:
 
 def json_option(command: F) -> F:
     """``--json``."""
-    return click.option("--json", "as_json", is_flag=True, show_envvar=True, help="Print JSON.")(command)
+    return click.option("--json", "as_json", is_flag=True, envvar="STILLTRUE_JSON", show_envvar=True, help="Print JSON.")(
+        command
+    )
 
 
 @contextmanager
-def asking(address: str) -> Iterator[detector_pb2_grpc.DetectorServiceStub]:
-    """A stub for the detector at ``address``; what goes wrong is a :class:`CommandError`."""
-    options = [
-        ("grpc.max_receive_message_length", -1),
-        ("grpc.keepalive_time_ms", 10_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
-        ("grpc.enable_http_proxy", 0),
-    ]
-    try:
-        dialled = _security().channel(address, options)
-    except SecurityRefusedError as error:
-        raise CommandError(str(error)) from None
-    with dialled as channel:
+def asking(place: Place) -> Iterator[detector_pb2_grpc.DetectorServiceStub]:
+    """A stub for the detector at ``place``; what goes wrong is a :class:`CommandError`."""
+    with place.channel() as channel:
         try:
             yield detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]
         except grpc.RpcError as error:
-            raise failure(error, address) from None
+            raise failure(error, place.address) from None
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from detector.commands.detector import asking, detector_option, json_option, timeout_option
+from detector.commands.detector import Place, asking, detector_option, json_option, timeout_option
 from detector.commands.render import console, duration, listed, moment, print_json, table
 from detector.core.times import write_time
 from stilltrue.v1 import detector_pb2 as pb
@@ -16,11 +16,18 @@ from stilltrue.v1 import detector_pb2 as pb
 
 @click.command(short_help="List deadlocks, with who, since when, and how they ended.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, show_envvar=True, help="How many.")
-@click.option("--open", "open_only", is_flag=True, show_envvar=True, help="Only those that have not ended.")
+@click.option(
+    "--open",
+    "open_only",
+    is_flag=True,
+    envvar="STILLTRUE_INCIDENTS_OPEN",
+    show_envvar=True,
+    help="Only those that have not ended.",
+)
 @detector_option
 @timeout_option
 @json_option
-def incidents(limit: int, address: str, timeout_seconds: float, *, open_only: bool, as_json: bool) -> None:
+def incidents(limit: int, place: Place, timeout_seconds: float, *, open_only: bool, as_json: bool) -> None:
     """List incidents, the newest first. One deadlock is one incident, however many snapshots show it.
 
     \b
@@ -28,7 +35,7 @@ def incidents(limit: int, address: str, timeout_seconds: float, *, open_only: bo
       stilltrue incidents --open
       stilltrue show i-3fa9c2b1d0 --format svg > picture.svg
     """
-    with asking(address) as stub:
+    with asking(place) as stub:
         request = pb.ListIncidentsRequest(limit=limit, open_only=open_only)
         found = stub.ListIncidents(request, timeout=timeout_seconds).incidents
     if as_json:

@@ -14,6 +14,8 @@ from detector.commands.run import CommandError
 from detector.service.app import AddressInUseError, Listening
 from detector.service.app import serve as run_service
 from detector.service.logs import configure
+from detector.service.notify import NotificationRefusedError
+from detector.service.roles import SecurityError
 from detector.service.settings import LOG_FORMATS, SettingError, Settings, flag, predicate_settings_from_texts, scope_from_text
 from detector.service.store import ArchiveInUseError
 
@@ -24,15 +26,23 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         if not each.metadata:
             continue
         kind: Any = type(each.default)
-        if isinstance(each.default, Path):
+        if isinstance(each.default, bool):
+            kind = None
+        elif each.default is None:
+            kind = click.Path(path_type=Path, dir_okay=False, exists=True)
+        elif isinstance(each.default, Path):
             kind = click.Path(path_type=Path, file_okay=False)
         elif each.name == "log_format":
             kind = click.Choice(LOG_FORMATS)
         command = click.option(
-            flag(each.name), each.name, type=kind, default=each.default, help=each.metadata["help"].capitalize() + ".",
-            show_default=True, show_envvar=True,
+            flag(each.name), each.name, type=kind, is_flag=kind is None, default=each.default,
+            help=_sentence(each.metadata["help"]), show_default=each.default not in (None, "", False), show_envvar=True,
         )(command)  # fmt: skip
     return command
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
 
 
 @click.command(short_help="Run the detector.")
@@ -71,5 +81,5 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None
 
     try:
         asyncio.run(run_service(settings, started))
-    except (AddressInUseError, ArchiveInUseError) as error:
+    except (AddressInUseError, ArchiveInUseError, SecurityError, NotificationRefusedError) as error:
         raise CommandError(str(error)) from None

@@ -8,14 +8,15 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from detector.commands.detector import asking, detector_option, timeout_option
+from detector.commands.detector import Place, asking, detector_option, timeout_option
 from detector.commands.incidents import lasted, seen_after
-from detector.commands.picture import FORMATS, drawn
 from detector.commands.render import console, duration, holds_text, listed, moment, print_verdict, styled, table
 from detector.commands.run import CommandError
 from detector.core.document import parse_document
 from detector.core.snapshot import Snapshot
+from detector.drawing.draw import Format
 from detector.predicates.explain import sentence
+from detector.service.picture import picture_of
 from stilltrue.model import Verdict
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.wire import verdict_from_wire
@@ -27,12 +28,13 @@ _WAITS_MAX = 50
 @click.command(short_help="Show one snapshot or incident, as text, document or picture.")
 @click.argument("id", metavar="ID")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json", *FORMATS]), default="text", show_default=True, show_envvar=True,
+    "--format", "form", type=click.Choice(["text", "json", *(each.value for each in Format)]), default="text",
+    show_default=True, envvar="STILLTRUE_SHOW_FORMAT", show_envvar=True,
     help="json is the snapshot document that 'evaluate' reads; the others are pictures of who waits for whom.",
 )  # fmt: skip
 @detector_option
 @timeout_option
-def show(id: str, form: str, address: str, timeout_seconds: float) -> None:
+def show(id: str, form: str, place: Place, timeout_seconds: float) -> None:
     """Show the snapshot ID (a number, or 'latest'), or the incident ID (i-...).
 
     Of an incident, json and the pictures are of the snapshot in which it was first seen.
@@ -43,7 +45,7 @@ def show(id: str, form: str, address: str, timeout_seconds: float) -> None:
       stilltrue show i-3fa9c2b1d0 --format svg > deadlock.svg
       stilltrue show 17 --format json | stilltrue evaluate deadlock -
     """
-    with asking(address) as stub:
+    with asking(place) as stub:
         incident = _incident(stub, id, timeout_seconds) if id.startswith("i-") else None
         if incident is not None and form == "text":
             _print_incident(incident)
@@ -53,11 +55,11 @@ def show(id: str, form: str, address: str, timeout_seconds: float) -> None:
     if form == "json":
         sys.stdout.write(answer.document_json + "\n")
         return
-    _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
     if form == "text":
+        _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
         _print_snapshot(answer, snapshot)
     else:
-        sys.stdout.write(drawn(snapshot, [verdict_from_wire(verdict) for verdict in answer.verdicts], form))
+        sys.stdout.write(picture_of(answer, Format(form), incident.predicate if incident is not None else ""))
 
 
 def _number(text: str) -> int:

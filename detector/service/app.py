@@ -16,13 +16,17 @@ from grpc_reflection.v1alpha import reflection
 from detector.core.predicate import Predicate
 from detector.service.archivist import Archivist
 from detector.service.clock import Clock
+from detector.service.cores import Cores
 from detector.service.driver import Driver
 from detector.service.evaluation import Judge, installed_predicates
 from detector.service.incidents import Incident, Incidents
 from detector.service.logs import Log
 from detector.service.metrics import Metrics
+from detector.service.notify import Notifier
 from detector.service.questions import DETECTOR_SERVICE, DetectorServicer
+from detector.service.roles import Roles
 from detector.service.rpc import AGENT_SERVICE, AgentServicer
+from detector.service.security import Certificates, Files, Guard
 from detector.service.settings import Settings
 from detector.service.store import Bounds
 from detector.service.web import Web
@@ -60,19 +64,22 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         log=log,
     )
     archivist = _archivist(settings, clock, metrics, log)
-    incidents = _incidents(archivist, metrics, log)
+    notifier = _notifier(settings, archivist, log)
+    incidents, watchers = _incidents(archivist, metrics, log)
     driver = Driver(
         settings=settings, clock=clock, judge=judge, incidents=incidents, archivist=archivist, metrics=metrics, log=log
     )
+    cores = Cores(metrics, driver.service_of)
+    watchers += [cores.changed] if notifier is None else [cores.changed, notifier.tell]
     for name in judge.names:
         for scope in ("all", *(scope.name for scope in settings.scopes)):
             metrics.expect(name, scope)
     agents = AgentServicer(driver=driver, settings=settings, clock=clock, metrics=metrics, log=log)
     questions = DetectorServicer(driver=driver, archivist=archivist, settings=settings, predicates=judge.names)
-    server, healthy = _server(settings, agents, questions)
+    server, healthy = _server(settings, agents, questions, _guards(settings, metrics, log))
     web = Web(driver=driver, archivist=archivist, metrics=metrics, log=log)
     try:
-        port = _bind(server, settings)
+        port = _bind(server, settings, log)
         http_port = _bind_web(web, settings)
         await server.start()
         web.start(asyncio.get_running_loop())
@@ -90,6 +97,8 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         web.close()
         await server.stop(_STOP_SECONDS)
         judge.close()
+        if notifier is not None:
+            await asyncio.to_thread(notifier.close, _STOP_SECONDS)
         await asyncio.to_thread(archivist.close, _STOP_SECONDS)
         log.info("stopped")
 
@@ -117,7 +126,16 @@ def _archivist(settings: Settings, clock: Clock, metrics: Metrics, log: Log) -> 
     )
 
 
-def _incidents(archivist: Archivist, metrics: Metrics, log: Log) -> Incidents:
+def _notifier(settings: Settings, archivist: Archivist, log: Log) -> Notifier | None:
+    if not settings.notify_url:
+        return None
+    return Notifier(settings.notify_url, log=log, known=[incident.id for incident in archivist.open_incidents])
+
+
+def _incidents(archivist: Archivist, metrics: Metrics, log: Log) -> tuple[Incidents, list[Callable[[Incident], None]]]:
+    """The incidents, and the list of those who are told of each change (the archive, the metrics and the log are)."""
+    watchers: list[Callable[[Incident], None]] = []
+
     def opened(incident: Incident) -> None:
         metrics.incident_opened(incident.predicate)
         log.warning(
@@ -125,29 +143,44 @@ def _incidents(archivist: Archivist, metrics: Metrics, log: Log) -> Incidents:
             snapshot=incident.first_snapshot, text=incident.text,
         )  # fmt: skip
 
+    def count(predicate: str) -> None:
+        metrics.incidents_open(predicate, sum(incident.predicate == predicate for incident in incidents.open_ones()))
+
     def changed(incident: Incident) -> None:
         archivist.incident(incident)
-        metrics.incidents_open(incident.predicate, sum(i.predicate == incident.predicate for i in incidents.open_ones()))
+        count(incident.predicate)
+        for watcher in watchers:
+            watcher(incident)
         if not incident.open:
             log.info("incident closed", incident=incident.id, ending=incident.ending)
 
     incidents = Incidents(open_ones=archivist.open_incidents, changed=changed, opened=opened, find=archivist.find_incident)
     for incident in incidents.open_ones():
-        metrics.incidents_open(incident.predicate, sum(i.predicate == incident.predicate for i in incidents.open_ones()))
-    return incidents
+        count(incident.predicate)
+    return incidents, watchers
+
+
+def _guards(settings: Settings, metrics: Metrics, log: Log) -> list[grpc.aio.ServerInterceptor]:
+    if settings.roles_file is None:
+        return []
+    return [Guard(Roles(settings.roles_file, log), metrics.report_refused, log)]
 
 
 def _server(
-    settings: Settings, agents: AgentServicer, questions: DetectorServicer
+    settings: Settings,
+    agents: AgentServicer,
+    questions: DetectorServicer,
+    guards: list[grpc.aio.ServerInterceptor],
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
     server = grpc.aio.server(
+        interceptors=guards,
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", min(2**31 - 1, _MESSAGE_HEADROOM * settings.report_bytes_max)),
             ("grpc.max_send_message_length", -1),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
             ("grpc.keepalive_permit_without_calls", 1),
-        ]
+        ],
     )
     healthy = health.aio.HealthServicer()
     server.add_generic_rpc_handlers((agents.handler(),))
@@ -158,14 +191,18 @@ def _server(
     return server, healthy
 
 
-def _bind(server: grpc.aio.Server, settings: Settings) -> int:
+def _bind(server: grpc.aio.Server, settings: Settings, log: Log) -> int:
+    address = f"{settings.host}:{settings.port}"
     try:
-        port = server.add_insecure_port(f"{settings.host}:{settings.port}")
+        if settings.tls_cert_file is not None and settings.tls_key_file is not None:
+            files = Files(certificate=settings.tls_cert_file, key=settings.tls_key_file, client_ca=settings.tls_client_ca_file)
+            port = server.add_secure_port(address, Certificates(files, log).credentials())
+        else:
+            port = server.add_insecure_port(address)
     except RuntimeError:
         port = 0
     if not port:
-        text = f"cannot listen on {settings.host}:{settings.port}: is it in use? choose another --port (0: any)"
-        raise AddressInUseError(text)
+        raise AddressInUseError(f"cannot listen on {address}: is it in use? choose another --port (0: any)")
     return port
 
 

@@ -110,6 +110,7 @@ class Driver:
         self._check_colour(colour)
         self._heard(member)
         member.colour = max(member.colour, colour)
+        self._metrics.agent_dropped(max(0, reports_dropped - member.reports_dropped))
         member.reports_dropped = reports_dropped
         member.stamps_refused = stamps_refused
         self._initiator.advance(colour)
@@ -156,6 +157,11 @@ class Driver:
         members = self.roster.all()
         live = sum(self.is_live(member) for member in members)
         self._metrics.members(live, len(members) - live)
+
+    def service_of(self, process: ProcessName) -> str | None:
+        """The service of a member; None when there is none of that name."""
+        member = self.roster.get(process)
+        return None if member is None else member.process.service
 
     def is_live(self, member: Member) -> bool:
         """Whether a member can be reached and reported to the newest snapshot."""

@@ -52,6 +52,16 @@ class Metrics:
         self._members = Gauge("stilltrue_members", "Members by state", ["state"], registry=registry)
         self._incidents = Counter("stilltrue_incidents_total", "Incidents opened", ["predicate"], registry=registry)
         self._open = Gauge("stilltrue_incidents_open", "Incidents open now", ["predicate"], registry=registry)
+        self._cores = Gauge(
+            "stilltrue_incident_core_info",
+            "The services in the core of each open incident",
+            ["predicate", "services"],
+            registry=registry,
+        )
+        self._cores_shown: dict[str, tuple[str, ...]] = {}
+        self._dropped = Counter(
+            "stilltrue_agent_reports_dropped_total", "Reports that agents could not send", registry=registry
+        )
         self._refused = Counter("stilltrue_reports_refused_total", "Reports not taken", ["reason"], registry=registry)
         self._failed = Counter(
             "stilltrue_predicate_failures_total", "Evaluations without a verdict", ["predicate", "reason"], registry=registry
@@ -106,6 +116,19 @@ class Metrics:
         """How many are open."""
         self._incidents.labels(predicate)
         self._open.labels(predicate).set(count)
+
+    def cores(self, predicate: str, shown: tuple[str, ...]) -> None:
+        """What is open now: ``shown`` names each core by its services; what was shown before and is not any more goes."""
+        for services in self._cores_shown.get(predicate, ()):
+            if services not in shown:
+                self._cores.remove(predicate, services)
+        for services in shown:
+            self._cores.labels(predicate, services).set(1)
+        self._cores_shown[predicate] = shown
+
+    def agent_dropped(self, reports: int) -> None:
+        """An agent had to drop this many more reports."""
+        self._dropped.inc(reports)
 
     def report_refused(self, reason: str) -> None:
         """A report was not taken; ``reason`` is one of a few words."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from detector.core.times import write_time
+from detector.drawing.draw import Format
 from detector.predicates.explain import duration
 from detector.service.archivist import Archivist
 from detector.service.driver import Driver
 from detector.service.incidents import Incident
 from detector.service.members import Member
-from detector.service.picture import svg_of
+from detector.service.picture import picture_of
 from stilltrue.model import Holds, Verdict
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import snapshot_pb2
@@ -104,7 +106,7 @@ class Pages:
         ]
         waits = "".join(f"<li>{escape(wait)}</li>" for wait in incident.waits)
         answer = await self._archivist.snapshot(incident.first_snapshot)
-        picture = _picture(answer, incident.predicate) if answer is not None else "<p class=quiet>its snapshot is not kept</p>"
+        picture = await _picture(answer, incident.predicate) if answer else "<p class=quiet>its first snapshot is not kept</p>"
         return _html(f"Incident {name}", f"{_pairs(rows)}<ul>{waits}</ul>{picture}")
 
     async def _snapshot(self, name: str) -> Page | None:
@@ -117,7 +119,7 @@ class Pages:
         if kind == "json":
             return Page(body=answer.document_json + "\n", content_type="application/json")
         if kind == "svg":
-            return Page(body=svg_of(answer, "deadlock"), content_type="image/svg+xml")
+            return Page(body=await asyncio.to_thread(picture_of, answer, Format.SVG), content_type="image/svg+xml")
         summary = answer.summary
         rows = [
             ("outcome", f"<span class={escape(summary.outcome)}>{escape(summary.outcome)}</span>"),
@@ -131,7 +133,7 @@ class Pages:
             ("predicate", "scope", "answer", "evidence", "snapshot"),
             (_verdict_row(verdict_from_wire(verdict)) for verdict in answer.verdicts),
         )
-        return _html(f"Snapshot {summary.ref.id}", _pairs(rows) + verdicts + _picture(answer, "deadlock"))
+        return _html(f"Snapshot {summary.ref.id}", _pairs(rows) + verdicts + await _picture(answer, ""))
 
     def _member_row(self, member: Member) -> tuple[str, ...]:
         now = time.time()
@@ -200,8 +202,9 @@ def _after(incident: Incident) -> str:
     return "" if seconds is None else f", {duration(seconds)} after it formed"
 
 
-def _picture(answer: pb.GetSnapshotResponse, predicate: str) -> str:
-    return f"<h2>Who waits for whom</h2>{svg_of(answer, predicate)}"
+async def _picture(answer: pb.GetSnapshotResponse, predicate: str) -> str:
+    svg = await asyncio.to_thread(picture_of, answer, Format.SVG, predicate)
+    return f'<h2>Who waits for whom</h2>{svg}<p><a href="/snapshots/{answer.summary.ref.id}.svg">the picture alone</a></p>'
 
 
 def _snapshot_link(id: int) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from detector.core.initiator import Timing
 from detector.core.scope import parse_selector
+from detector.service.security import is_loopback
 
 _SCOPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 LOG_FORMATS = ("logfmt", "json")
@@ -54,6 +55,18 @@ class Settings:
     http_port: int = _bounded(7601, 0, 65535, "HTTP port (metrics, health, pages); 0 takes a free one and says which")
     data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
     log_format: str = _text("logfmt", "logfmt or json")
+    tls_cert_file: Path | None = field(
+        default=None, metadata={"help": "PEM certificate of the gRPC port, with its chain; may rotate"}
+    )
+    tls_key_file: Path | None = field(default=None, metadata={"help": "PEM key of --tls-cert-file"})
+    tls_client_ca_file: Path | None = field(
+        default=None, metadata={"help": "PEM certificates that sign the clients'; these need one then"}
+    )
+    roles_file: Path | None = field(
+        default=None, metadata={"help": "TOML file that says who is agent, reader and operator; needs TLS"}
+    )
+    allow_plaintext: bool = _text(False, "listen beyond this machine without TLS")
+    notify_url: str = _text("", "webhook that is told of each incident that opens or ends")
     scopes: tuple[Scope, ...] = ()
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -84,6 +97,7 @@ class Settings:
         for each in fields(self):
             if "low" in each.metadata:
                 _check(flag(each.name), getattr(self, each.name), each.metadata["low"], each.metadata["high"])
+        self._check_security()
         if self.log_format not in LOG_FORMATS:
             raise SettingError("--log-format", f"must be {' or '.join(LOG_FORMATS)}, not {self.log_format!r}")
         if self.suspect_seconds > self.give_up_seconds:
@@ -94,6 +108,19 @@ class Settings:
         for name in names:
             if names.count(name) > 1 or name == "all":
                 raise SettingError("--scope", f"{name!r} is taken: each scope has its own name, and 'all' is always there")
+
+    def _check_security(self) -> None:
+        """TLS is whole or not there at all; nobody speaks in the clear beyond this machine unless told to."""
+        if (self.tls_cert_file is None) is not (self.tls_key_file is None):
+            raise SettingError("--tls-cert-file", "needs --tls-key-file, and that needs it")
+        if self.tls_cert_file is not None:
+            return
+        if self.tls_client_ca_file is not None:
+            raise SettingError("--tls-client-ca-file", "needs --tls-cert-file and --tls-key-file")
+        if self.roles_file is not None:
+            raise SettingError("--roles-file", "needs --tls-cert-file and --tls-key-file: tokens are no secret without")
+        if not is_loopback(self.host) and not self.allow_plaintext:
+            raise SettingError("--host", f"{self.host} is beyond this machine: needs --tls-cert-file, or --allow-plaintext")
 
     @property
     def timing(self) -> Timing:

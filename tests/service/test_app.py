@@ -79,6 +79,10 @@ async def test_health_reflection_metrics_and_pages(start_detector: Any, process:
             assert (status, kind) == (200, "text/html; charset=utf-8")
             assert "a<script>" not in body
             assert "http://" not in body.replace("http://www.w3.org", "")
+        for path in (f"/incidents/{incident.id}", f"/snapshots/{verdict.snapshot.id}.svg"):
+            _, _, body = await detector.fetch(path)
+            assert body.count("<svg ") == 1
+            assert "a&lt;script&gt;/X#1" in body
         status, kind, body = await detector.fetch(f"/snapshots/{verdict.snapshot.id}.json")
         assert (status, kind) == (200, "application/json")
         assert json.loads(body)["id"] == verdict.snapshot.id
