@@ -22,7 +22,7 @@ def back_edges(starts: Sequence[Name], edges: Collection[tuple[Name, Name]]) -> 
 
     References
     ----------
-    Carbone et al. 2015, "Lightweight Asynchronous Snapshots for Distributed Dataflows", section 4.3: back-edges are
+    Carbone et al. 2015, "Lightweight Asynchronous Snapshots for Distributed Dataflows", on cyclic graphs: back-edges are
     identified statically, by depth-first search, before the snapshot algorithm runs.
     """
     following = _following(edges)

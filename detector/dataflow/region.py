@@ -14,8 +14,8 @@ class Scheme(Enum):
     """How much restarts.
 
     CONNECTED is exact by itself: all that is connected with the failed vertex goes back to one point. UPSTREAM restarts only
-    what feeds it, up to the sources (Carbone et al. 2015, section 5); those downstream stay ahead of the point and must
-    drop what they have had already, by the sources' sequence numbers.
+    what feeds it, up to the sources (Carbone et al. 2015, on failure recovery); those downstream stay ahead of the point
+    and must drop what they have had already, by the sources' sequence numbers.
     """
 
     CONNECTED = "the whole connected pipeline"

@@ -1,7 +1,7 @@
 """Stop the world: the synchronous snapshot that barriers replace, kept to measure them against.
 
 Sources pause, the channels drain, every vertex's state is taken, the sources go on. Naiad's way, as Carbone et al. 2015
-(section 2) tell it. It never ends where a loop never drains.
+tell it (on related work). It never ends where a loop never drains.
 """
 
 from __future__ import annotations

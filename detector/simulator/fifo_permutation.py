@@ -1,6 +1,6 @@
 """Theorem 1 for a run in FIFO channels: the same events, those before the cuts first, pass through the recorded state.
 
-Chandy and Lamport 1985, section 4.1: the recorded state is reachable, though it may never have occurred. Here that
+Chandy and Lamport 1985, section 4: the recorded state is reachable, though it may never have occurred. Here that
 permutation is built, replayed step by step, and compared.
 """
 
@@ -10,10 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from detector.simulator.fifo import FifoWorld, GlobalState, Step, StepKind, WorldError, moved
 from stilltrue.channels import Channel, ChannelSnapshot
 from stilltrue.model import Facts, Message, ProcessName, SnapshotId
-
-from detector.simulator.fifo import FifoWorld, GlobalState, Step, StepKind, WorldError, moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

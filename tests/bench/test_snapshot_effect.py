@@ -4,8 +4,9 @@
                                                                       snapshot-effect.md and snapshot-effect.svg there
     pytest tests/bench/test_snapshot_effect.py                        the same, tiny; asserts behaviour, never times
 
-The experiment of Carbone et al. 2015 (section 6) on the local runtime: a job of sources, a keyed shuffle, counters and sinks
-is run to its end, and timed. Rounds are interleaved and the best of each counts: what else the machine does can only add to it.
+The experiment of Carbone et al. 2015 (its evaluation) on the local runtime: a job of sources, a keyed shuffle, counters
+and sinks is run to its end, and timed. Rounds are interleaved and the best of each counts: what else the machine does can
+only add to it.
 
 - none: no snapshot but the one at the end.
 - stop-the-world: sources pause, channels drain, the states are written to the disk, then all goes on.
