@@ -1,0 +1,132 @@
+"""Predicates of one's own: the example package installed and used, and every way in which a plug-in can fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from detector.core import registry
+from detector.core.document import read_document
+from detector.core.registry import PluginError, UnknownPredicateError, ask, find_predicate, predicate_names
+from detector.core.snapshot import Snapshot
+from stilltrue.model import Holds, Verdict
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "decided"
+BUILD = "import setuptools.build_meta as backend, sys; print(backend.build_wheel(sys.argv[1]))"
+
+
+class Raises:
+    name = "raises"
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        raise RuntimeError("two\nlines")
+
+
+class AnswersNonsense(Raises):
+    name = "nonsense"
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        return True  # type: ignore[return-value]
+
+
+class NoPredicate:
+    pass
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Predicates that are installed for the test alone: name to where it is."""
+    known: dict[str, str] = {}
+
+    def entry_points(*, group: str, name: str | None = None) -> list[EntryPoint]:
+        assert group == "stilltrue.predicates"
+        return [EntryPoint(each, value, group) for each, value in known.items() if name in (None, each)]
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setitem(sys.modules, "mine", sys.modules[__name__])
+    return known
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the example package in it, built and unpacked as an installer does."""
+    source = tmp_path_factory.mktemp("source") / "decided"
+    shutil.copytree(EXAMPLE, source)
+    wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
+    subprocess.run([sys.executable, "-c", BUILD, str(wheels)], cwd=source, check=True, capture_output=True)
+    for wheel in wheels.glob("*.whl"):
+        zipfile.ZipFile(wheel).extractall(site)
+    return site
+
+
+@pytest.mark.parametrize(
+    ("processes", "missing", "code"),
+    [({"a": "x", "b": "x"}, [], 0), ({"a": "x", "b": "y"}, [], 1), ({"a": "x"}, ["b"], 3), ({"a": "x", "b": "x"}, ["c"], 0)],
+)
+def test_the_example_package_is_found_and_answers(
+    example: Path, processes: dict[str, str], missing: list[str], code: int
+) -> None:
+    document = {"processes": {name: {"facts": {"choice": value}} for name, value in processes.items()}, "missing": missing}
+    command = "from detector.commands.evaluate import evaluate; evaluate()"
+    words = ["decided", "-", "--json", "--set", "fact=choice"]
+    result = subprocess.run(
+        [sys.executable, "-c", command, *words],
+        input=json.dumps(document),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(example), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (code, "")
+    assert json.loads(result.stdout)["predicate"] == "decided"
+
+
+def test_ours_come_through_the_same_door() -> None:
+    for name in predicate_names():
+        assert find_predicate(name).name == name
+
+
+def test_a_predicate_that_raises_is_named(installed: dict[str, str]) -> None:
+    installed["raises"] = "mine:Raises"
+    with pytest.raises(PluginError, match=r"^predicate 'raises' failed: RuntimeError: two lines$"):
+        ask(find_predicate("raises"), read_document({}))
+
+
+def test_an_answer_that_is_no_verdict_is_refused(installed: dict[str, str]) -> None:
+    installed["nonsense"] = "mine:AnswersNonsense"
+    with pytest.raises(PluginError, match="predicate 'nonsense' answered with bool, not a Verdict"):
+        ask(find_predicate("nonsense"), read_document({}))
+
+
+def test_one_that_says_nothing_of_the_missing_is_not_asked_when_there_are_some(installed: dict[str, str]) -> None:
+    installed["raises"] = "mine:Raises"
+    verdict = ask(find_predicate("raises"), read_document({"missing": ["a"]}))
+    assert (verdict.holds, verdict.witness.kind, verdict.decisive) == (Holds.UNDETERMINED, "missing", ("a",))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("mine:Absent", r"predicate 'p' \(mine:Absent\) cannot be made: AttributeError"),
+        ("no_such_module:P", r"predicate 'p' \(no_such_module:P\) cannot be made: ModuleNotFoundError"),
+        ("mine:NoPredicate", r"predicate 'p' \(mine:NoPredicate\) has no name and evaluate"),
+    ],
+)
+def test_one_that_cannot_be_made_is_named_with_its_place(installed: dict[str, str], value: str, said: str) -> None:
+    installed["p"] = value
+    with pytest.raises(PluginError, match=said):
+        find_predicate("p")
+
+
+def test_an_unknown_name_lists_the_known_ones(installed: dict[str, str]) -> None:
+    installed["raises"] = "mine:Raises"
+    with pytest.raises(UnknownPredicateError, match="no predicate 'other'; there are raises"):
+        find_predicate("other")
