@@ -146,7 +146,8 @@ class Resolution:
                 facts = dict.fromkeys(call.facts, UNKNOWN_FACT)
                 yield Message(source=source, target=None, facts=facts, what=f"request {call.method}")
             case _:
-                yield Message(source=source, target=None, facts=call.facts, what=f"request {call.method}")
+                doubt = " (in doubt)" if call.doubtful else ""
+                yield Message(source=source, target=None, facts=call.facts, what=f"request {call.method}{doubt}")
 
     def _between(self, source: ProcessName, call: CallMade, place: Place) -> Iterator[Message]:
         """Facts not yet taken, and stream items under way, between a caller and the server that has its call."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 import urllib.request
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 from rich.console import Console
 from rich.progress import Progress
 
+from detector.core.verdict import write_verdict
 from detector.demo.stage import Stage, StageError
+from stilltrue import Detector
 
 POLL_SECONDS = 0.2
 ANSWER_SECONDS_MAX = 20.0
@@ -40,11 +42,12 @@ class Play:
         return done.stdout
 
     def verdict(self, predicate: str) -> dict[str, Any]:
-        """The verdict on a snapshot taken now."""
-        done = self.stage.run("ask", predicate, "--json")
-        if not done.stdout:
-            raise StageError(done.stderr.strip())
-        return dict(json.loads(done.stdout))
+        """The verdict on a snapshot taken now, as ``stilltrue ask --json`` prints it."""
+        try:
+            with Detector(self.stage.detector) as detector:
+                return write_verdict(detector.ask(predicate))
+        except grpc.RpcError as error:
+            raise StageError(f"the detector at {self.stage.detector} did not answer: {error}") from error
 
     def until(self, what: str, so: Callable[[], bool]) -> None:
         """Wait until ``so``, at most a bounded time."""

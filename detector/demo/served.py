@@ -35,6 +35,7 @@ class ThreadService:
         self._channels: dict[str, grpc.Channel] = {}
         self._gates: dict[str, threading.Event] = {}
         self._locks: dict[str, Any] = {}
+        self._under_way: set[Any] = set()
         pool = agent.pool(futures.ThreadPoolExecutor(max_workers=service.workers), name="workers")
         self._server = grpc.server(pool, interceptors=[agent.server_interceptor()])
         handlers: dict[str, Any] = {
@@ -114,7 +115,9 @@ class ThreadService:
     def _spread(self, methods: Sequence[str], copies: int, strength: int) -> None:
         if strength > 0:
             for method in random.sample(methods, copies):
-                self._stub(method).future(str(strength - 1).encode())
+                call = self._stub(method).future(str(strength - 1).encode())
+                self._under_way.add(call)  # gRPC cancels a call that nobody holds
+                call.add_done_callback(self._under_way.discard)
 
 
 class AioService:
