@@ -112,8 +112,10 @@ def _tokens(world: World, verdict: Verdict) -> None:
 
 
 def _undisturbed(world: World, begun: Instant, ended: Instant) -> bool:
-    """Whether nothing came from outside meanwhile, and every process that there is was asked."""
-    return begun.outside == ended.outside and begun.members == world.processes.keys()
+    """Whether nothing came from outside meanwhile, no request of a dead process is left, and everybody was asked."""
+    if begun.outside != ended.outside or begun.members != world.processes.keys():
+        return False
+    return all(world.alive(call.key[0], call.key[1]) is not None for call in world.calls.values() if call.requests)
 
 
 def _has_deadlines(world: World) -> bool:

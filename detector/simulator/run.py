@@ -17,7 +17,7 @@ from detector.simulator.watch import Tally, Watch
 from detector.simulator.world import DOUBT_SECONDS, RecorderOf, World, plain_recorder
 from stilltrue.model import Holds, ProcessName
 
-STEPS_MAX_PER_PARTY = 400
+TURNS_MAX_PER_PARTY = 2_000
 THEOREM_EACH = 4
 """Theorem 1 is tested in one seed of so many: it costs as much as the run."""
 
@@ -57,6 +57,7 @@ class Run:
         self.watch = Watch(self.world, predicates=predicates)
         self.faults = Faults(self.world, self.watch)
         self.random = Random(plan.seed)
+        self._turns_max = TURNS_MAX_PER_PARTY * (len(plan.instances) + len(plan.roots))
         self.world.agenda.add("tick", "tick")
         self.world.agenda.add("fault", "fault")
         if plan.asks:
@@ -64,9 +65,8 @@ class Run:
 
     def play(self) -> Result:
         """Step until the world is at rest and all has been asked, or a promise is broken."""
-        most = STEPS_MAX_PER_PARTY * (len(self.plan.instances) + len(self.plan.roots))
         turns = 0
-        while self.world.agenda.has(*WORK, "ask") and turns < most and not self.world.breaches:
+        while self.world.agenda.has(*WORK, "ask") and turns < self._turns_max and not self.world.breaches:
             turns += 1
             action = self._choose()
             if action is not None:
@@ -87,6 +87,7 @@ class Run:
     def _theorem(self) -> None:
         """Theorem 1 for the snapshots that were taken while things moved: the last few are enough."""
         for assembled, verdicts in self.watch.finished[:-2][-THEOREM_SNAPSHOTS_MAX:]:
+            self.watch.tally.theorems += assembled.outcome is Outcome.COMPLETE
             for breach in permutation.check(self.world, assembled, verdicts):
                 self.world.breach(breach)
 
@@ -149,7 +150,11 @@ class Run:
 
     def _drain(self) -> None:
         """Until nobody can move and no snapshot is under way."""
+        turns = 0
         while not self.world.breaches:
+            turns += 1
+            if turns > self._turns_max:
+                self.world.breach("live: the world never comes to rest")
             action = self.world.agenda.draw(self.random, self.plan.weights, ALL)
             if action is not None:
                 concrete = self._concrete(action)

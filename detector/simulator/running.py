@@ -19,7 +19,7 @@ def advance(world: World, who: Party) -> None:
     world.moves(who)
     while who.waits:
         who.process.recorder.resumes(who.waits.pop())
-    if who.call is not None and who.call.token and who.handle is not None and not who.handle.taken:
+    if who.call is not None and who.call.token and not who.took:
         _takes_token(world, who)
         return
     if who.at >= len(who.body):
@@ -137,6 +137,7 @@ def _come(block: Block) -> bool:
 def _takes_token(world: World, who: Party) -> None:
     assert who.call is not None
     assert who.handle is not None
+    who.took = True
     who.process.tokens += who.call.token
     who.process.recorder.took(who.handle, {"token": who.process.tokens})
     world.tell(who.process, f"{who.name} takes the token")

@@ -125,6 +125,7 @@ class Party:
         "process",
         "sent",
         "step",
+        "took",
         "waits",
     )
 
@@ -144,6 +145,8 @@ class Party:
         self.handle: Served | None = None
         self.method: Method | None = None
         self.pool = ""
+        self.took = False
+        """It has taken the facts that came with its request."""
         self.done = False
         self.aborted = False
 

@@ -43,8 +43,11 @@ class Entry:
 class World:
     """The truth. ``frozen`` are parties that were said to be stuck for ever: one that moves is a breach."""
 
-    def __init__(self, plan: Plan, *, recorder: RecorderOf = plain_recorder, story: list[str] | None = None) -> None:
-        """``story``, when given, gets a sentence for each step."""
+    def __init__(
+        self, plan: Plan, *, recorder: RecorderOf = plain_recorder, story: list[str] | None = None, step_seconds: float = STEP_SECONDS
+    ) -> None:
+        """``story``, when given, gets a sentence for each step. ``step_seconds``: how long a step takes."""
+        self.step_seconds = step_seconds
         self.plan = plan
         self.now = 0.0
         self.agenda = Agenda()
@@ -83,7 +86,7 @@ class World:
 
     def do(self, action: Action) -> None:
         """Let ``action`` happen."""
-        self.now += STEP_SECONDS
+        self.now += self.step_seconds
         process = self._handlers[action[0]](*action[1:])
         if process is not None:
             self.log.append(Entry(action, self.now, process.name, process.recorder.colour))

@@ -1,0 +1,183 @@
+"""`stilltrue simulate`: seeded worlds against the oracle, one world as a story, or a scenario file."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from detector.simulator import recipes
+from detector.simulator.campaign import BREACHES_KEPT_MAX, Broken, Summary, campaign, jobs
+from detector.simulator.diagram import diagram
+from detector.simulator.exploration import SMALL_WORLDS, explore
+from detector.simulator.mutants import MUTANTS, hunt
+from detector.simulator.run import Run
+from detector.simulator.scenario import ScenarioError
+from detector.simulator.scenario_run import run_scenario
+from stilltrue.model import Holds
+
+_EXAMPLES = """
+\b
+Examples:
+  stilltrue simulate                                      1,000 worlds of every kind
+  stilltrue simulate --seeds 0..100000                    many, on all cores
+  stilltrue simulate --world pools --seed 17 --trace      one world as a story
+  stilltrue simulate --world fans --processes 1000 --seeds 0..3
+  stilltrue simulate tests/scenarios/single_token.txt --diagram out.svg
+  stilltrue simulate --explore                            every interleaving of the small worlds
+  stilltrue simulate --mutants                            break each rule on purpose: the table of docs/proofs.md
+"""
+
+
+class SeedRange(click.ParamType):
+    """``A..B``: the seeds from A up to, not including, B."""
+
+    name = "A..B"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> range:
+        """The text as a range."""
+        if isinstance(value, range):
+            return value
+        match = re.fullmatch(r"(\d+)\.\.(\d+)", str(value))
+        if match is None or int(match[1]) >= int(match[2]):
+            self.fail(f"{value!r} is no range of seeds: give A..B with A below B, such as 0..1000", param, ctx)
+        return range(int(match[1]), int(match[2]))
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("scenario", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--world", type=click.Choice(sorted(recipes.RECIPES)), help="Only worlds of this kind.  [default: all, in turn]")
+@click.option("--seeds", type=SeedRange(), default="0..1000", show_default=True, help="One world for each seed.")
+@click.option("--seed", type=click.IntRange(0), help="One world only.")
+@click.option("--processes", type=click.IntRange(1, 100_000), help="How many processes a world has.  [default: 2 to 5, by the seed]")
+@click.option("--cores", type=click.IntRange(1, 256), default=os.cpu_count() or 1, show_default=True, help="How many to use.")
+@click.option("--trace", is_flag=True, help="Tell the story of one world, step by step.")
+@click.option("--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw one world or scenario as SVG.")
+@click.option("--explore", "exploring", is_flag=True, help="Go through every interleaving of the small worlds instead.")
+@click.option("--mutants", "mutating", is_flag=True, help="Break each rule on purpose and count the worlds until it is caught.")
+def simulate(
+    *,
+    scenario: Path | None,
+    world: str | None,
+    seeds: range,
+    seed: int | None,
+    processes: int | None,
+    cores: int,
+    trace: bool,
+    picture: Path | None,
+    exploring: bool,
+    mutating: bool,
+) -> None:
+    """Run the real recorder, initiator and predicates in simulated worlds, and check every verdict against the truth.
+
+    Exit code 0 when every promise was kept, 1 when one was broken (with the line that replays it).
+    """
+    console = Console(soft_wrap=True)
+    if scenario is not None:
+        _scenario(scenario, picture)
+    elif exploring:
+        _explore(console)
+    elif mutating:
+        _mutants(console)
+    elif seed is not None or trace or picture is not None:
+        _one(world or "pools", seed if seed is not None else seeds.start, processes, trace=trace, picture=picture)
+    else:
+        _many([world] if world else [], seeds, processes, cores, console)
+
+
+def _many(names: list[str], seeds: range, processes: int | None, cores: int, console: Console) -> None:
+    todo = jobs(names, seeds, processes)
+    summaries: dict[str, Summary] = {}
+    broken: list[Broken] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("worlds", total=len(todo))
+        for chunk in campaign(todo, cores=cores):
+            for job, tally, breach in chunk:
+                summaries.setdefault(job.name, Summary(name=job.name)).add(tally, broken=bool(breach))
+                if breach:
+                    broken.append(Broken(job=job, breach=breach))
+            progress.update(task, advance=len(chunk), description=f"worlds ({len(broken)} broken)" if broken else "worlds")
+    console.print(_table([summaries[name] for name in sorted(summaries)]))
+    for one in broken[:BREACHES_KEPT_MAX]:
+        click.echo(f"{one.breach}\n    {one.job.line}")
+    total = sum(summary.snapshots for summary in summaries.values())
+    click.echo(f"{len(todo):,} worlds, {total:,} snapshots: {_outcome(len(broken))}")
+    raise SystemExit(1 if broken else 0)
+
+
+def _outcome(broken: int) -> str:
+    return "every promise was kept" if not broken else f"{broken:,} worlds broke a promise"
+
+
+def _table(summaries: list[Summary]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("world")
+    for title in ("worlds", "steps", "snapshots", "incomplete", "theorem 1", "deadlocks", "not", "undetermined", "terminated", "broken"):
+        table.add_column(title, justify="right")
+    for one in summaries:
+        deadlock = one.verdicts.get("deadlock", dict.fromkeys(Holds, 0))
+        ended = one.verdicts.get("termination", dict.fromkeys(Holds, 0))
+        numbers = (one.runs, one.steps, one.snapshots, one.incomplete, one.theorems)
+        verdicts = (deadlock[Holds.TRUE], deadlock[Holds.FALSE], deadlock[Holds.UNDETERMINED], ended[Holds.TRUE])
+        table.add_row(one.name, *(f"{number:,}" for number in (*numbers, *verdicts, one.broken)))
+    return table
+
+
+def _one(name: str, seed: int, processes: int | None, *, trace: bool, picture: Path | None) -> None:
+    run = Run(recipes.plan(name, seed, processes), story=[])
+    result = run.play()
+    if trace:
+        click.echo("\n".join(result.story))
+    if picture is not None:
+        picture.write_text(diagram(run.world.events, title=f"world {name}, seed {seed}"), encoding="utf-8")
+        click.echo(f"drew {picture}")
+    tally = result.tally
+    click.echo(f"world {name}, seed {seed}: {tally.steps} steps, {tally.snapshots} snapshots: {_outcome(len(result.breaches))}")
+    for breach in result.breaches:
+        click.echo(f"    {breach}")
+    raise SystemExit(1 if result.breaches else 0)
+
+
+def _scenario(path: Path, picture: Path | None) -> None:
+    try:
+        outcome = run_scenario(path.read_text(encoding="utf-8"))
+    except (ScenarioError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
+    for line in outcome.printed:
+        click.echo(line)
+    if picture is not None:
+        picture.write_text(diagram(outcome.events, title=path.stem), encoding="utf-8")
+        click.echo(f"drew {picture}")
+
+
+def _explore(console: Console) -> None:
+    table = Table("world", "processes", "states", "steps", "snapshots", "ends", "broken", box=None, pad_edge=False)
+    broken = 0
+    with console.status("exploring") as status:
+        for plan in SMALL_WORLDS:
+            status.update(f"exploring {plan.name}")
+            found = explore(plan)
+            broken += len(found.breaches)
+            counts = (len(plan.instances), found.states, found.steps, found.snapshots, found.ends, len(found.breaches))
+            table.add_row(plan.name, *(f"{count:,}" for count in counts))
+    console.print(table)
+    raise SystemExit(1 if broken else 0)
+
+
+def _mutants(console: Console) -> None:
+    table = Table("rule", "mutant", "caught after (worlds)", "by", box=None, pad_edge=False)
+    missed = 0
+    with console.status("hunting") as status:
+        for mutant in MUTANTS:
+            status.update(f"hunting {mutant.name}")
+            caught = hunt(mutant)
+            missed += caught is None
+            table.add_row(mutant.rule, mutant.name, *((f"{caught.worlds:,}", caught.promise) if caught else ("not caught", "")))
+    console.print(table)
+    raise SystemExit(1 if missed else 0)

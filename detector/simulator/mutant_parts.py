@@ -1,0 +1,239 @@
+"""The wrong functions that mutants put in place of right ones; each takes the right one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from detector.core import resolution
+from detector.core.channels import Channels, Place, _PoolView
+from detector.core.initiator import Effect, Finish, Initiator
+from detector.core.resolution import Resolution, _Awaited
+from detector.core.snapshot import Snapshot
+from detector.graph import confirm
+from detector.graph.columns import Bools
+from detector.graph.reduction import Reduction
+from detector.predicates import deadlock
+from stilltrue.memory import CallerMemory
+from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, SnapshotId, Wait
+from stilltrue.recorder import Recorder
+from stilltrue.report import LocalWait, Report
+from stilltrue.stamp import Stamp
+
+PoolView = _PoolView
+Function = Callable[..., Any]
+
+__all__ = [
+    "CallerMemory",
+    "Channels",
+    "Initiator",
+    "PoolView",
+    "Recorder",
+    "Reduction",
+    "Resolution",
+    "Snapshot",
+    "confirm",
+    "deadlock",
+    "resolution",
+]
+
+
+def nothing(_right: Function) -> Function:
+    """It does nothing and answers None."""
+    return lambda *_, **__: None
+
+
+def never(_right: Any) -> property:
+    """A property that is never so."""
+    return property(lambda _: False)
+
+
+def arrives_then_cuts(right: Function) -> Function:
+    """The request is recorded, and then the cut is made that should have come first."""
+
+    def arrived(self: Recorder, stamp: Stamp | None, **rest: Any) -> tuple[Any, Report | None]:
+        served, _ = right(self, stamp and stamp._replace(colour=SnapshotId(0)), **rest)
+        return served, self.coloured(stamp, rest["now"])
+
+    return arrived
+
+
+def settles_then_cuts(right: Function) -> Function:
+    """As :func:`arrives_then_cuts`, for replies."""
+
+    def settled(self: Recorder, made: Any, stamp: Stamp | None, now: float, **rest: Any) -> Report | None:
+        right(self, made, stamp and stamp._replace(colour=SnapshotId(0)), now, **rest)
+        return self.coloured(stamp, now)
+
+    return settled
+
+
+def serves_all_before(right: Function) -> Function:
+    """The cut claims to serve every snapshot up to its own."""
+    return lambda self, snapshot, now: replace(right(self, snapshot, now), after=SnapshotId(0))
+
+
+def high_floor(right: Function) -> Function:
+    """The stamp says that nothing is outstanding."""
+    return lambda self, number: right(self, number)._replace(floor=CallNumber(number + 1))
+
+
+def sees_no_reply(right: Function) -> Function:
+    """The detector does not see which calls were answered."""
+
+    def init(self: Channels, *rest: Any) -> None:
+        right(self, *rest)
+        self._answered.clear()  # noqa: SLF001
+
+    return init
+
+
+def first_worker(right: Function) -> Function:
+    """Of a pool's workers only the first counts."""
+
+    def held(self: Channels, records: Any) -> Place:
+        place: Place = right(self, records)
+        return replace(place, among=place.among[:1]) if not records[0][1].serving else place
+
+    return held
+
+
+def first_server(right: Function) -> Function:
+    """Of several processes that have the call only the first counts."""
+    return lambda self, records: right(self, records[:1])
+
+
+def strict_orphans(_right: Function) -> Function:
+    """A call counts as unsent one number too early."""
+
+    def orphans(self: Channels) -> list[str]:
+        reports = self._reports  # noqa: SLF001
+        return [
+            f"{name} had seen call {seen.highest}"
+            for name in sorted(reports)
+            for seen in reports[name].seen
+            if seen.caller.process in reports and seen.highest >= reports[seen.caller.process].next_number - 1 > 0
+        ]
+
+    return orphans
+
+
+def sends_then_changes(right: Function) -> Function:
+    """A fact is still counted when its message has left; the change comes with the process's next call."""
+    late: dict[int, Facts] = {}
+
+    def sent(self: Recorder, *, changes: Facts = NO_FACTS, **rest: Any) -> Any:
+        self.fact(late.pop(id(self), NO_FACTS))
+        if changes:
+            late[id(self)] = changes
+        return right(self, **rest)
+
+    return sent
+
+
+def takes_in_two(_right: Function) -> Function:
+    """The process has the fact, and the message is still said to carry it."""
+    return lambda self, _served, changes: self.fact(changes)
+
+
+def no_doubt(right: Function) -> Function:
+    """The caller believes that a failed call was never received."""
+    return lambda self, made, stamp, now, *, in_doubt=False, **rest: right(self, made, stamp, now, **rest)
+
+
+def waits_on(right: Function) -> Function:
+    """A call that failed stays outstanding for ever."""
+    return lambda self, made, stamp, now, *, in_doubt=False, **rest: (
+        None if in_doubt else right(self, made, stamp, now, **rest)
+    )
+
+
+def all_vouched(_right: Function) -> Function:
+    """Every wait counts as confirmed."""
+    return lambda waits, _previous, _ended: np.ones(len(waits), np.bool_)
+
+
+def unnumbered(_right: Function) -> Function:
+    """Two waits of one party for the same things count as one that lasted."""
+    return lambda waits, at: (waits.names[waits.waiter[at]], int(waits.needs[at]), waits.named(waits.targets_of(at)))
+
+
+def any_previous(right: Function) -> Function:
+    """The snapshot that ended last confirms, though it ended after this one had begun."""
+
+    def finish(self: Initiator, pending: Any, now: float) -> Finish:
+        kept = [(-math.inf, waits) for _, waits in self._finished]  # noqa: SLF001
+        self._finished.clear()  # noqa: SLF001
+        self._finished.extend(kept)  # noqa: SLF001
+        finished: Finish = right(self, pending, now)
+        return finished
+
+    return finish
+
+
+def reactive_is_idle(right: Function) -> Function:
+    """A process that only reacts counts as idle, though it still serves."""
+
+    def activity(self: Recorder, waits: tuple[LocalWait, ...]) -> Activity:
+        found: Activity = right(self, waits)
+        return Activity.IDLE if found is Activity.ACTIVE and self._reactive and not self._made else found  # noqa: SLF001
+
+    return activity
+
+
+def no_deadline(right: Function) -> Function:
+    """A wait that will time out counts as one that never does."""
+    return lambda wait, *rest: right(replace(wait, deadline=None), *rest)
+
+
+def all_of_them(right: Function) -> Function:
+    """Whoever waits for some waits for all."""
+    return lambda wait, lasting, _needs: right(wait, lasting, len(lasting))
+
+
+def any_of_them(right: Function) -> Function:
+    """Whoever waits for several waits for one of them."""
+
+    def resolve(self: Resolution, report: Report, wait: LocalWait) -> Iterator[Wait]:
+        yield from right(self, report, replace(wait, needs=1))
+
+    return resolve
+
+
+def any_holder(_right: Function) -> Function:
+    """A lock is waited for as long as anybody holds a share."""
+
+    def resource(self: Resolution, name: str) -> _Awaited:
+        return _Awaited(tuple(hold.party for hold in self._holds.get(name, [])))  # noqa: SLF001
+
+    return resource
+
+
+def none_missing(_right: Function) -> Function:
+    """Parties of missing members count as free, also in the pessimistic pass."""
+
+    def of_missing(self: Snapshot) -> Bools:
+        return np.zeros(len(self.waits.names), np.bool_)
+
+    return of_missing
+
+
+def releases_nobody(right: Function) -> Function:
+    """In the optimistic pass the missing stay where they are."""
+    return lambda self, *, ended=None, released=None: right(self, ended=ended) if released is not None else right(self, ended=ended)
+
+
+def takes_stale(right: Function) -> Function:
+    """A report of an older cut counts for the newest snapshot."""
+
+    def reported(self: Initiator, report: Report, now: float) -> list[Effect]:
+        effects: list[Effect] = right(self, replace(report, snapshot=SnapshotId(self.next_id - 1)), now)
+        return effects
+
+    return reported
+
+
