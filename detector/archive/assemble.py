@@ -26,7 +26,8 @@ from detector.core.assembler import Outcome
 from stilltrue.model import PartyName, process_of
 
 Whole = NDArray[np.int64]
-WAIT_REPORT_COLUMNS = ("snapshot", "begun", "members", "process", "resolved", "before")
+Names = Sequence[Sequence[str]]
+WAIT_REPORT_COLUMNS = ("snapshot", "begun", "members", "process", "incarnation", "resolved", "before")
 """The columns of ``reports`` that predicates about waits need."""
 STATE_REPORT_COLUMNS = ("service", "activity", "facts", "labels", "in_transit")
 """Those that the others need as well."""
@@ -54,8 +55,9 @@ def assembled(reports: pa.Table) -> pa.Table:
     snapshots = np.union1d(numbers, np.fromiter(headers, np.int64, len(headers)))
     at = np.searchsorted(snapshots, numbers)
     begins = np.searchsorted(numbers, np.append(snapshots, np.iinfo(np.int64).max))
-    waits, waited = _waits(_flat(rows.column("resolved")), at, len(snapshots))
-    previous, _ = _waits(_flat(rows.column("before")), at, len(snapshots))
+    incarnations = rows.column("incarnation").to_numpy()
+    waits, waited = _waits(_flat(rows.column("resolved")), at, len(snapshots), incarnations)
+    previous, _ = _waits(_flat(rows.column("before")), at, len(snapshots), None)
     known = _known(rows, begins, snapshots, headers, waited)
     columns: dict[str, pa.Array] = {
         "snapshot": pa.array(snapshots, pa.int64()),
@@ -102,7 +104,7 @@ def _once(rows: pa.Table) -> pa.Table:
 
 
 def _known(
-    rows: pa.Table, begins: Whole, snapshots: Whole, headers: dict[int, dict[str, Any]], waited: Sequence[Sequence[str]]
+    rows: pa.Table, begins: Whole, snapshots: Whole, headers: dict[int, dict[str, Any]], waited: Names
 ) -> list[dict[str, Any]]:
     """What the header says of each snapshot, or (rule 2) what its reports tell."""
     begun, members, processes = (rows.column(name) for name in ("begun", "members", "process"))
@@ -142,7 +144,7 @@ def _flat(lists: pa.ChunkedArray) -> tuple[pa.Array, Whole]:
     return whole.flatten(), lengths
 
 
-def _waits(resolved: tuple[pa.Array, Whole], at: Whole, count: int) -> tuple[pa.Array, Sequence[Sequence[str]]]:
+def _waits(resolved: tuple[pa.Array, Whole], at: Whole, count: int, incarnations: Whole | None) -> tuple[pa.Array, Names]:
     """Resolved waits as numbers over each snapshot's own names; the second answers which names a snapshot has."""
     rows, per_report = resolved
     owner = np.repeat(at, per_report)
@@ -168,6 +170,11 @@ def _waits(resolved: tuple[pa.Array, Whole], at: Whole, count: int) -> tuple[pa.
         "what": taken.field("what"),
     }
     columns = {name: _lists(values, per_snapshot, WAITS.field(name).type) for name, values in per_wait.items()}
+    if incarnations is None:
+        columns["incarnation"] = pa.nulls(count, WAITS.field("incarnation").type)
+    else:
+        told = np.repeat(incarnations, per_report)[order]
+        columns["incarnation"] = _lists(told, per_snapshot, WAITS.field("incarnation").type)
     target_counts = np.bincount(owner, weights=sizes, minlength=count).astype(np.int64)
     columns["targets"] = _lists(lined, target_counts, WAITS.field("targets").type)
     columns["names"] = _lists(names, np.diff(parties), WAITS.field("names").type)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from detector.archive.findings import FINDINGS, cores, near_misses
 from detector.archive.local_rows import Row
 from detector.archive.nouns import ref_of, snapshot_of
 from detector.archive.rows import verdict_row
@@ -32,29 +33,49 @@ WAIT_COLUMNS = ("snapshot", "scope", "begun", "ended", "members", "outcome", "mi
 """The columns of ``snapshots`` that ``deadlock`` and ``gridlock`` need."""
 
 
+FOUND = pa.schema([*VERDICTS, ("findings", FINDINGS)])
+"""The columns of ``verdicts`` and what an analysis wants to know beyond them."""
+
+
 def columns_for(predicates: Sequence[Predicate]) -> tuple[str, ...]:
     """The columns of ``snapshots`` that ``predicates`` need: of those that only look at waits, few."""
     return WAIT_COLUMNS if all(_over(predicate) for predicate in predicates) else tuple(SNAPSHOTS.names)
 
 
-def verdicts_on(snapshots: pa.Table, predicates: Sequence[Predicate]) -> pa.Table:
+def verdicts_on(snapshots: pa.Table, predicates: Sequence[Predicate], *, findings: bool = False) -> pa.Table:
     """The verdicts of ``predicates`` on rows of ``snapshots`` (with at least :func:`columns_for`).
 
     Returns
     -------
     pyarrow.Table
         Rows of ``verdicts``, by snapshot as they came, then in the order of ``predicates``. A rejected snapshot has none. A
-        predicate that fails answers UNDETERMINED with a witness of kind ``failed``, and hurts no other answer.
+        predicate that fails answers UNDETERMINED with a witness of kind ``failed``, and hurts no other answer. With
+        ``findings`` they are those of :data:`FOUND`: cores and near misses stand with the verdict of ``deadlock``.
     """
     wanted = pa.array([outcome != Outcome.REJECTED.value for outcome in snapshots.column("outcome").to_pylist()], pa.bool_())
     kept = snapshots.filter(wanted)
     if not kept.num_rows:
-        return VERDICTS.empty_table()
+        return (FOUND if findings else VERDICTS).empty_table()
     together = stacked(kept)
     rows = _Rows(kept)
     answers = [_answers(predicate, together, rows) for predicate in predicates]
     found = [verdict_row(verdict) for verdicts in zip(*answers, strict=True) for verdict in verdicts]
-    return pa.Table.from_pylist(found, schema=VERDICTS)
+    if not findings:
+        return pa.Table.from_pylist(found, schema=VERDICTS)
+    for at, predicate in enumerate(predicates):
+        if predicate.name == "deadlock":
+            _find(found[at :: len(predicates)], together, rows)
+    return pa.Table.from_pylist(found, schema=FOUND)
+
+
+def _find(verdicts: Sequence[Row], together: Stacked, rows: _Rows) -> None:
+    """Put the findings into the rows of ``deadlock``'s verdicts, one for each snapshot."""
+    free = np.asarray([row["holds"] == Holds.FALSE.value for row in verdicts], np.bool_)
+    for at, near in near_misses(together, free).items():
+        verdicts[at]["findings"] = near
+    for at, row in enumerate(verdicts):
+        if row["holds"] == Holds.TRUE.value:
+            row["findings"] = cores(row["predicate"], row["core"], rows.row(at))
 
 
 class _Rows:
@@ -69,9 +90,13 @@ class _Rows:
     def whole(self, at: int) -> Snapshot:
         """The snapshot, as the service saw it."""
         if at not in self._whole:
-            row: Row = dict.fromkeys(self._missing_columns) | self._table.slice(at, 1).to_pylist()[0]
-            self._whole[at] = snapshot_of(row)
+            self._whole[at] = snapshot_of(self.row(at))
         return self._whole[at]
+
+    def row(self, at: int) -> Row:
+        """The snapshot's row; None in the columns that were not read."""
+        row: Row = dict.fromkeys(self._missing_columns) | self._table.slice(at, 1).to_pylist()[0]
+        return row
 
     def waits_only(self, at: int, together: Stacked) -> Snapshot:
         """The snapshot without processes and messages, its names still in Arrow."""

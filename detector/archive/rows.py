@@ -11,7 +11,8 @@ from detector.archive.local_rows import Row, facts_row, report_columns
 from detector.core.assembler import Assembled
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import NO_NUMBER, Ints, WaitColumns
-from stilltrue.model import Message, ProcessId, ProcessName, ProcessState, Verdict, Wait, process_of
+from stilltrue.model import Message, PartyName, ProcessId, ProcessName, ProcessState, Verdict, Wait, process_of
+from stilltrue.report import Report
 
 
 def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId]) -> Row:
@@ -30,8 +31,8 @@ def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId])
         "orphans": list(assembled.orphans),
         "processes": [_state(name, state) for name, state in snapshot.processes.items()],
         "in_transit": [_message(message) for message in snapshot.in_transit],
-        "waits": waits_row(snapshot.waits),
-        "previous": waits_row(_before(snapshot)),
+        "waits": waits_row(snapshot.waits, assembled.reports),
+        "previous": waits_row(_before(snapshot), {}),
     }
 
 
@@ -57,7 +58,7 @@ def report_rows(assembled: Assembled) -> list[Row]:
     ]
 
 
-def waits_row(waits: WaitColumns | None) -> Row | None:
+def waits_row(waits: WaitColumns | None, reports: Mapping[ProcessName, Report]) -> Row | None:
     """Waits as numbers over their own names; a list that says nothing of any wait is None."""
     if waits is None:
         return None
@@ -72,6 +73,7 @@ def waits_row(waits: WaitColumns | None) -> Row | None:
         "number": _said(waits.number, waits.number != NO_NUMBER),
         "uncoloured": waits.uncoloured.tolist() if waits.uncoloured.any() else None,
         "what": list(waits.what) if waits.what else None,
+        "incarnation": [_incarnation(name, reports) for name in waits.named(waits.waiter)] if reports else None,
     }
 
 
@@ -98,6 +100,11 @@ def verdict_row(verdict: Verdict) -> Row:
         "explanation": list(verdict.explanation),
         "victims": list(verdict.victims),
     }
+
+
+def _incarnation(waiter: PartyName, reports: Mapping[ProcessName, Report]) -> int:
+    report = reports.get(process_of(waiter))
+    return 0 if report is None else report.process.incarnation
 
 
 def _before(snapshot: Snapshot) -> WaitColumns | None:

@@ -45,11 +45,13 @@ WAITS = pa.struct(
         ("number", pa.list_(WHOLE)),
         ("uncoloured", pa.list_(TRUTH)),
         ("what", pa.list_(TEXT)),
+        ("incarnation", pa.list_(WHOLE)),
     ]
 )
 """One snapshot's waits as numbers over its own sorted ``names``: ready for the reduction, nothing to look up.
 
-``sizes`` says how many of ``targets`` belong to each wait in turn. A list that says nothing of any wait is null.
+``sizes`` says how many of ``targets`` belong to each wait in turn. ``incarnation`` is that of the
+waiter's process. A list that says nothing of any wait is null.
 """
 
 RESOLVED = _listed(

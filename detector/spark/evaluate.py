@@ -13,14 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every Spark program names it
 
 from detector.archive.assemble import HEADER, STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, assembled
-from detector.archive.evaluate import WAIT_COLUMNS, columns_for, verdicts_on
+from detector.archive.evaluate import FOUND, WAIT_COLUMNS, columns_for, verdicts_on
 from detector.archive.schema import VERDICTS
 from detector.archive.store import ArchiveError, Store
 from detector.core.registry import find_predicate
 from detector.spark.tables import Archive, groups_of, spark_schema, units
 
-RESULT = pa.schema([*VERDICTS, ("left_out_path", pa.string()), ("left_out_reason", pa.string())])
-"""Rows of ``verdicts``; or, with all else null, a file that proved unreadable on the way, and why."""
+RESULT = pa.schema([*FOUND, ("left_out_path", pa.string()), ("left_out_reason", pa.string())])
+"""Rows of ``verdicts`` with their findings; or, with all else null, a file that proved unreadable on the way, and why."""
 
 REPORTS_PER_PARTITION = 200_000
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -67,7 +67,7 @@ def _reading(location: str, predicates: tuple[str, ...]) -> Worker:
         for file, group in groups_of(iter(batches), "snapshots"):
             try:
                 for rows in store.read(file, columns=columns, groups=[group]):
-                    yield from _result(verdicts_on(rows, asked)).to_batches()
+                    yield from _result(verdicts_on(rows, asked, findings=True)).to_batches()
             except ArchiveError as error:
                 yield from pa.Table.from_pylist(
                     [{"left_out_path": file.path, "left_out_reason": str(error)}], schema=RESULT
