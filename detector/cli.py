@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check-predicate": ("detector.commands.check_predicate:check_predicate", "Hunt for a world that breaks a predicate."),
     "analyze": ("detector.commands.analyze:analyze", "Run the Spark pipeline over an archive."),
     "sidecar": ("detector.commands.sidecar:sidecar", "Run the proxy beside a program that knows nothing of us."),
+    "webhook": ("detector.commands.webhook:webhook", "Run the webhook that puts the sidecar into pods."),
     "demo": ("detector.commands.demo:demo", "Start real gRPC processes that get into trouble, and see the verdict."),
 }
 """Each command: where it is, and its sentence in the list (so that the list needs no imports)."""
