@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from detector.core.snapshot import Snapshot
@@ -37,5 +38,6 @@ def undeclared(name: str, snapshot: Snapshot, fact: str) -> Verdict:
 
 
 def ways(snapshot: Snapshot) -> list[str]:
-    """Every message in transit as ``orders to stock``."""
-    return [f"{message.source} to {message.target or 'somebody'}" for message in snapshot.in_transit]
+    """Every way that messages in transit go, as ``orders to stock`` or, for several messages, ``orders to stock (3)``."""
+    counted = Counter(f"{message.source} to {message.target or 'somebody'}" for message in snapshot.in_transit)
+    return [way if count == 1 else f"{way} ({count})" for way, count in sorted(counted.items())]
