@@ -41,6 +41,7 @@ EXACT: dict[str, Mapping[str, Any]] = {
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "detector.logFormat": {"enum": ["json", "logfmt"]},
     "detector.scopes": {"type": "object", "additionalProperties": {**LABELS, "minProperties": 1}},
+    "detector.predicates": {"type": "object", "additionalProperties": {"type": "object", "minProperties": 1}},
     "persistence.whenDeleted": {"enum": ["Retain", "Delete"]},
     "persistence.size": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([KMGTPE]i?)?$"},
     "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
