@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from detector.simulator.fifo import GlobalState, facts_in_words, in_words
 from stilltrue.channels import Channel
 from stilltrue.model import Facts, Message, ProcessName
-
-from detector.simulator.fifo import GlobalState, facts_in_words, in_words
 
 
 def global_state_in_words(state: GlobalState) -> list[str]:
