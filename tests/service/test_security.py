@@ -22,7 +22,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from detector.service.logs import Log
 from detector.service.roles import Role, SecurityError, read_grants, wanted
+from detector.service.security import Certificates, Files
 from detector.service.settings import SettingError, Settings
 from stilltrue import Agent
 from stilltrue.security import Security, SecurityRefusedError
@@ -410,3 +412,12 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
     with pytest.raises(SecurityRefusedError, match="without TLS"):
         Security(token_file=str(token)).channel("detector.example:7600")
     Security(token_file=str(token)).channel("127.0.0.1:7600").close()
+
+
+def test_a_key_that_does_not_fit_is_refused_at_the_start(tmp_path: Path, authority: Authority) -> None:
+    certificate, _ = authority.sign("one", to=tmp_path)
+    _, key = authority.sign("two", to=tmp_path)
+    with pytest.raises(SecurityError, match=r"one\.crt and .*two\.key"):
+        Certificates(Files(certificate=certificate, key=key), Log("test"))
+    with pytest.raises(SecurityError, match="No such file"):
+        Certificates(Files(certificate=tmp_path / "none", key=key), Log("test"))

@@ -1,0 +1,122 @@
+"""TLS to the outside: callers and upstreams speak it, strangers are refused, and replaced files are followed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError
+from detector.sidecar.upstreams import Upstreams, address_of
+
+NOW = dt.datetime.now(dt.UTC)
+OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
+
+
+def own_certificate(folder: Path) -> TlsFiles:
+    """A certificate for localhost that is its own authority."""
+    folder.mkdir(parents=True, exist_ok=True)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    built = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(NOW - dt.timedelta(days=1))
+        .not_valid_after(NOW + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    )
+    files = TlsFiles(certificate=folder / "tls.crt", key=folder / "tls.key", ca=folder / "tls.crt")
+    assert files.certificate is not None
+    assert files.key is not None
+    files.certificate.write_bytes(built.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    private = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    files.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, *private))
+    return files
+
+
+def credentials(trusted: TlsFiles, own: TlsFiles | None = None) -> grpc.ChannelCredentials:
+    def read(path: Path | None) -> bytes | None:
+        return None if path is None else path.read_bytes()
+
+    return grpc.ssl_channel_credentials(
+        read(trusted.certificate), read(own.key) if own else None, read(own.certificate) if own else None
+    )
+
+
+async def call(target: str, shown: grpc.ChannelCredentials | None) -> bytes:
+    open_channel = (
+        grpc.aio.insecure_channel(target, OPTIONS) if shown is None else grpc.aio.secure_channel(target, shown, OPTIONS)
+    )
+    async with open_channel as channel:
+        unary: Any = channel.unary_unary("/mix.Mix/Unary")
+        return bytes(await unary(b"hello", timeout=10))
+
+
+async def test_callers_speak_tls_and_strangers_do_not_get_in(program: str, start_sidecar: Any, tmp_path: Path) -> None:
+    ours, theirs = own_certificate(tmp_path / "ours"), own_certificate(tmp_path / "theirs")
+    async with start_sidecar(program, inbound_tls=TlsFiles(certificate=ours.certificate, key=ours.key, ca=ours.ca)) as (
+        sidecar,
+        listening,
+    ):
+        target = f"localhost:{listening.inbound.port}"
+        assert await call(target, credentials(ours, ours)) == b"hello"
+        for shown in (None, credentials(ours), credentials(ours, theirs), credentials(theirs, ours)):
+            with pytest.raises(grpc.aio.AioRpcError) as failure:
+                await call(target, shown)
+            assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert sidecar.program.inbound == 1
+
+
+async def test_upstreams_are_spoken_to_by_tls(program: str, start_sidecar: Any, tmp_path: Path) -> None:
+    files = own_certificate(tmp_path)
+    async with start_sidecar(program, inbound_tls=TlsFiles(certificate=files.certificate, key=files.key)) as (
+        server,
+        at_server,
+    ):
+        for trusts, answered in ((files.ca, True), (None, False)):
+            upstreams = Upstreams(named={"*": address_of(f"localhost:{at_server.inbound.port}")}, tls=True)
+            async with start_sidecar(program, upstreams=upstreams, upstream_tls=TlsFiles(ca=trusts)) as (_, at_client):
+                if answered:
+                    assert await call(str(at_client.outbound), None) == b"hello"
+                else:
+                    with pytest.raises(grpc.aio.AioRpcError):
+                        await call(str(at_client.outbound), None)
+        assert server.program.inbound == 1
+
+
+async def test_files_that_are_replaced_are_followed(program: str, start_sidecar: Any, tmp_path: Path) -> None:
+    files = own_certificate(tmp_path)
+    before = credentials(files)
+    async with start_sidecar(program, inbound_tls=TlsFiles(certificate=files.certificate, key=files.key)) as (
+        sidecar,
+        listening,
+    ):
+        target = f"localhost:{listening.inbound.port}"
+        assert await call(target, before) == b"hello"
+        after = credentials(own_certificate(tmp_path))
+        assert sidecar._tls_in.follow()
+        assert await call(target, after) == b"hello"
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(target, before)
+
+
+def test_a_pair_that_does_not_fit_is_not_taken(tmp_path: Path) -> None:
+    files, other = own_certificate(tmp_path / "ours"), own_certificate(tmp_path / "other")
+    tls = Tls(files, server=False)
+    before = tls.context
+    assert files.key is not None
+    assert other.key is not None
+    files.key.write_bytes(other.key.read_bytes())
+    with pytest.raises(TlsRefusedError, match=r"tls\.key"):
+        tls.follow()
+    assert tls.context is before
+    with pytest.raises(TlsRefusedError):
+        Tls(files, server=True)
