@@ -37,7 +37,7 @@ from stilltrue.model import (
     WaitNumber,
 )
 from stilltrue.report import Caller, Hold, LocalWait, PartyTarget, Pool, Report, Target
-from stilltrue.stamp import Stamp
+from stilltrue.stamp import Stamp, make_stamp
 
 NO_CALL = CallNumber(0)
 
@@ -95,6 +95,8 @@ class Recorder:
         self._next_call: Any = 1  # a CallNumber, as the next is a WaitNumber: naming the type costs a call at each step
         self._next_wait: Any = 1
         self._next_party = 1
+        self._source = process.instance
+        self._incarnation = process.incarnation
         self._prefix = f"{process.instance}/"
         self._made: dict[CallNumber, Made] = {}
         self._doubts: dict[CallNumber, Made] = {}
@@ -166,7 +168,7 @@ class Recorder:
         self, made: Made, stamp: Stamp | None, now: float, *, in_doubt: bool = False, changes: Facts = NO_FACTS
     ) -> Report | None:
         """The outcome of a call is known (rule 3), or is in doubt (rule 8). Rule 2 comes first. Settling twice is nothing."""
-        report = self.coloured(stamp, now)
+        report = self.coloured(stamp, now) if stamp is not None and stamp.colour > self.colour else None
         if self._made.get(made.number) is not made:  # settled before, or made before a fork
             return report
         del self._made[made.number]
@@ -199,11 +201,13 @@ class Recorder:
 
         ``interruptible``: at its deadline the handler itself is cancelled, so that all its waits end.
         """
-        report = self.coloured(stamp, now)
+        report = None
         caller = None
         number = NO_CALL
         if stamp is not None:
-            source, incarnation, number, _, floor = stamp
+            source, incarnation, number, colour, floor = stamp
+            if colour > self.colour:
+                report = self.coloured(stamp, now)
             caller = Caller(source, incarnation)
             memory = self._callers.get(caller) or self._memory(caller)
             memory.saw(number, floor)
@@ -224,13 +228,7 @@ class Recorder:
             del self._served[served.serial]
             memory = self._callers.get(served.caller) if served.caller is not None else None
             if memory is not None:
-                memory.answered(
-                    served.number,
-                    sent=served.sent,
-                    received=served.received,
-                    facts=facts,
-                    taken=served.taken,
-                )
+                memory.answered(served.number, sent=served.sent, received=served.received, facts=facts, taken=served.taken)
         if changes:
             self._facts.update(changes)
         return self._stamp(served.number)
@@ -398,7 +396,7 @@ class Recorder:
         floor = next(iter(self._made), self._next_call)
         if self._doubts:
             floor = min(floor, *self._doubts)
-        return Stamp(self.process.instance, self.process.incarnation, number, self.colour, floor)
+        return make_stamp(self._source, self._incarnation, number, self.colour, floor)
 
 
 def _ending(wait: LocalWait, deadline: float | None) -> LocalWait:

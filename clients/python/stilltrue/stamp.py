@@ -32,7 +32,13 @@ class Stamp(NamedTuple):
     floor: CallNumber
 
 
-_new = tuple.__new__  # a stamp is made for each message: twice as fast as by its name
+_new = tuple.__new__
+
+
+def make_stamp(source: ProcessName, incarnation: int, number: CallNumber, colour: SnapshotId, floor: CallNumber) -> Stamp:
+    """A stamp, made twice as fast as by its name: one is made for each message."""
+    stamp: Stamp = _new(Stamp, (source, incarnation, number, colour, floor))
+    return stamp
 
 
 def encode(stamp: Stamp) -> str:
@@ -45,8 +51,8 @@ def decode(text: str | bytes) -> Stamp | None:
     try:
         if isinstance(text, bytes):
             text = text.decode("ascii")
-        source, *words = text.split(";")
-        incarnation, number, colour, floor = map(int, words)
+        source, run, call, newest, lowest = text.split(";")
+        incarnation, number, colour, floor = int(run), int(call), int(newest), int(lowest)
     except ValueError:
         return None
     if not (
@@ -57,5 +63,4 @@ def decode(text: str | bytes) -> Stamp | None:
         and 0 <= floor <= NUMBER_MAX
     ):
         return None
-    stamp: Stamp = _new(Stamp, (source, incarnation, number, colour, floor))
-    return stamp
+    return make_stamp(source, incarnation, number, colour, floor)  # type: ignore[arg-type]  # naming each type costs a call
