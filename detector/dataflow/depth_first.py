@@ -50,12 +50,12 @@ def reached(starts: Iterable[Name], edges: Collection[tuple[Name, Name]]) -> set
     """All that can be reached from ``starts``, these included."""
     following = _following(edges)
     found = set(starts)
-    todo = sorted(found)
-    while todo:
-        for target in following.get(todo.pop(), ()):
+    ahead = sorted(found)
+    while ahead:
+        for target in following.get(ahead.pop(), ()):
             if target not in found:
                 found.add(target)
-                todo.append(target)
+                ahead.append(target)
     return found
 
 

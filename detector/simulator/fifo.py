@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+from detector.simulator.diagram import Event, Kind
 from stilltrue.channels import (
     Abandoned,
     Channel,
@@ -28,8 +29,6 @@ from stilltrue.channels import (
     Topology,
 )
 from stilltrue.model import NO_FACTS, Fact, Facts, Message, ProcessName, SnapshotId
-
-from detector.simulator.diagram import Event, Kind
 
 GlobalState = ChannelSnapshot[Facts, Message]
 Recorder = ChannelRecorder[Facts, Message]

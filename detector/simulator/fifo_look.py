@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from detector.simulator.fifo import FifoWorld, StepKind
 from stilltrue.channels import Channel
 from stilltrue.model import Facts, Message, ProcessName
-
-from detector.simulator.fifo import FifoWorld, StepKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from stilltrue.channels import (
     Channel,
     ChannelSnapshot,

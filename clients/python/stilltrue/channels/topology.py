@@ -46,13 +46,13 @@ class Topology:
     def unreached(self, beginners: Iterable[ProcessName]) -> tuple[ProcessName, ...]:
         """The processes that no marker begun by ``beginners`` can reach: a snapshot ends only if there are none."""
         reached = set(beginners)
-        todo = sorted(reached)
+        ahead = sorted(reached)
         following = _following(self.channels)
-        while todo:
-            for target in following.get(todo.pop(), ()):
+        while ahead:
+            for target in following.get(ahead.pop(), ()):
                 if target not in reached:
                     reached.add(target)
-                    todo.append(target)
+                    ahead.append(target)
         return tuple(name for name in self.processes if name not in reached)
 
     def strongly_connected(self) -> bool:
