@@ -3,7 +3,7 @@
     python tests/bench/test_sidecar_cost.py [ROUNDS]    prints the table
     pytest tests/bench/test_sidecar_cost.py             the same with few rounds; asserts behaviour, never times
 
-Program, sidecars and caller are processes of their own. Rounds are interleaved, so that what else the machine does falls on all.
+Program, sidecars and caller are processes of their own. Rounds are interleaved: what else the machine does falls on all.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -64,8 +65,7 @@ def sidecar(*flags: str) -> Any:
 
 def processor_seconds(process: int) -> float:
     """The processor time that a process has used."""
-    with open(f"/proc/{process}/stat", encoding="ascii") as stat:
-        fields = stat.read().rpartition(")")[2].split()
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

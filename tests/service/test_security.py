@@ -155,7 +155,7 @@ async def report(open_channel: grpc.aio.Channel) -> Any:
     stub: Any = agent_pb2_grpc.AgentServiceStub(open_channel)  # type: ignore[no-untyped-call]
     call = stub.Connect(timeout=SECONDS_MAX)
     process = {"service": "s", "instance": "intruder", "incarnation": 1}
-    await call.write(agent_pb2.ConnectRequest(hello=agent_pb2.Hello(process=process)))  # type: ignore[arg-type]
+    await call.write(agent_pb2.ConnectRequest(hello=agent_pb2.Hello(process=process)))
     answer = await call.read()
     if answer is grpc.aio.EOF:
         raise _RefusedError(await call.code(), await call.details())
@@ -228,42 +228,50 @@ async def test_who_shows_no_good_certificate_is_not_let_in(
 async def test_who_trusts_another_authority_does_not_speak_to_us(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, other: Authority
 ) -> None:
-    async with start_detector(tmp_path / "data", **mutual) as detector:
-        async with channel(detector.address, other.file, authority.sign("alice")) as careful:
-            assert (await refusal(ask(careful)))[0] is grpc.StatusCode.UNAVAILABLE
+    async with (
+        start_detector(tmp_path / "data", **mutual) as detector,
+        channel(detector.address, other.file, authority.sign("alice")) as careful,
+    ):
+        assert (await refusal(ask(careful)))[0] is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_plaintext_on_a_tls_port_gets_nowhere(start_detector: Any, tmp_path: Path, mutual: dict[str, Any]) -> None:
-    async with start_detector(tmp_path / "data", **mutual) as detector:
-        async with grpc.aio.insecure_channel(detector.address) as plain:
-            assert (await refusal(look(plain)))[0] is grpc.StatusCode.UNAVAILABLE
+    async with (
+        start_detector(tmp_path / "data", **mutual) as detector,
+        grpc.aio.insecure_channel(detector.address) as plain,
+    ):
+        assert (await refusal(look(plain)))[0] is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_a_bearer_token_has_its_role_and_nobody_has_none(
     start_detector: Any, tmp_path: Path, server_files: dict[str, Any], roles: Path, authority: Authority
 ) -> None:
-    async with start_detector(tmp_path / "data", **server_files, roles_file=roles) as detector:
-        async with channel(detector.address, authority.file) as anybody:
-            await look(anybody, metadata=(("authorization", "Bearer open sesame"),))
-            code, text = await refusal(look(anybody))
-            assert code is grpc.StatusCode.UNAUTHENTICATED
-            assert text == "ListAgents needs the role operator or reader: show a certificate or a bearer token"
-            wrong = (("authorization", "Bearer open barley"),)
-            assert (await refusal(look(anybody, metadata=wrong)))[0] is grpc.StatusCode.PERMISSION_DENIED
-            right = (("authorization", "Bearer open sesame"),)
-            assert (await refusal(ask(anybody, metadata=right)))[0] is grpc.StatusCode.PERMISSION_DENIED
+    async with (
+        start_detector(tmp_path / "data", **server_files, roles_file=roles) as detector,
+        channel(detector.address, authority.file) as anybody,
+    ):
+        await look(anybody, metadata=(("authorization", "Bearer open sesame"),))
+        code, text = await refusal(look(anybody))
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+        assert text == "ListAgents needs the role operator or reader: show a certificate or a bearer token"
+        wrong = (("authorization", "Bearer open barley"),)
+        assert (await refusal(look(anybody, metadata=wrong)))[0] is grpc.StatusCode.PERMISSION_DENIED
+        right = (("authorization", "Bearer open sesame"),)
+        assert (await refusal(ask(anybody, metadata=right)))[0] is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_roles_change_with_their_file_and_a_bad_one_changes_nothing(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path, authority: Authority
 ) -> None:
-    async with start_detector(tmp_path / "data", **mutual) as detector:
-        async with channel(detector.address, authority.file, authority.sign("mallory")) as mallory:
-            assert (await refusal(look(mallory)))[0] is grpc.StatusCode.PERMISSION_DENIED
-            _replace(roles, b'[[grant]]\nrole = "reader"\ncertificates = ["mallory"]\n')
-            await look(mallory)
-            _replace(roles, b'[[grant]]\nrole = "emperor"\n')
-            await look(mallory)
+    async with (
+        start_detector(tmp_path / "data", **mutual) as detector,
+        channel(detector.address, authority.file, authority.sign("mallory")) as mallory,
+    ):
+        assert (await refusal(look(mallory)))[0] is grpc.StatusCode.PERMISSION_DENIED
+        _replace(roles, b'[[grant]]\nrole = "reader"\ncertificates = ["mallory"]\n')
+        await look(mallory)
+        _replace(roles, b'[[grant]]\nrole = "emperor"\n')
+        await look(mallory)
 
 
 # -- rotation ----------------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ async def _settled(*sidecars: Any) -> None:
 
 def _open_calls(sidecar: Any) -> int:
     recorder = sidecar.agent.live.recorder
-    return len(recorder._made) + len(recorder._served) + len(recorder._waits) + sidecar.program.in_progress
+    return int(len(recorder._made) + len(recorder._served) + len(recorder._waits) + sidecar.program.in_progress)
 
 
 async def test_mixed_calls_have_the_same_results(program: str, start_sidecar: Any) -> None:
