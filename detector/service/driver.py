@@ -7,10 +7,8 @@ who ask and watch, to the incidents, the metrics and the archive.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import assert_never
 
 from detector.core.assembler import Assembled, Outcome
@@ -18,15 +16,16 @@ from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse
 from detector.core.scope import bears, narrowed
 from detector.core.snapshot import Snapshot
 from detector.service.archivist import Archivist
+from detector.service.asks import Asks
 from detector.service.clock import Clock
-from detector.service.evaluation import Judge, nobody_reported, undetermined
+from detector.service.evaluation import Judge, nobody_reported
 from detector.service.incidents import Incidents
 from detector.service.logs import Log
 from detector.service.members import Member, Roster
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
 from detector.service.standing import Standing
-from stilltrue.model import ProcessName, ProcessState, SnapshotId, SnapshotRef, Verdict
+from stilltrue.model import ProcessName, ProcessState, SnapshotId, Verdict
 from stilltrue.report import Report
 
 COLOUR_JUMP_MAX = 10**9
@@ -37,13 +36,6 @@ _TICK_SECONDS_MIN = 0.001
 
 class ColourRefusedError(Exception):
     """A process claims a colour that no detector can have given it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Ask:
-    predicate: str
-    scope: str
-    answer: asyncio.Future[Verdict | None]  # None: the snapshot was rejected
 
 
 class Driver:
@@ -64,6 +56,7 @@ class Driver:
         self.roster = Roster(lease_seconds=settings.lease_seconds, members_max=settings.members_max)
         self.standing = Standing(watchers_max=settings.watchers_max)
         self.incidents = incidents
+        self.asks = Asks(settings=settings, clock=clock, begin=self._asked)
         self._settings = settings
         self._clock = clock
         self._judge = judge
@@ -73,8 +66,6 @@ class Driver:
         self._initiator = Initiator(settings.timing, first=archivist.first_id)
         self._under_way: set[SnapshotId] = set()
         self._missed: frozenset[ProcessName] = frozenset()
-        self._asks: dict[int, _Ask] = {}
-        self._numbers = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
         self._judging: set[asyncio.Task[None]] = set()
@@ -153,6 +144,9 @@ class Driver:
         if colour - self._initiator.next_id > COLOUR_JUMP_MAX:
             raise ColourRefusedError(f"colour {colour} is too far ahead of the newest snapshot ({self._initiator.next_id - 1})")
 
+    def _asked(self, number: int) -> None:
+        self._step(lambda now: self._initiator.asked(number, now))
+
     def _count_members(self) -> None:
         members = self.roster.all()
         live = sum(self.is_live(member) for member in members)
@@ -166,48 +160,6 @@ class Driver:
     def is_live(self, member: Member) -> bool:
         """Whether a member can be reached and reported to the newest snapshot."""
         return member.live and member.name not in self._missed
-
-    # -- questions -----------------------------------------------------------------------------------------------------
-
-    async def ask(self, predicate: str, scope: str) -> Verdict:
-        """The verdict on a snapshot that begins now. A rejected snapshot is taken again, a bounded number of times."""
-        for _ in range(1 + self._settings.asked_again_max):
-            verdict = await self._asked(predicate, scope)
-            if verdict is not None:
-                return verdict
-        text = f"{1 + self._settings.asked_again_max} snapshots in a row were rejected (see the detector's log)"
-        return self._no_answer(predicate, scope, "rejected", text)
-
-    @property
-    def asks(self) -> int:
-        """How many questions wait for an answer."""
-        return len(self._asks)
-
-    async def _asked(self, predicate: str, scope: str) -> Verdict | None:
-        number = next(self._numbers)
-        ask = _Ask(predicate=predicate, scope=scope, answer=asyncio.get_running_loop().create_future())
-        self._asks[number] = ask
-        limit = 2 * self._settings.give_up_seconds + 2 * self._settings.evaluation_seconds_max
-        try:
-            self._step(lambda now: self._initiator.asked(number, now))
-            return await asyncio.wait_for(ask.answer, limit)
-        except TimeoutError:
-            return self._no_answer(predicate, scope, "overrun", f"no snapshot came to an end within {limit:g} s")
-        finally:
-            del self._asks[number]
-
-    def _no_answer(self, predicate: str, scope: str, kind: str, text: str) -> Verdict:
-        now = self._clock.now()
-        return undetermined(predicate, SnapshotRef(scope=scope, begun=now, ended=now), kind, text)
-
-    def _answer(self, tickets: tuple[int, ...], verdict: Verdict | None) -> None:
-        """Answer those of the questions that ``verdict`` is about; None: all of them are to be asked again."""
-        for number in tickets:
-            ask = self._asks.get(number)
-            if ask is None or ask.answer.done():
-                continue
-            if verdict is None or (ask.predicate, ask.scope) == (verdict.predicate, verdict.snapshot.scope):
-                ask.answer.set_result(verdict)
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
@@ -244,7 +196,7 @@ class Driver:
         if ref.id is not None:
             self._under_way.discard(ref.id)
         if not ref.members:
-            self._nobody(finish.tickets)
+            self.asks.nobody(finish.tickets)
             return
         self._metrics.finished(assembled)
         missed = frozenset(assembled.snapshot.missing)
@@ -254,17 +206,11 @@ class Driver:
         if assembled.outcome is Outcome.REJECTED:
             self._log.error("snapshot rejected", snapshot=ref.id, orphans="; ".join(assembled.orphans[:5]))
             self._archivist.finished(assembled, (), pinned=True)
-            self._answer(finish.tickets, None)
+            self.asks.rejected(finish.tickets)
             return
         task = asyncio.get_running_loop().create_task(self._judged(assembled, finish.tickets))
         self._judging.add(task)
         task.add_done_callback(self._judging.discard)
-
-    def _nobody(self, tickets: tuple[int, ...]) -> None:
-        for number in tickets:
-            ask = self._asks.get(number)
-            if ask is not None:
-                self._answer((number,), self._no_answer(ask.predicate, ask.scope, "missing", "no process is connected"))
 
     # -- verdicts ------------------------------------------------------------------------------------------------------
 
@@ -300,7 +246,7 @@ class Driver:
         else:
             verdict = nobody_reported(name, view)
         now = self._clock.now()
-        self._answer(tickets, verdict)
+        self.asks.judged(tickets, verdict)
         self._metrics.judged(verdict, now)
         news = self.standing.given(verdict)
         if news:

@@ -39,10 +39,10 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:  # noqa: N802 - gRPC's name
         """Take a snapshot now, and answer with the verdict on it."""
         await self._check(request.predicate, request.scope, context)
-        if self._driver.asks >= self._settings.asks_max:
+        if len(self._driver.asks) >= self._settings.asks_max:
             text = f"{self._settings.asks_max} questions wait already (--asks-max)"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        verdict = await self._driver.ask(request.predicate, request.scope or "all")
+        verdict = await self._driver.asks.ask(request.predicate, request.scope or "all")
         return pb.AskResponse(verdict=verdict_to_wire(verdict))
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:  # noqa: N802
