@@ -82,9 +82,13 @@ class Metrics:
         return generate_latest(self._registry)
 
     def expect(self, predicate: str, scope: str) -> None:
-        """Make the series of a predicate before its first verdict."""
+        """Make the series of a predicate before they first count: Prometheus sees no increase of what was not there."""
         for state in Holds:
             self._state.labels(predicate, scope, state.value)
+        for reason in ("failed", "overrun"):
+            self._failed.labels(predicate, reason)
+        self._incidents.labels(predicate)
+        self._open.labels(predicate)
 
     def judged(self, verdict: Verdict, now: float) -> None:
         """A verdict was given."""
