@@ -1,12 +1,19 @@
-"""What waits to be sent to one other process: a FIFO queue with a bound on messages, and the one writer that empties it."""
+"""One stream to another process, seen from here: the frames that come, the queue of those that wait, their one writer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 
-from stilltrue.channels.wire import Frame, Payload
+from stilltrue.channels.wire import Frame, Payload, decode
+from stilltrue.v1 import channels_pb2 as pb
+
+
+async def frames_of(messages: AsyncIterable[pb.AttachRequest] | AsyncIterable[pb.AttachResponse]) -> AsyncIterator[Frame]:
+    """The frames of a stream; FrameError at the first that breaks the contract."""
+    async for message in messages:
+        yield decode(message.frame)
 
 
 class Link:

@@ -9,55 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import grpc
 import grpc.aio
 
+from stilltrue.channels.application import Application, LiveSettings, SnapshotFailedError
 from stilltrue.channels.errors import ChannelError
-from stilltrue.channels.link import Link
+from stilltrue.channels.link import Link, frames_of
 from stilltrue.channels.nouns import Channel
 from stilltrue.channels.participant import Asked, Deliver, LiveSnapshot, Participant, SendFrame, SnapshotDone, SnapshotFailed
 from stilltrue.channels.topology import Topology
-from stilltrue.channels.wire import Frame, Goodbye, Hello, RecordFrame, decode, digest_of, encode
+from stilltrue.channels.wire import Frame, Goodbye, Hello, RecordFrame, digest_of, encode
 from stilltrue.model import ProcessName, SnapshotId
 from stilltrue.v1 import channels_pb2 as pb
 
+__all__ = ["Application", "FifoProcess", "LiveSettings", "SnapshotFailedError"]
+
 _LOG = logging.getLogger(__name__)
 _SERVICE, _METHOD = "stilltrue.v1.ChannelService", "Attach"
-
-
-class Application(Protocol):
-    """What runs over the channels. Nothing in it may block or await: each call is one atomic step."""
-
-    def state(self) -> bytes:
-        """The state now, in the application's own encoding."""
-        ...
-
-    def restore(self, state: bytes) -> None:
-        """Become what :meth:`state` once said; called before anything is sent or received."""
-        ...
-
-    def received(self, on: Channel, payload: bytes, send: Callable[[ProcessName, bytes], None]) -> None:
-        """A message came; ``send(target, payload)`` may be called right here."""
-        ...
-
-
-class SnapshotFailedError(ChannelError):
-    """A snapshot was given up; the text says by whom and why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveSettings:
-    """The bounds of a live process."""
-
-    queue_messages_max: int = 10_000
-    frame_bytes_max: int = 16 * 1024 * 1024
-    recorded_messages_max: int = 1_000_000
-    snapshots_max: int = 16
-    close_seconds_max: float = 5.0
 
 
 class FifoProcess:
@@ -91,9 +61,7 @@ class FifoProcess:
             messages_max=self._settings.recorded_messages_max,
             snapshots_max=self._settings.snapshots_max,
         )
-        shared = (one for one in topology.channels if name in (one.source, one.target))
-        others = sorted({end for one in shared for end in (one.source, one.target)} - {name})
-        self._links = {other: Link(self._settings.queue_messages_max) for other in others}
+        self._links = {other: Link(self._settings.queue_messages_max) for other in topology.neighbours(name)}
         self._hello = Hello(process=name, digest=digest_of(topology))
         self._waiting: dict[SnapshotId, asyncio.Future[LiveSnapshot]] = {}
         self._server: grpc.aio.Server | None = None
@@ -226,12 +194,12 @@ class FifoProcess:
                 await call.write(pb.AttachRequest(frame=encode(frame)))
 
             await write(self._hello)
-            await self._session(other, _frames(call), write)
+            await self._session(other, frames_of(call), write)
 
     async def _attached(
         self, requests: AsyncIterator[pb.AttachRequest], context: grpc.aio.ServicerContext[pb.AttachRequest, pb.AttachResponse]
     ) -> None:
-        frames = _frames(requests)
+        frames = frames_of(requests)
         try:
             hello = await anext(frames)
         except (StopAsyncIteration, ChannelError):
@@ -338,8 +306,3 @@ class FifoProcess:
             waiting.set_exception(answer)
         else:
             waiting.set_result(answer)
-
-
-async def _frames(messages: AsyncIterable[pb.AttachRequest] | AsyncIterable[pb.AttachResponse]) -> AsyncIterator[Frame]:
-    async for message in messages:
-        yield decode(message.frame)

@@ -43,6 +43,11 @@ class Topology:
         """The channels that start in ``process``, sorted."""
         return tuple(one for one in self.channels if one.source == process)
 
+    def neighbours(self, process: ProcessName) -> tuple[ProcessName, ...]:
+        """The processes that share a channel with ``process``, sorted."""
+        shared = (*self.incoming(process), *self.outgoing(process))
+        return tuple(sorted({end for one in shared for end in (one.source, one.target)} - {process}))
+
     def unreached(self, beginners: Iterable[ProcessName]) -> tuple[ProcessName, ...]:
         """The processes that no marker begun by ``beginners`` can reach: a snapshot ends only if there are none."""
         reached = set(beginners)
