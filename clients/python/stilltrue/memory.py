@@ -48,13 +48,10 @@ class CallerMemory:
             self._forgotten = max(self._forgotten, oldest)
 
     def seen(self, caller: Caller) -> Seen:
-        """The memory as it goes into a report."""
-        return Seen(
-            caller=caller,
-            highest=self.highest,
-            forgotten=self._forgotten,
-            answered=tuple(
-                entry if isinstance(entry, Answered) else Answered(number=number, taken=entry)
-                for number, entry in self._answered.items()
-            ),
-        )
+        """The memory as it goes into a report. What is made for it is kept: the next cut may come soon, and find most of it."""
+        answered = self._answered
+        plain = [(number, entry) for number, entry in answered.items() if isinstance(entry, bool)]
+        for number, taken in plain:
+            answered[number] = Answered(number=number, taken=taken)
+        entries = tuple(entry for entry in answered.values() if isinstance(entry, Answered))
+        return Seen(caller=caller, highest=self.highest, forgotten=self._forgotten, answered=entries)

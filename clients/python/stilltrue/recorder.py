@@ -228,7 +228,8 @@ class Recorder:
             del self._served[served.serial]
             memory = self._callers.get(served.caller) if served.caller is not None else None
             if memory is not None:
-                memory.answered(served.number, sent=served.sent, received=served.received, facts=facts, taken=served.taken)
+                # whatever the handler took of it, the request is in transit no more: it has been answered
+                memory.answered(served.number, sent=served.sent, received=served.received, facts=facts)
         if changes:
             self._facts.update(changes)
         return self._stamp(served.number)
