@@ -85,7 +85,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         web.start(asyncio.get_running_loop())
         for service in ("", AGENT_SERVICE, DETECTOR_SERVICE):
             await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
-        expiry = asyncio.create_task(_expire(driver, settings.lease_seconds / _EXPIRE_PER_LEASE))
+        expiry = asyncio.create_task(_expire(driver, settings.lease_seconds / _EXPIRE_PER_LEASE, log))
         log.info("listening", grpc=f"{settings.host}:{port}", http=f"{settings.host}:{http_port}", archive=settings.data)
         try:
             yield Listening(host=settings.host, port=port, http_port=http_port)
@@ -215,7 +215,10 @@ def _bind_web(web: Web, settings: Settings) -> int:
         raise AddressInUseError(text) from None
 
 
-async def _expire(driver: Driver, seconds: float) -> None:
+async def _expire(driver: Driver, seconds: float, log: Log) -> None:
     while True:
         await asyncio.sleep(seconds)
-        driver.expire()
+        try:
+            driver.expire()
+        except Exception as error:  # noqa: BLE001 - leases must go on ending
+            log.failure("leases not looked at", error)

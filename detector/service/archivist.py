@@ -234,7 +234,7 @@ class Archivist:
         try:
             document = finished.document()
         except (ValueError, OverflowError) as error:
-            self._log.error("document not written", error, snapshot=finished.summary.ref.id)
+            self._log.failure("document not written", error, snapshot=finished.summary.ref.id)
             return
         verdicts = [verdict.SerializeToString() for verdict in finished.verdicts]
         store.add_snapshot(finished.summary, document, verdicts, pinned=finished.pinned)
@@ -278,7 +278,7 @@ class Archivist:
     def _damaged(self, error: Exception) -> None:
         self._store = None
         kept = set_aside(self._directory, self._clock.now())
-        self._log.error("archive damaged", reason=str(error), set_aside=kept, consequence="a new archive begins")
+        self._log.failure("archive damaged", reason=str(error), set_aside=kept, consequence="a new archive begins")
 
     def _failed(self, error: Exception) -> None:
         self._failed_at = time.monotonic()
@@ -286,7 +286,7 @@ class Archivist:
         self._metrics.archive_writable(writable=False)
         if not self._failing:
             self._failing = True
-            self._log.error(
+            self._log.failure(
                 "archive cannot be used", directory=self._directory, reason=str(error), consequence="the service goes on"
             )
         if _torn(error) and self._store is not None:

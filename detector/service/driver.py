@@ -168,7 +168,7 @@ class Driver:
         try:
             effects = happening(self._clock.now())
         except Exception as error:  # noqa: BLE001 - one snapshot that cannot be assembled must not end the service
-            self._log.error("snapshot failed", error)
+            self._log.failure("snapshot failed", error)
             effects = []
         for effect in effects:
             match effect:
@@ -204,7 +204,7 @@ class Driver:
             self._missed = missed
             self._count_members()
         if assembled.outcome is Outcome.REJECTED:
-            self._log.error("snapshot rejected", snapshot=ref.id, orphans="; ".join(assembled.orphans[:5]))
+            self._log.failure("snapshot rejected", snapshot=ref.id, orphans="; ".join(assembled.orphans[:5]))
             self._archivist.finished(assembled, (), pinned=True)
             self.asks.rejected(finish.tickets)
             return
@@ -215,7 +215,13 @@ class Driver:
     # -- verdicts ------------------------------------------------------------------------------------------------------
 
     async def _judged(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
-        """Have every predicate answer for every scope; each answer counts as soon as it is there."""
+        """Have every predicate answer for every scope; each answer counts as soon as it is there. Never raises."""
+        try:
+            await self._judge_all(assembled, tickets)
+        except Exception as error:  # noqa: BLE001 - what goes wrong with one snapshot must not end in silence
+            self._log.failure("verdicts not recorded", error, snapshot=assembled.snapshot.ref.id)
+
+    async def _judge_all(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
         views = [assembled.snapshot, *self._scoped(assembled.snapshot)]
         told = await asyncio.gather(
             *(self._judge_one(name, view, assembled, tickets) for name in self._judge.names for view in views)

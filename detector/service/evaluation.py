@@ -120,7 +120,7 @@ class Judge:
             reason = "overrun"
         except PluginError as error:
             text = str(error)
-            self._log.error("predicate failed", error, predicate=name, snapshot=snapshot.ref.id)
+            self._log.failure("predicate failed", error, predicate=name, snapshot=snapshot.ref.id)
             reason = "failed"
         self._metrics.predicate_failed(name, reason)
         return undetermined(name, snapshot.ref, reason, text)

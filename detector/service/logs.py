@@ -28,7 +28,7 @@ class Log:
         """Something to look at; the service goes on."""
         self._logger.warning(event, extra={_FIELDS: values})
 
-    def error(self, event: str, cause: BaseException | None = None, **values: object) -> None:
+    def failure(self, event: str, cause: BaseException | None = None, **values: object) -> None:
         """Something is wrong; ``cause`` is written with its traceback, on the same line."""
         self._logger.error(event, exc_info=cause, extra={_FIELDS: values})
 

@@ -21,10 +21,14 @@ from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
 from stilltrue import wire
 from stilltrue.model import SnapshotId
+from stilltrue.report import CallMade, CallServed, LocalWait, Report
 from stilltrue.stamp import NUMBER_MAX
 from stilltrue.v1 import agent_pb2 as pb
 
 AGENT_SERVICE = "stilltrue.v1.AgentService"
+TIME_MAX = 253_402_300_800.0
+"""The end of the year 9999, in seconds since the epoch."""
+
 _HELLO_SECONDS_MAX = 10.0
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -181,6 +185,7 @@ class AgentServicer:
                 report = wire.report_from_wire(request.report)
                 if report.process != member.process:
                     raise wire.MalformedError(f"process: it is {report.process.instance}'s, on the stream of {member.name}")
+                _check_times(report)
                 self._driver.reported(member, report)
             case "lease":
                 lease = request.lease
@@ -204,3 +209,16 @@ class AgentServicer:
             return pb.ConnectRequest.FromString(data)
         except DecodeError:
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "a message that is no ConnectRequest", "malformed") from None
+
+
+def _check_times(report: Report) -> None:
+    """Refuse times that no calendar has: they would end in every snapshot's document."""
+    entries: tuple[LocalWait | CallMade | CallServed, ...] = (*report.waits, *report.made, *report.served)
+    for field, times in (
+        ("cut_at", (report.cut_at,)),
+        ("since", (entry.since for entry in entries)),
+        ("deadline", (entry.deadline for entry in entries)),
+    ):
+        for time in times:
+            if time is not None and not 0 <= time < TIME_MAX:
+                raise wire.MalformedError(f"{field}: {time} is no time between the years 1970 and 9999")

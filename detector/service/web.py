@@ -83,7 +83,7 @@ class Web:
 
     def failed(self, error: BaseException, path: str) -> None:
         """A page could not be made."""
-        self._log.error("page failed", error, path=path)
+        self._log.failure("page failed", error, path=path)
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:

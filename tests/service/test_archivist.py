@@ -41,7 +41,7 @@ class Lines(Log):
     def warning(self, event: str, **values: object) -> None:
         self._note(event, **values)
 
-    def error(self, event: str, cause: BaseException | None = None, **values: object) -> None:
+    def failure(self, event: str, cause: BaseException | None = None, **values: object) -> None:
         self._note(event, **values)
 
     def said(self, event: str) -> int:

@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from stilltrue.model import SnapshotId
-from stilltrue.report import CallServed, Report
+from stilltrue.model import CallNumber, SnapshotId
+from stilltrue.report import CallMade, CallServed, Report
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
@@ -119,6 +119,8 @@ MALFORMED: list[tuple[str, Callable[[Report], Any], str]] = [
     ("another process", lambda r: replace(r, process=replace(r.process, instance="b")), "process"),
     ("another incarnation", lambda r: replace(r, process=replace(r.process, incarnation=9)), "process"),
     ("a snapshot behind", lambda r: replace(r, after=r.snapshot), "snapshot"),
+    ("a time of no calendar", lambda r: replace(r, cut_at=1e300), "cut_at"),
+    ("a negative time", lambda r: replace(r, made=(CallMade(number=CallNumber(1), method="/m", since=-1.0),)), "since"),
     ("a forged colour", lambda r: replace(r, snapshot=SnapshotId(10**12)), "colour"),
 ]
 

@@ -1,0 +1,59 @@
+"""Settings: every one has a bound, a sentence and a clear refusal."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from detector.service.settings import SettingError, Settings, flag, predicate_settings_from_texts, scope_from_text
+
+BOUNDED = [each for each in fields(Settings) if "low" in each.metadata]
+
+
+def test_every_setting_has_its_sentence_and_every_number_its_bounds() -> None:
+    for each in fields(Settings):
+        if each.name not in {"scopes", "predicate_settings"}:
+            assert each.metadata["help"]
+        if isinstance(each.default, (int, float)) and not isinstance(each.default, bool):
+            assert each.metadata["low"] <= each.default <= each.metadata["high"]
+
+
+@pytest.mark.parametrize("each", BOUNDED, ids=[each.name for each in BOUNDED])
+def test_beyond_its_bounds_a_setting_is_refused_by_its_flag(each: Any) -> None:
+    for wrong in (each.metadata["low"] - 1, each.metadata["high"] + 1, float("nan")):
+        with pytest.raises(SettingError) as refused:
+            Settings(**{each.name: wrong})
+        assert str(refused.value).startswith(f"{flag(each.name)}: must be between ")
+        assert "\n" not in str(refused.value)
+
+
+def test_units_stand_last_in_names() -> None:
+    for each in BOUNDED:
+        assert each.name.endswith(("port", "_seconds", "_seconds_min", "_seconds_max", "_max")), each.name
+
+
+def test_a_scope_selects_by_labels() -> None:
+    scope = scope_from_text("shop=team=shop,tier=web")
+    assert (scope.name, dict(scope.labels)) == ("shop", {"team": "shop", "tier": "web"})
+
+
+@pytest.mark.parametrize("text", ["", "shop", "shop=", "shop=team", "=team=shop", "a b=team=shop", "shop=team=shop,"])
+def test_what_is_no_scope_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match=r"^--scope: "):
+        scope_from_text(text)
+
+
+@pytest.mark.parametrize("texts", [("all=team=x",), ("s=team=x", "s=team=y")])
+def test_scopes_have_different_names(texts: tuple[str, ...]) -> None:
+    with pytest.raises(SettingError, match="is taken"):
+        Settings(scopes=tuple(map(scope_from_text, texts)))
+
+
+def test_settings_of_predicates() -> None:
+    texts = ("token-lost.fact=lease", "token-lost.expected=3", "mine.ratio=0.5")
+    assert predicate_settings_from_texts(texts) == {"token-lost": {"fact": "lease", "expected": 3}, "mine": {"ratio": 0.5}}
+    for wrong in ("fact=3", "token-lost.fact", "token-lost.=3", ".fact=3"):
+        with pytest.raises(SettingError, match=r"^--set: "):
+            predicate_settings_from_texts([wrong])

@@ -1,0 +1,57 @@
+"""Watches: the newest of what changed, once, however slow the watcher is."""
+
+from __future__ import annotations
+
+import pytest
+
+from detector.service.standing import Standing, TooManyWatchersError, Watch
+from stilltrue.model import Holds, PartyName, SnapshotRef, Verdict, Witness
+
+
+def verdict(holds: Holds, *core: str, predicate: str = "deadlock", scope: str = "all") -> Verdict:
+    witness = Witness(kind="", parties=(), text="")
+    return Verdict(
+        predicate=predicate, holds=holds, witness=witness, core=tuple(map(PartyName, core)), snapshot=SnapshotRef(scope=scope)
+    )
+
+
+async def test_only_another_answer_or_another_core_is_news() -> None:
+    standing = Standing(watchers_max=1)
+    free, stuck, more = verdict(Holds.FALSE), verdict(Holds.TRUE, "a"), verdict(Holds.TRUE, "a", "b")
+    assert [standing.given(one) for one in (free, free, stuck, stuck, more, free)] == [True, False, True, False, True, True]
+    assert standing.all() == [free]
+
+
+async def test_a_watch_begins_with_what_stands() -> None:
+    standing = Standing(watchers_max=1)
+    standing.given(verdict(Holds.FALSE))
+    with standing.watching(lambda key: True) as watch:
+        assert await watch.news(1) == [verdict(Holds.FALSE)]
+        assert await watch.news(0.01) == []
+
+
+async def test_a_slow_watcher_gets_the_newest_and_nothing_that_came_back() -> None:
+    watch = Watch(lambda key: True)
+    watch.offer(verdict(Holds.FALSE))
+    await watch.news(1)
+    for holds in (Holds.TRUE, Holds.UNDETERMINED, Holds.FALSE):
+        watch.offer(verdict(holds))
+    assert await watch.news(0.01) == []
+    watch.offer(verdict(Holds.UNDETERMINED))
+    watch.offer(verdict(Holds.TRUE))
+    assert [one.holds for one in await watch.news(1)] == [Holds.TRUE]
+
+
+async def test_a_watch_hears_only_what_it_asked_for() -> None:
+    watch = Watch(lambda key: key == ("deadlock", "shop"))
+    for scope in ("all", "shop"):
+        watch.offer(verdict(Holds.TRUE, scope=scope))
+    assert [one.snapshot.scope for one in await watch.news(1)] == ["shop"]
+
+
+async def test_the_bound_on_watchers_frees_with_them() -> None:
+    standing = Standing(watchers_max=1)
+    with standing.watching(lambda key: True), pytest.raises(TooManyWatchersError), standing.watching(lambda key: True):
+        pass
+    with standing.watching(lambda key: True):
+        pass
