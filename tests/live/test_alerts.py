@@ -144,6 +144,15 @@ def asked(prometheus: str, expression: str) -> list[dict[str, Any]]:
     return list(answer["data"]["result"])
 
 
+def stat(prometheus: str, title: str) -> str:
+    """What the panel of that title shows now."""
+    board = json.loads((ROOT / "helm/stilltrue/files/dashboards/stilltrue-verdicts.json").read_text())
+    (panel,) = [each for each in board["panels"] if each["title"] == title]
+    (shown,) = asked(prometheus, panel["targets"][0]["expr"].replace("$scope", "all").replace("$job", ".*"))
+    (words,) = [each["options"] for each in panel["fieldConfig"]["defaults"]["mappings"]]
+    return str(words[shown["value"][1]]["text"])
+
+
 def page(pages: queue.SimpleQueue[Page], status: str) -> Page:
     """The next alert that came with this status."""
     while True:
@@ -162,6 +171,7 @@ def test_a_deadlock_is_paged_with_its_core_and_resolved_after_the_cure(
         "a first answer", lambda: bool(asked(prometheus, 'stilltrue_predicate_state{predicate="deadlock",state="false"} == 1'))
     )
     assert asked(prometheus, 'ALERTS{severity="critical"}') == []
+    assert stat(prometheus, "Deadlock") == "did not hold"
     assert pages.empty()
 
     stage.actors["load"].tell({"threads": 6})
@@ -169,6 +179,8 @@ def test_a_deadlock_is_paged_with_its_core_and_resolved_after_the_cure(
     assert firing["labels"]["alertname"] == "StilltrueDeadlock"
     assert firing["annotations"]["summary"] == "Deadlock: billing, orders, stock will wait for each other for ever"
     assert firing["annotations"]["runbook_url"].endswith("/docs/runbooks/StilltrueDeadlock.md")
+
+    assert stat(prometheus, "Deadlock") == "HOLDS"
 
     stage.actors["stock"].send(signal.SIGKILL)
     resolved = page(pages, "resolved")
