@@ -18,7 +18,9 @@ searches, and the worst case is linear.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -31,6 +33,8 @@ PULL_SHARE_MIN = 32
 """Go on counting over all open waits while a round ends at least one in this many of them."""
 COMPACT_WAITS_MIN = 20_000
 """With fewer open waits than this, leaving out those that are over costs more than it saves."""
+SMALL_ROUNDS_MAX = 24
+"""Rounds over so few waits that are cheaper than turning them round."""
 PUSH_PARTIES_MIN = 4_000
 PUSH_SHARE_MAX = 64
 """Handle so many, and one in so many of the waits' parties, one by one before trying a leap."""
@@ -154,19 +158,21 @@ def _run(state: Reduction) -> Reduction:
 def _pull(state: Reduction) -> Reduction:
     """Rules 2 and 3 over all open waits at once, while a round ends many; targets that have come stay listed."""
     while len(state.open):
-        graph, counts = _matrix(state)
+        come = _counter(state)
+        small = len(state.open) < COMPACT_WAITS_MIN
         live = np.ones(len(state.open), np.bool_)
-        left = len(state.open)
-        while 2 * left > len(state.open) or 0 < left < COMPACT_WAITS_MIN:
-            over = (graph @ state.free.astype(counts)) >= state.short
+        left, rounds = len(state.open), 0
+        while 2 * left > len(state.open) or small:
+            over = come() >= state.short
             over &= live
-            ended = np.count_nonzero(over)
-            if PULL_SHARE_MIN * ended < left:
-                return state if left == len(state.open) else _rows(state, live, graph)
+            ended = int(np.count_nonzero(over))
+            rounds += 1
+            if ended == 0 or (PULL_SHARE_MIN * ended < left and not (small and rounds < SMALL_ROUNDS_MAX)):
+                return _kept(state, live, np.zeros(len(state.targets), np.bool_)) if left < len(state.open) else state
             _end(state, over)
             live ^= over
-            left -= int(ended)
-        state = _rows(state, live, graph)
+            left -= ended
+        state = _kept(state, live, np.zeros(len(state.targets), np.bool_))
     return state
 
 
@@ -177,19 +183,18 @@ def _settled(state: Reduction) -> Reduction:
     hit = state.free[state.targets]
     if not hit.any():
         return state
-    graph, counts = _matrix(state)
-    short = state.short - graph @ state.free.astype(counts)
+    short = state.short - _counter(state)()
     over = short <= 0
     _end(state, over)
     return _kept(replace(state, short=short.astype(state.short.dtype, copy=False)), ~over, hit)
 
 
-def _matrix(state: Reduction) -> tuple[csr_array, type[np.int8] | type[np.int32]]:
-    """The open waits as a matrix whose product with the free parties counts what has come; and the type to count in."""
-    widest = int(np.diff(state.indptr).max())
-    counts = np.int8 if widest < 127 else np.int32
+def _counter(state: Reduction) -> Callable[[], Ints]:
+    """What counts how many targets of each open wait have come, now: one sparse product."""
+    counts = np.int8 if int(np.diff(state.indptr).max()) < 127 else np.int32
     shape = (len(state.open), len(state.free))
-    return csr_array((np.ones(len(state.targets), counts), state.targets, state.indptr), shape=shape), counts
+    graph: Any = csr_array((np.ones(len(state.targets), counts), state.targets, state.indptr), shape=shape)
+    return lambda: graph @ state.free.astype(counts)
 
 
 def _end(state: Reduction, over: Bools) -> None:
@@ -202,19 +207,6 @@ def _end(state: Reduction, over: Bools) -> None:
     else:
         np.subtract.at(state.owed, waiters, 1)
         state.free[waiters[state.owed[waiters] <= 0]] = True
-
-
-def _rows(state: Reduction, keep: Bools, graph: csr_array) -> Reduction:
-    """The state with only the open waits in ``keep``."""
-    chosen = graph[np.flatnonzero(keep)]
-    return replace(
-        state,
-        open=state.open[keep],
-        waiter=state.waiter[keep],
-        short=state.short[keep],
-        indptr=chosen.indptr,
-        targets=chosen.indices,
-    )
 
 
 def _kept(state: Reduction, keep: Bools, hit: Bools) -> Reduction:

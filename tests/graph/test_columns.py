@@ -37,7 +37,7 @@ def image(columns: WaitColumns) -> list[object]:
     return [(value.dtype, value.tobytes()) if isinstance(value, np.ndarray) else value for value in values]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(waits(), max_size=12), st.randoms(use_true_random=False))
 def test_any_order_gives_the_same_bytes(rows: list[Wait], rng: random.Random) -> None:
     mixed = [replace(row, among=tuple(rng.sample(row.among, len(row.among)))) for row in rows]
