@@ -204,7 +204,8 @@ def test_the_sidecar_goes_into_a_deployment_of_ones_own(consumer: dict[str, Any]
     assert sidecar["startupProbe"]["tcpSocket"] == {"port": 9090}
     assert sidecar["args"] == [
         "sidecar", "--service=orders", "--inbound=0.0.0.0:9090", "--app=127.0.0.1:8080", "--outbound=127.0.0.1:9091",
-        "--upstream=authority-routing", "--workers=4", "--label=team=shop", "--detector=stilltrue.observability.svc.cluster.local:7600",
+        "--upstream=authority-routing", "--workers=4", "--label=team=shop",
+        "--detector=stilltrue.observability.svc.cluster.local:7600",
         "--admin-port=7602", "--tls-ca-file=/stilltrue-tls/ca.crt", "--tls-cert-file=/stilltrue-tls/tls.crt",
         "--tls-key-file=/stilltrue-tls/tls.key",
     ]  # fmt: skip

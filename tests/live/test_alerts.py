@@ -202,3 +202,21 @@ def test_the_live_metrics_are_well_formed_and_the_dashboards_show_them(stage: St
                 text = target["expr"].replace("$__rate_interval", "10s").replace("$scope", "all").replace("$job", ".*")
                 if not any(name in text for name in silent):
                     assert asked(prometheus, text), f"{path.stem}, {panel['title']}: {text}"
+
+
+def test_without_alertmanager_the_detector_tells_a_webhook_itself(
+    tmp_path: Path, scenes_importable: None, pager: tuple[str, queue.SimpleQueue[Page]]
+) -> None:
+    url, pages = pager
+    with Stage(tmp_path) as stage:
+        stage.start_detector("--period-seconds", "0.5", "--lease-seconds", "1", "--notify-url", url)
+        stage.start_scene("detector.demo.scenes:POOLS")
+        stage.actors["load"].tell({"threads": 6})
+        opened = pages.get(timeout=ALERT_SECONDS_MAX)
+        assert (opened["event"], opened["incident"]["predicate"]) == ("opened", "deadlock")
+        assert ": billing, orders, stock wait for each other; stilltrue show " in opened["text"]
+        assert {party.partition("/")[0] for party in opened["incident"]["core"]} == {"billing", "orders", "stock"}
+        stage.actors["stock"].send(signal.SIGKILL)
+        closed = pages.get(timeout=ALERT_SECONDS_MAX)
+        assert (closed["event"], closed["incident"]["id"]) == ("closed", opened["incident"]["id"])
+        assert pages.empty()
