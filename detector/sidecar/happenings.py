@@ -9,7 +9,7 @@ from stilltrue.model import CallNumber, PartyName, WaitNumber
 class InboundCall:
     """A call that came to the program and is not over."""
 
-    __slots__ = ("acted", "made", "over", "served", "stamped", "trace", "wait", "waits_for")
+    __slots__ = ("acted", "made", "over", "served", "stamped", "trace", "wait", "waits_for", "waits_since")
 
     def __init__(self, served: Served, trace: bytes, *, stamped: bool) -> None:
         """``trace`` is the trace-id of its ``traceparent`` (empty: none); ``stamped``: its caller will read our stamp."""
@@ -21,6 +21,7 @@ class InboundCall:
         self.made: list[OutboundCall] = []
         self.wait: WaitNumber | None = None
         self.waits_for: tuple[CallNumber, ...] = ()
+        self.waits_since = 0.0
 
     @property
     def party(self) -> PartyName:

@@ -6,6 +6,7 @@ The rules, where N calls at most are worked on at once:
 2. A call that has acted (made a call, answered) is served.
 3. Nothing else is known to be served. The pool is full only when N are known to be; then the others are queued behind them.
 4. Somebody queued who acts although N others are blocked, and still are a while later, disproves N: no pool is full any more.
+   But who is over a while later had perhaps acted long before, unless it came when the others were blocked already.
 """
 
 from __future__ import annotations
@@ -82,10 +83,11 @@ class ProgramPool:
         blocked = {other: other.wait for other in self._serving if other.wait is not None}
         if len(blocked) < self.size:
             return
+        came_later = call.served.since > max(other.waits_since for other in blocked)
 
         def look_again() -> None:
             still = sum(not other.over and other.wait == wait for other, wait in blocked.items())
-            if self.size is not None and still >= self.size:
+            if self.size is not None and still >= self.size and (came_later or not call.over):
                 self._give_up(call, still)
 
         self._later(GRACE_SECONDS, look_again)

@@ -308,6 +308,28 @@ def test_a_queued_call_that_goes_on_when_another_has_just_gone_on_disproves_noth
     assert beside.program.pool.size == 1
 
 
+def test_a_call_that_came_while_all_workers_were_blocked_and_was_answered_disproves_the_size() -> None:
+    beside = Beside(workers=1)
+    beside.comes("t1")
+    beside.calls("t1")
+    beside.now += 1.0
+    beside.program.ends(beside.comes("t2"))
+    beside.later()
+    assert beside.program.pool.size is None
+
+
+def test_an_answer_that_was_perhaps_given_before_the_others_were_blocked_disproves_nothing() -> None:
+    beside = Beside(workers=1)
+    first = beside.comes("t1")
+    second, _ = beside.comes("t2"), beside.comes("t3")
+    beside.program.ends(first)
+    beside.now += 1.0
+    beside.calls("t3")  # the worker that has answered the second took the third, and this overtook that answer
+    beside.program.ends(second)
+    beside.later()
+    assert beside.program.pool.size == 1
+
+
 def test_without_a_size_all_are_served_and_no_pool_is_told() -> None:
     beside = Beside()
     for _ in range(3):

@@ -1,0 +1,360 @@
+"""Seeded worlds of programs behind sidecars: whatever a sidecar believes, no deadlock is called that is none.
+
+Programs have a queue before N workers; handlers call, fan out, wait for all or for the first, and give up the rest. What a
+program and its sidecar say to each other travels in order on each of four connections, and between these in any order. The one
+assumption (docs/sidecar.md, "Confirmation"): what a program has sent reaches its sidecar before the next snapshot begins.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from detector.core.assembler import PendingSnapshot
+from detector.graph.columns import WaitColumns
+from detector.predicates.deadlock import Deadlock
+from detector.sidecar.happenings import InboundCall, OutboundCall
+from detector.sidecar.program import Program
+from stilltrue.ledger import ChannelRecord
+from stilltrue.live import LiveRecorder
+from stilltrue.model import Holds, ProcessId, ProcessName, SnapshotId, Verdict
+from stilltrue.recorder import Recorder
+from stilltrue.stamp import Stamp, decode
+
+WORLDS = 120
+SOAK_WORLDS = 5_000
+STEPS = 160
+SNAPSHOTS_AT_THE_END = 3
+
+
+@dataclass(eq=False)
+class Call:
+    """A call in truth."""
+
+    trace: bytes
+    target: App
+    maker: Handler | None = None
+    state: str = "travels"
+    stamp: Stamp | None = None
+    out: OutboundCall | None = None
+    inbound: InboundCall | None = None
+    given_up: bool = False
+
+
+@dataclass(eq=False)
+class Handler:
+    """A worker at a call: what it has still to do, and what it waits for (``needs`` of ``made``)."""
+
+    app: App
+    call: Call
+    plan: list[tuple[str, list[App]]]
+    made: list[Call] = field(default_factory=list)
+    needs: int = 0
+    gives_up_the_rest: bool = False
+
+    @property
+    def blocked(self) -> bool:
+        return sum(call.state == "done" for call in self.made) < self.needs
+
+
+class App:
+    """A program in truth, and its sidecar."""
+
+    def __init__(self, name: str, world: World, *, workers: int, told: bool, forwards: bool, all_told: bool) -> None:
+        self.name = name
+        self.workers = workers
+        self.forwards = forwards
+        self.queue: list[Call] = []
+        self.busy: list[Handler] = []
+        self.id = ProcessId(service=name, instance=ProcessName(name), incarnation=1)
+        self.live = LiveRecorder(lambda: Recorder(process=self.id), clock=lambda: world.now)
+        self.channels: dict[str, ChannelRecord] = {}
+        self.program = Program(
+            self.live,
+            later=lambda _, do: world.put_off.append(do),
+            warn=world.warnings.append,
+            workers=workers if told else None,
+            needs_all=all_told,
+        )
+
+
+class World:
+    """Everything that happens, by the dice."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = dice = random.Random(seed)
+        self.now = 0.0
+        self.links: dict[tuple[str, str], deque[Callable[[], None]]] = {}
+        self.net: list[Callable[[], None]] = []
+        self.put_off: list[Callable[[], None]] = []
+        self.warnings: list[str] = []
+        self.only_all = dice.random() < 0.4
+        forwards = dice.choice((0.0, 1.0, 0.5))
+        self.apps = [
+            App(
+                f"p{index}", self, workers=dice.choice((1, 1, 2)), told=dice.random() < 0.85,
+                forwards=dice.random() < forwards, all_told=self.only_all and dice.random() < 0.5,
+            )
+            for index in range(dice.choice((2, 2, 3)))
+        ]  # fmt: skip
+        self.snapshots = 0
+        self.pending: PendingSnapshot | None = None
+        self.previous: WaitColumns | None = None
+        self.verdicts: list[Verdict] = []
+        self._traces = 0
+
+    # -- truth ---------------------------------------------------------------------------------------------------------
+
+    def root(self) -> None:
+        """Somebody outside calls."""
+        self._traces += 1
+        call = Call(trace=b"trace%d" % self._traces, target=self.dice.choice(self.apps))
+        self.net.append(lambda: self.reaches_target(call))
+
+    def plan(self) -> list[tuple[str, list[App]]]:
+        """What a handler will do."""
+        steps = self.dice.choice((0, 1, 1, 2))
+        modes = ("all",) if self.only_all else ("all", "all", "first", "first and give up")
+        return [
+            (self.dice.choice(modes), [self.dice.choice(self.apps) for _ in range(self.dice.choice((1, 1, 1, 2)))])
+            for _ in range(steps)
+        ]
+
+    def start_queued(self, app: App) -> None:
+        while app.queue and len(app.busy) < app.workers:
+            call = app.queue.pop(self.dice.randrange(len(app.queue)))
+            call.state = "served"
+            app.busy.append(Handler(app, call, self.plan()))
+
+    def step_of(self, handler: Handler) -> None:
+        """A worker that is not blocked goes on: gives up the rest, calls, or answers."""
+        if handler.gives_up_the_rest:
+            for call in handler.made:
+                if call.state != "done":
+                    self.give_up(call)
+        handler.gives_up_the_rest = False
+        if not handler.plan:
+            self.answer(handler)
+            return
+        mode, targets = handler.plan.pop(0)
+        handler.made = [Call(trace=handler.call.trace, target=target, maker=handler) for target in targets]
+        handler.needs = len(targets) if mode == "all" else 1
+        handler.gives_up_the_rest = mode == "first and give up"
+        for call in handler.made:
+            self.link(handler.app, "out", lambda call=call: self.leaves_maker(call))
+
+    def answer(self, handler: Handler) -> None:
+        app, call = handler.app, handler.call
+        app.busy.remove(handler)
+        if not call.given_up:
+            call.state = "answered"
+            self.link(app, "answers", lambda: self.leaves_target(call))
+        self.start_queued(app)
+
+    def give_up(self, call: Call) -> None:
+        assert call.maker is not None
+        call.given_up = True
+        call.state = "done"
+        self.link(call.maker.app, "out", lambda: self.given_up_at_sidecar(call))
+
+    # -- what passes the sidecars --------------------------------------------------------------------------------------
+
+    def leaves_maker(self, call: Call) -> None:
+        assert call.maker is not None
+        app, target = call.maker.app, call.target
+        inbound = call.maker.call.inbound
+        party = inbound.party if app.forwards and inbound is not None else ""
+        channel = app.channels.setdefault(target.name, ChannelRecord(target.name))
+        call.out, pair = app.program.calls("/s/M", channel, None, trace=call.trace, party=party)
+        call.stamp = decode(pair[1])
+        app.program.asked(call.out)
+        self.net.append(lambda: self.reaches_target(call))
+
+    def reaches_target(self, call: Call) -> None:
+        target = call.target
+        call.inbound = target.program.arrives("/s/M", call.stamp, None, call.trace)
+
+        def arrives() -> None:
+            if call.state == "travels":
+                call.state = "queued"
+                target.queue.append(call)
+                self.start_queued(target)
+
+        self.link(target, "calls", arrives)
+
+    def leaves_target(self, call: Call) -> None:
+        assert call.inbound is not None
+        if call.inbound.over:
+            return
+        pair = call.target.program.ends(call.inbound)
+        if call.maker is not None:
+            self.net.append(lambda: self.answer_reaches_maker(call, decode(pair[1])))
+
+    def answer_reaches_maker(self, call: Call, stamp: Stamp | None) -> None:
+        assert call.maker is not None
+        assert call.out is not None
+        if call.out.over:
+            return
+        app = call.maker.app
+        app.program.answering(call.out)
+        app.program.settles(call.out, stamp, in_doubt=False)
+
+        def done() -> None:
+            call.state = "done"
+
+        self.link(app, "replies", done)
+
+    def given_up_at_sidecar(self, call: Call) -> None:
+        assert call.maker is not None
+        assert call.out is not None
+        call.maker.app.program.gives_up(call.out)
+        self.net.append(lambda: self.given_up_at_target(call))
+
+    def given_up_at_target(self, call: Call) -> None:
+        if call.inbound is None:  # it overtook its request: a connection that is reset
+            call.state = "done"
+            return
+        call.target.program.leaves(call.inbound)
+
+        def cancelled() -> None:
+            if call in call.target.queue:
+                call.target.queue.remove(call)
+
+        self.link(call.target, "calls", cancelled)
+
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self.flush()
+        self.snapshots += 1
+        members = {app.id.instance: app.id for app in self.apps}
+        self.pending = PendingSnapshot(
+            snapshot=SnapshotId(self.snapshots), members=members, begun=self.now, begun_by="the dice"
+        )
+        for app in self.apps:
+            self.net.append(lambda app=app: self.mark(app))
+
+    def mark(self, app: App) -> None:
+        report = app.live.marked(SnapshotId(self.snapshots))
+        if report is not None:
+            app.live.post(report)
+
+    def collect(self) -> None:
+        """Take what was reported; when all have, judge, and hold the verdict against the truth."""
+        if self.pending is None:
+            return
+        for app in self.apps:
+            while app.live.reports:
+                assert self.pending.offer(app.live.reports.popleft()) is None
+        if self.pending.missing():
+            return
+        assembled = self.pending.assembled(self.now, self.previous)
+        self.pending, self.previous = None, assembled.snapshot.waits
+        assert assembled.orphans == ()
+        verdict = Deadlock().evaluate(assembled.snapshot)
+        self.verdicts.append(verdict)
+        if verdict.holds is Holds.TRUE:
+            stuck = {str(call.inbound.party) for call in self.stuck() if call.inbound is not None}
+            assert set(verdict.remainder) <= stuck, f"{verdict.remainder} is called, {sorted(stuck)} is true"
+
+    def stuck(self) -> set[Call]:
+        """The calls that will never be answered: each is freed by what its server can still do."""
+        served = {handler.call: handler for app in self.apps for handler in app.busy}
+        stuck = set(served)
+        while True:
+            free = {call for call in stuck if self._goes_on(served[call], stuck)}
+            if not free:
+                return stuck
+            stuck -= free
+
+    def _goes_on(self, handler: Handler, stuck: set[Call]) -> bool:
+        coming = sum(call.state == "done" or self._comes(call, stuck) for call in handler.made)
+        return not handler.blocked or coming >= handler.needs
+
+    def _comes(self, call: Call, stuck: set[Call]) -> bool:
+        if call.state in {"answered", "done"}:
+            return True
+        if call.state == "served":
+            return call not in stuck
+        busy = call.target.busy
+        return len(busy) < call.target.workers or any(handler.call not in stuck for handler in busy)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def link(self, app: App, name: str, happening: Callable[[], None]) -> None:
+        self.links.setdefault((app.name, name), deque()).append(happening)
+
+    def flush(self) -> None:
+        """What programs have sent reaches their sidecars; then what was put off is looked at again."""
+        for (_, name), link in sorted(self.links.items()):
+            while name in {"out", "answers"} and link:
+                link.popleft()()
+        put_off, self.put_off = self.put_off, []
+        for do in put_off:
+            do()
+
+    def step(self) -> bool:
+        """One thing happens; False when nothing can."""
+        self.now += 0.001
+        choices: list[Callable[[], Any]] = [link.popleft for link in self.links.values() if link]
+        choices += [lambda index=index: self.net.pop(index) for index in range(len(self.net))]
+        runners = [handler for app in self.apps for handler in app.busy if not handler.blocked]
+        choices += [lambda handler=handler: lambda: self.step_of(handler) for handler in runners]
+        if not choices:
+            return False
+        self.dice.choice(choices)()()
+        self.collect()
+        return True
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            if self.dice.random() < 0.12:
+                self.root()
+            if self.pending is None and self.dice.random() < 0.08:
+                self.begin()
+            self.step()
+        while self.step():
+            pass
+        for _ in range(SNAPSHOTS_AT_THE_END):
+            self.begin()
+            while self.step():
+                pass
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_deadlock_is_called_that_is_none(part: int) -> None:
+    for seed in range(part * WORLDS // 4, (part + 1) * WORLDS // 4):
+        try:
+            World(seed).run()
+        except AssertionError as breach:
+            raise AssertionError(f"seed {seed}: {breach}") from breach
+
+
+@pytest.mark.soak
+def test_in_many_more_worlds_no_deadlock_is_called_that_is_none() -> None:
+    for seed in range(WORLDS, SOAK_WORLDS):
+        World(seed).run()
+
+
+def test_where_handlers_wait_for_all_and_parties_are_forwarded_every_deadlock_is_called() -> None:
+    found = 0
+    for seed in range(WORLDS):
+        world = World(seed)
+        world.only_all = True
+        for app in world.apps:
+            app.forwards = True
+            app.program = Program(
+                app.live, later=lambda _, do, world=world: world.put_off.append(do), warn=world.warnings.append,
+                workers=app.workers, needs_all=True,
+            )  # fmt: skip
+        world.run()
+        assert world.warnings == [], f"seed {seed}"
+        holds = world.verdicts[-1].holds is Holds.TRUE
+        assert holds == bool(world.stuck()), f"seed {seed}"
+        found += holds
+    assert found > WORLDS // 10
