@@ -8,14 +8,18 @@ from __future__ import annotations
 from stilltrue.model import NO_FACTS, CallNumber, Facts
 from stilltrue.report import Answered, Caller, Seen
 
+PRUNED_TO_MAX = 32
+"""So many answered calls are kept without a look at whether they are below the floor."""
+
 
 class CallerMemory:
     """The calls of one caller that were seen here and are over, as long as the caller may hold them outstanding."""
 
-    __slots__ = ("_answered", "_floor", "_forgotten", "answered_max", "highest")
+    __slots__ = ("_answered", "_floor", "_forgotten", "answered_max", "caller", "highest")
 
-    def __init__(self, *, answered_max: int) -> None:
+    def __init__(self, caller: Caller, *, answered_max: int) -> None:
         """``answered_max``: how many answered calls are remembered at the most; beyond it the oldest are forgotten."""
+        self.caller = caller
         self.answered_max = answered_max
         self.highest = CallNumber(0)
         self._floor = CallNumber(0)
@@ -27,10 +31,14 @@ class CallerMemory:
         self.highest = max(self.highest, number)
         if floor > self._floor:
             self._floor = floor
-            answered = self._answered
-            if answered:
-                for over in [n for n in answered if n < floor]:
-                    del answered[over]
+            if len(self._answered) > PRUNED_TO_MAX:
+                self._prune()
+
+    def _prune(self) -> None:
+        """Forget what lies below the floor; done now and then, and before anybody looks."""
+        floor, answered = self._floor, self._answered
+        for over in [number for number in answered if number < floor]:
+            del answered[over]
 
     def answered(
         self, number: CallNumber, *, sent: int = 0, received: int = 0, facts: Facts = NO_FACTS, taken: bool = True
@@ -43,15 +51,18 @@ class CallerMemory:
         else:
             self._answered[number] = taken
         if len(self._answered) > self.answered_max:
+            self._prune()
+        if len(self._answered) > self.answered_max:
             oldest = next(iter(self._answered))
             del self._answered[oldest]
             self._forgotten = max(self._forgotten, oldest)
 
-    def seen(self, caller: Caller) -> Seen:
+    def seen(self) -> Seen:
         """The memory as it goes into a report. What is made for it is kept: the next cut may come soon, and find most of it."""
+        self._prune()
         answered = self._answered
         plain = [(number, entry) for number, entry in answered.items() if isinstance(entry, bool)]
         for number, taken in plain:
             answered[number] = Answered(number=number, taken=taken)
         entries = tuple(entry for entry in answered.values() if isinstance(entry, Answered))
-        return Seen(caller=caller, highest=self.highest, forgotten=self._forgotten, answered=entries)
+        return Seen(caller=self.caller, highest=self.highest, forgotten=self._forgotten, answered=entries)
