@@ -37,7 +37,7 @@ DURATION = {"type": "string", "pattern": r"^([0-9]+(ms|[smhdwy]))+$"}
 STRINGS = {"type": "array", "items": {"type": "string"}}
 EXACT: dict[str, Mapping[str, Any]] = {
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
-    "pipeline.image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+    "pipeline.cronjob.image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "detector.logFormat": {"enum": ["json", "logfmt"]},
     "detector.scopes": {"type": "object", "additionalProperties": {**LABELS, "minProperties": 1}},
