@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -144,28 +144,56 @@ def _ref(top: Mapping[str, Any], members: int) -> SnapshotRef:
 
 
 def _waits(values: list[Any], path: Path) -> WaitColumns:
-    """Waits as columns, through lists: one row object at a time, none kept."""
-    rows = [_object(value, (*path, at)) for at, value in enumerate(values)]
-    waiters = [_party(row.get("waiter"), (*path, at, "waiter")) for at, row in enumerate(rows)]
-    among = [_list(row, "among", (*path, at)) for at, row in enumerate(rows)]
+    """Waits as columns: each key of all rows at once; only once something is wrong, row by row to say where."""
+    if set(map(type, values)) - {dict}:
+        _blame(_object, values, path)
+    waiters = [row.get("waiter") for row in values]
+    if not _all_parties(waiters):
+        _blame(_party, waiters, path, "waiter")
+    among = [row.get("among", ()) for row in values]
+    if set(map(type, among)) - {list, tuple}:
+        _blame(_listed, among, path, "among")
     flat = list(chain.from_iterable(among))
-    if not all(type(name) is str for name in flat) or not all(map(_is_party, set(flat))):
-        _blame_among(among, path)
-    said: set[str] = set().union(*rows)
+    if not _all_parties(flat):
+        _blame(_parties, among, path, "among")
+    needs = [row.get("needs", 1) for row in values]
+    if set(map(type, needs)) - {int}:
+        _blame(_whole, needs, path, "needs")
+    said: set[str] = set().union(*values)
     try:
         return columns_of_lists(
             waiters=waiters,
-            needs=[_whole(row.get("needs", 1), (*path, at, "needs")) for at, row in enumerate(rows)],
+            needs=needs,
             sizes=list(map(len, among)),
             among=flat,
-            deadline=_times(rows, "deadline", path) if "deadline" in said else (),
-            since=_times(rows, "since", path) if "since" in said else (),
-            number=_numbers(rows, path) if "number" in said else (),
-            uncoloured=_flags(rows, path) if "uncoloured" in said else (),
-            what=[_text(row, "what", (*path, at)) for at, row in enumerate(rows)] if "what" in said else (),
+            deadline=_times(values, "deadline", path) if "deadline" in said else (),
+            since=_times(values, "since", path) if "since" in said else (),
+            number=_numbers(values, path) if "number" in said else (),
+            uncoloured=_flags(values, path) if "uncoloured" in said else (),
+            what=[_text(row, "what", (*path, at)) for at, row in enumerate(values)] if "what" in said else (),
         )
     except WaitError as error:
         raise DocumentError(error.text, path=(*path, error.index, error.key)) from None
+
+
+def _all_parties(names: list[Any]) -> bool:
+    """Whether all are names of parties: one search over all of them for what a bad name leaves at its borders."""
+    if set(map(type, names)) - {str}:
+        return False
+    text = "\n".join(("", *names, ""))
+    return not ("\n\n" in text or "\n/" in text or "/\n" in text) or all(map(_is_party, names))
+
+
+def _parties(names: list[Any], path: Path) -> None:
+    for place, name in enumerate(names):
+        _party(name, (*path, place))
+
+
+def _blame(check: Callable[[Any, Path], object], values: list[Any], path: Path, *key: str) -> NoReturn:
+    """Raise what ``check`` has against the first value that it refuses."""
+    for at, value in enumerate(values):
+        check(value, (*path, at, *key))
+    raise AssertionError(f"{path}: something was seen to be wrong, and then not found")
 
 
 def _times(rows: list[Mapping[str, Any]], key: str, path: Path) -> list[float]:
@@ -188,13 +216,6 @@ def _flags(rows: list[Mapping[str, Any]], path: Path) -> list[bool]:
         if not isinstance(row.get("uncoloured", False), bool):
             _refuse("true or false", row["uncoloured"], (*path, at, "uncoloured"))
     return [row.get("uncoloured", False) for row in rows]
-
-
-def _blame_among(among: list[list[Any]], path: Path) -> NoReturn:
-    for at, names in enumerate(among):
-        for place, name in enumerate(names):
-            _party(name, (*path, at, "among", place))
-    raise AssertionError("a bad name was seen among the targets, and then not found")
 
 
 def _state(raw: object, path: Path) -> ProcessState:
@@ -269,9 +290,12 @@ def _object(value: object, path: Path) -> Mapping[str, Any]:
 
 
 def _list(value: Mapping[str, Any], key: str, path: Path) -> list[Any]:
-    values = value.get(key, [])
+    return _listed(value.get(key, []), (*path, key))
+
+
+def _listed(values: object, path: Path) -> list[Any]:
     if not isinstance(values, list):
-        _refuse("a list", values, (*path, key))
+        _refuse("a list", values, path)
     return values
 
 

@@ -211,7 +211,8 @@ def _distinct(rows: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:
     if bool(np.all(targets[1:][inside] > targets[:-1][inside])):
         return rows, targets
     width = max(parties, 1)
-    keys = np.unique(rows.astype(np.int64) * width + targets)
+    keys = np.sort(rows.astype(np.int64) * width + targets)
+    keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
     return (keys // width).astype(rows.dtype), (keys % width).astype(targets.dtype)
 
 
