@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from detector.service.clock import Clock
 from detector.service.cores import Cores
 from detector.service.driver import Driver
 from detector.service.evaluation import Judge, installed_predicates
+from detector.service.history import History
 from detector.service.incidents import Incident, Incidents
 from detector.service.logs import Log
 from detector.service.metrics import Metrics
@@ -66,11 +68,13 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     archivist = _archivist(settings, clock, metrics, log)
     notifier = _notifier(settings, archivist, log)
     incidents, watchers = _incidents(archivist, metrics, log)
+    history = History(directory=settings.data, bytes_max=settings.history_bytes_max, metrics=metrics, log=log)
     driver = Driver(
-        settings=settings, clock=clock, judge=judge, incidents=incidents, archivist=archivist, metrics=metrics, log=log
-    )
+        settings=settings, clock=clock, judge=judge, incidents=incidents, archivist=archivist, metrics=metrics, log=log,
+        history=history,
+    )  # fmt: skip
     cores = Cores(metrics, driver.service_of)
-    watchers += [cores.changed] if notifier is None else [cores.changed, notifier.tell]
+    watchers += [cores.changed, history.incident] if notifier is None else [cores.changed, history.incident, notifier.tell]
     for name in judge.names:
         for scope in ("all", *(scope.name for scope in settings.scopes)):
             metrics.expect(name, scope)
@@ -100,11 +104,14 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         if notifier is not None:
             await asyncio.to_thread(notifier.close, _STOP_SECONDS)
         await asyncio.to_thread(archivist.close, _STOP_SECONDS)
+        await asyncio.to_thread(history.close, _STOP_SECONDS)
         log.info("stopped")
 
 
 async def serve(settings: Settings, started: Callable[[Listening], None]) -> None:
     """Run the service until SIGINT or SIGTERM; ``started`` is told where it listens."""
+    gc.collect()
+    gc.freeze()  # what was imported stays: no collection looks at it again, and none holds up a verdict for it
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
