@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,12 +15,12 @@ from detector.dataflow.graph import DataflowGraph, Edge, Routing, Sharing, Stage
 from detector.dataflow.job import Emit, Job
 from detector.dataflow.keyed import KEY_GROUPS, group_of, owner_of
 from detector.dataflow.operators import KeyedFold, SplitSource, Step
-from detector.dataflow.pipeline import PipelineSettings
+from detector.dataflow.pipeline import PipelineSettings, barriers
 from detector.dataflow.points import CompletedPoint, PointKind, Record, State, Value
 from detector.dataflow.runtime import LocalRuntime
 from detector.restore.directory import PointDirectory
 from detector.restore.rescale import RescaleError, rescaled
-from stilltrue.channels import Channel, channel
+from stilltrue.channels import Channel, MarkerRecorder, channel
 from stilltrue.model import ProcessName, SnapshotId
 
 SRC, AGAIN, COUNT = StageName("src"), StageName("again"), StageName("count")
@@ -115,6 +116,35 @@ def test_a_keyed_job_goes_on_with_another_parallelism_from_its_files(tmp_path: P
     other = job(sources, counts)
     restored = rescaled(from_files, graph(2, 3), other.graph)
     assert counted(asyncio.run(LocalRuntime(other, settings(), restored=restored).run())) == EXPECTED
+
+
+def by_markers(of: DataflowGraph, vertex: ProcessName) -> MarkerRecorder[Value, Record]:
+    return MarkerRecorder(vertex, incoming=of.topology.incoming(vertex), outgoing=of.topology.outgoing(vertex))
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_killed_again_and_again_and_moved_to_another_parallelism_the_counts_are_exact(seed: int) -> None:
+    rng = random.Random(seed)
+    first, other = job(rng.randint(1, 4), rng.randint(1, 4)), job(rng.randint(1, 4), rng.randint(1, 4))
+    schedule = Schedule(interval_seconds=rng.choice([0.001, 0.004]), pending_max=rng.randint(1, 4))
+    bounds = PipelineSettings(
+        schedule=schedule,
+        tick_seconds=0.001,
+        channel_records_max=rng.choice([1, 4, 64]),
+        restarts_max=10,
+        remembered_max=10_000,
+    )
+    runtime = LocalRuntime(first, bounds, recorder_of=rng.choice([barriers, by_markers]))
+    running = asyncio.create_task(runtime.run())
+    for _ in range(rng.randint(1, 4)):
+        await asyncio.sleep(rng.random() * 0.02)
+        if not running.done():
+            runtime.fail(rng.choice(first.graph.topology.processes), RuntimeError("killed"))
+    assert counted(await running) == EXPECTED
+    (pipeline,) = runtime.pipelines.values()
+    point = rng.choice(list(pipeline.completed))
+    restored = rescaled([point], first.graph, other.graph)
+    assert counted(await LocalRuntime(other, bounds, restored=restored).run()) == EXPECTED, f"from point {point.id}"
 
 
 def test_key_groups_are_stable_and_shared_out_in_ranges() -> None:
