@@ -19,6 +19,7 @@ from detector.service.archivist import Archivist
 from detector.service.asks import Asks
 from detector.service.clock import Clock
 from detector.service.evaluation import Judge, nobody_reported
+from detector.service.history import History
 from detector.service.incidents import Incidents
 from detector.service.logs import Log
 from detector.service.members import Member, Roster
@@ -51,6 +52,7 @@ class Driver:
         archivist: Archivist,
         metrics: Metrics,
         log: Log,
+        history: History | None = None,
     ) -> None:
         """``archivist`` says which snapshot id is the first that was never given."""
         self.roster = Roster(lease_seconds=settings.lease_seconds, members_max=settings.members_max)
@@ -61,6 +63,7 @@ class Driver:
         self._clock = clock
         self._judge = judge
         self._archivist = archivist
+        self._history = history
         self._metrics = metrics
         self._log = log
         self._initiator = Initiator(settings.timing, first=archivist.first_id)
@@ -205,7 +208,7 @@ class Driver:
             self._count_members()
         if assembled.outcome is Outcome.REJECTED:
             self._log.failure("snapshot rejected", snapshot=ref.id, orphans="; ".join(assembled.orphans[:5]))
-            self._archivist.finished(assembled, (), pinned=True)
+            self._keep(assembled, (), pinned=True)
             self.asks.rejected(finish.tickets)
             return
         task = asyncio.get_running_loop().create_task(self._judged(assembled, finish.tickets))
@@ -227,7 +230,14 @@ class Driver:
             *(self._judge_one(name, view, assembled, tickets) for name in self._judge.names for view in views)
         )
         changed = any(news for _, news in told)
-        self._archivist.finished(assembled, tuple(verdict for verdict, _ in told), pinned=changed)
+        self._keep(assembled, tuple(verdict for verdict, _ in told), pinned=changed)
+
+    def _keep(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
+        """Hand a finished snapshot to those who keep it."""
+        self._archivist.finished(assembled, verdicts, pinned=pinned)
+        if self._history is not None:
+            absent = {name: self.roster.get(name) for name in assembled.snapshot.missing}
+            self._history.finished(assembled, verdicts, {name: member.process for name, member in absent.items() if member})
 
     def _scoped(self, snapshot: Snapshot) -> list[Snapshot]:
         """The snapshot as each scope sees it; a missing process that nobody knows any more belongs to every one."""

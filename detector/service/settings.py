@@ -90,6 +90,7 @@ class Settings:
     documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept whole")
     documents_pinned_max: int = _bounded(10_000, 1, 10**7, "snapshots kept whole because something points to them")
     archive_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the documents kept; beyond it the oldest go")
+    history_bytes_max: int = _bounded(2**30, 0, 2**50, "size of the Parquet archive for analysis; the oldest go; 0: none")
     archive_queue_max: int = _bounded(64, 1, 10_000, "snapshots waiting to be written; beyond it documents are dropped")
 
     def __post_init__(self) -> None:
