@@ -118,6 +118,19 @@ class Store:
                 if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
                     raise
 
+    def prune(self, bytes_max: int) -> list[str]:
+        """Remove the oldest files until no more than ``bytes_max`` are left; what was removed. By day, then by snapshot."""
+        files = [(day, entry) for table in TABLES for day in self.days(table) for entry in self._parquet(table, day)]
+        total = sum(entry.size for _, entry in files)
+        gone = []
+        for _, entry in sorted(files, key=lambda file: (file[0], PurePosixPath(file[1].path).name)):
+            if total <= bytes_max:
+                break
+            gone.append(entry.path)
+            total -= entry.size
+        self.remove(gone)
+        return gone
+
     def days(self, table: str) -> list[str]:
         """The days that ``table`` has, sorted."""
         found = self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}", allow_not_found=True))

@@ -26,7 +26,7 @@ class ArchiveWriter:
 
     def __init__(self, store: Store, *, reports_max: int = 20_000, seconds_max: float = 300.0) -> None:
         """A file is written when it would hold ``reports_max`` reports, or spans ``seconds_max``, or the day is over."""
-        self._store = store
+        self.store = store
         self._reports_max = reports_max
         self._seconds_max = seconds_max
         self._rows: dict[str, list[Row]] = {table: [] for table in ORDER}
@@ -71,7 +71,7 @@ class ArchiveWriter:
     def flush(self) -> list[str]:
         """Write what was gathered; the paths. What could not be written is given up (OSError): the next rows start anew."""
         rows, self._rows = self._rows, {table: [] for table in ORDER}
-        return [self._store.write(table, self._day, table_of(table, rows[table])) for table in ORDER if rows[table]]
+        return [self.store.write(table, self._day, table_of(table, rows[table])) for table in ORDER if rows[table]]
 
 
 def table_of(table: str, rows: Sequence[Row]) -> pa.Table:

@@ -1,0 +1,165 @@
+"""Small plots as SVG text, to stand inside one HTML file: bars over time, horizontal bars, spans of time, a map of services."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from detector.core.times import write_time
+
+WIDTH = 920
+LEFT, RIGHT = 230, 20
+INK, RED, AMBER, BLUE, GREY, FAINT = "#1d2733", "#c62839", "#d98a00", "#2f6fb2", "#8a97a5", "#e4e9ee"
+
+
+def time_bars(times: Sequence[float], layers: Sequence[tuple[str, str, Sequence[float]]], step_seconds: float) -> str:
+    """Stacked bars over time. ``layers``: name, colour, one value for each of ``times``."""
+    if not times:
+        return _empty("nothing in this time")
+    height, top, left = 190, 26, 60
+    begin, end = times[0], times[-1] + step_seconds
+    most = max((sum(values) for values in zip(*(layer[2] for layer in layers), strict=True)), default=0) or 1
+    wide = (WIDTH - left - RIGHT) * step_seconds / (end - begin)
+    parts = [_text(left - 6, top + 4, f"{most:g}", "end"), _text(left - 6, top + height, "0", "end")]
+    under = [0.0] * len(times)
+    for name, colour, values in layers:
+        for at, value in enumerate(values):
+            if value > 0:
+                x = left + (WIDTH - left - RIGHT) * (times[at] - begin) / (end - begin)
+                high = height * value / most
+                y = top + height - high - under[at]
+                parts.append(_box(x, y, max(wide - 0.5, 0.8), high, colour, f"{write_time(times[at])} {name}: {value:g}"))
+                under[at] += high
+    parts += _axis(begin, end, left, top + height)
+    return _svg(top + height + 34, [*_legend(layers, left), *parts])
+
+
+def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end: float) -> str:
+    """A line a row: label, from, until, colour, text to show when pointed at."""
+    if not rows:
+        return _empty("none")
+    high = 22
+    parts = []
+    for at, (label, first, last, colour, text) in enumerate(rows):
+        y = 8 + at * high
+        x = _across(first, begin, end)
+        parts.append(f'<line x1="{LEFT}" y1="{y + 10}" x2="{WIDTH - RIGHT}" y2="{y + 10}" stroke="{FAINT}"/>')
+        parts.append(_text(LEFT - 8, y + 14, _short(label, 34), "end"))
+        parts.append(_box(x, y + 3, max(_across(last, begin, end) - x, 4), 14, colour, text))
+    bottom = 8 + len(rows) * high
+    return _svg(bottom + 34, [*parts, *_axis(begin, end, LEFT, bottom)])
+
+
+def bars(rows: Sequence[tuple[str, float, str]], colour: str = BLUE, most: float | None = None) -> str:
+    """A horizontal bar a row: label, value, what is written behind it."""
+    if not rows:
+        return _empty("none")
+    high, room = 22, WIDTH - LEFT - 250
+    most = most or max(value for _, value, _ in rows) or 1
+    parts = []
+    for at, (label, value, text) in enumerate(rows):
+        y = 4 + at * high
+        wide = room * min(value / most, 1)
+        parts.append(_text(LEFT - 8, y + 14, _short(label, 34), "end"))
+        parts.append(_box(LEFT, y + 3, max(wide, 1), 14, colour, f"{label}: {text}"))
+        parts.append(_text(LEFT + wide + 8, y + 14, text))
+    return _svg(8 + len(rows) * high, parts)
+
+
+def histogram(values: Sequence[float], unit: str) -> str:
+    """How often each size of value occurs, in up to 12 steps."""
+    if not values:
+        return _empty("no incident, nothing to time")
+    low, high = min(values), max(values)
+    count = min(12, max(1, len(values)))
+    step = (high - low) / count or 1.0
+    counts = [0] * count
+    for value in values:
+        counts[min(int((value - low) / step), count - 1)] += 1
+    rows = [(f"{low + at * step:.3g} to {low + (at + 1) * step:.3g} {unit}", float(n), str(n)) for at, n in enumerate(counts)]
+    return bars([row for row in rows if row[1]], RED)
+
+
+def service_map(edges: Sequence[tuple[str, str, float]], hot: frozenset[str]) -> str:
+    """Services on a circle, an arrow from who waits to whom, thicker the longer; ``hot`` services in red."""
+    if not edges:
+        return _empty("nobody waited for anybody")
+    names = sorted({name for edge in edges for name in edge[:2]})
+    size, radius = 640, 225
+    turn = 2 * math.pi / len(names)
+    place = {
+        name: (size / 2 + radius * math.cos(at * turn), size / 2 + radius * math.sin(at * turn))
+        for at, name in enumerate(names)
+    }
+    most = max(weight for *_, weight in edges)
+    parts = [
+        f'<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto" '
+        f'markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z" fill="{GREY}"/></marker></defs>'
+    ]
+    for source, target, weight in sorted(edges, key=lambda edge: edge[2]):
+        (x, y), (u, v) = place[source], place[target]
+        colour = RED if source in hot and target in hot else GREY
+        bent_x, bent_y = (x + u) / 2 * 0.7 + size / 2 * 0.3, (y + v) / 2 * 0.7 + size / 2 * 0.3
+        parts.append(
+            f'<path d="M{x:.0f} {y:.0f}Q{bent_x:.0f} {bent_y:.0f} {u:.0f} {v:.0f}" fill="none" stroke="{colour}" '
+            f'stroke-opacity=".65" '
+            f'stroke-width="{0.6 + 4 * weight / most:.1f}" marker-end="url(#tip)"><title>{escape(source)} waits for '
+            f"{escape(target)}: {weight:g}</title></path>"
+        )
+    for at, name in enumerate(names):
+        x, y = place[name]
+        colour = RED if name in hot else BLUE
+        parts.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="5" fill="{colour}"/>')
+        angle = at * turn
+        out_x, out_y = x + 10 * math.cos(angle), y + 10 * math.sin(angle) + 4
+        parts.append(_text(out_x, out_y, _short(name, 20), "start" if math.cos(angle) >= 0 else "end"))
+    shift = (WIDTH - size) / 2
+    return _svg(size, [f'<g transform="translate({shift:.0f} 0)">', *parts, "</g>"])
+
+
+def _svg(height: float, parts: Sequence[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" width="100%" role="img" font-family="system-ui,sans-serif" font-size="12" '
+        f'fill="{INK}">{"".join(parts)}</svg>'
+    )
+
+
+def _empty(text: str) -> str:
+    return f'<p class="none">{escape(text)}</p>'
+
+
+def _box(x: float, y: float, wide: float, high: float, colour: str, text: str) -> str:
+    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" fill="{colour}"><title>{escape(text)}</title></rect>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
+
+
+def _across(time: float, begin: float, end: float) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * (time - begin) / max(end - begin, 1e-9)
+
+
+def _axis(begin: float, end: float, left: float, y: float) -> list[str]:
+    """Five times along the bottom."""
+    parts = [f'<line x1="{left}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="{GREY}"/>']
+    for at in range(5):
+        time = begin + (end - begin) * at / 4
+        x = left + (WIDTH - left - RIGHT) * at / 4
+        anchor = "start" if at == 0 else "end" if at == 4 else "middle"
+        parts.append(_text(x, y + 18, write_time(round(time))[:16].replace("T", " "), anchor))
+    return parts
+
+
+def _legend(layers: Sequence[tuple[str, str, Sequence[float]]], left: float) -> list[str]:
+    parts = []
+    x = left
+    for name, colour, _ in layers:
+        parts += [_box(x, 4, 10, 10, colour, name), _text(x + 15, 13, name)]
+        x += 30 + 7 * len(name)
+    return parts

@@ -1,0 +1,75 @@
+"""The service's history: finished snapshots reach the archive; what fails costs rows and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from detector.archive.nouns import snapshot_of
+from detector.archive.store import Store
+from detector.archive.worlds import Judged
+from detector.service.history import FOLDER, History
+from detector.service.incidents import Incident
+from detector.service.logs import Log
+from detector.service.metrics import Metrics
+from stilltrue.model import PartyName, SnapshotId
+
+INCIDENT = Incident(
+    id="i-1",
+    predicate="deadlock",
+    scope="all",
+    core=(PartyName("a/x"),),
+    behind=(),
+    opened=1.0,
+    seen=2.0,
+    first_snapshot=SnapshotId(1),
+    last_snapshot=SnapshotId(1),
+)
+
+
+def _history(directory: Path, bytes_max: int = 2**30) -> History:
+    return History(directory=directory, bytes_max=bytes_max, metrics=Metrics(), log=Log("stilltrue"))
+
+
+def test_finished_snapshots_and_incidents_reach_the_archive(tmp_path: Path, run: Judged) -> None:
+    history = _history(tmp_path)
+    history.incident(INCIDENT)
+    for made in run.made[:5]:
+        history.finished(made.assembled, run.verdicts[:2], made.members)
+    history.close(30)
+    store = Store(str(tmp_path / FOLDER))
+    rows = [row for file in store.scan("snapshots").files for data in store.read(file) for row in data.to_pylist()]
+    assert [snapshot_of(row).ref for row in rows] == [made.assembled.snapshot.ref for made in run.made[:5]]
+    incidents = [row for file in store.scan("incidents").files for data in store.read(file) for row in data.to_pylist()]
+    assert [(row["id"], row["core"]) for row in incidents] == [("i-1", ["a/x"])]
+
+
+def test_a_disk_that_fails_costs_rows_and_one_line(tmp_path: Path, run: Judged, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / FOLDER).write_text("not a folder")
+    history = _history(tmp_path)
+    with caplog.at_level(logging.INFO, "stilltrue"):
+        for number in range(6):  # a day apart: each is written by itself
+            made = run.made[number].assembled
+            ref = replace(made.snapshot.ref, begun=86400.0 * number)
+            history.finished(replace(made, snapshot=replace(made.snapshot, ref=ref)), (), {})
+        history.close(30)
+    assert [record.message for record in caplog.records].count("history not written") == 1
+
+
+def test_no_history_writes_nothing(tmp_path: Path, run: Judged) -> None:
+    history = _history(tmp_path, bytes_max=0)
+    history.finished(run.made[0].assembled, (), {})
+    history.close(1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_oldest_files_go_first(tmp_path: Path, run: Judged) -> None:
+    store = Store(str(tmp_path))
+    paths = [store.write("snapshots", day, run.snapshots.slice(0, 5)) for day in ("2026-11-18", "2026-11-19", "2026-11-20")]
+    size = Path(paths[0]).stat().st_size
+    assert store.prune(3 * size + 100) == []
+    assert store.prune(2 * size + 100) == paths[:1]
+    assert [file.day for file in store.scan("snapshots").files] == ["2026-11-19", "2026-11-20"]
