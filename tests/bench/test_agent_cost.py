@@ -10,6 +10,7 @@ falls on all alike. OpenTelemetry and py-grpc-prometheus take part where they ar
 from __future__ import annotations
 
 import asyncio
+import importlib
 import statistics
 import sys
 import time
@@ -23,22 +24,22 @@ import grpc.aio
 
 from stilltrue import Agent
 
-try:
-    from opentelemetry.instrumentation import grpc as instrumentation
-    from opentelemetry.instrumentation.grpc import grpcext
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-    from opentelemetry.trace import NoOpTracerProvider
 
-    otel: Any = instrumentation
-    otel_intercept: Any = grpcext.intercept_channel
-except ImportError:
-    otel = None
-try:
-    from py_grpc_prometheus.prometheus_client_interceptor import PromClientInterceptor
-    from py_grpc_prometheus.prometheus_server_interceptor import PromServerInterceptor
-except ImportError:
-    PromServerInterceptor = None
+def optional(name: str) -> Any:
+    """A module that takes part where it is installed, else None."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+OTEL = optional("opentelemetry.instrumentation.grpc")
+OTEL_CHANNELS = optional("opentelemetry.instrumentation.grpc.grpcext")
+OTEL_API = optional("opentelemetry.trace")
+OTEL_SDK = optional("opentelemetry.sdk.trace")
+OTEL_EXPORT = optional("opentelemetry.sdk.trace.export")
+PROM_CLIENT = optional("py_grpc_prometheus.prometheus_client_interceptor")
+PROM_SERVER = optional("py_grpc_prometheus.prometheus_server_interceptor")
 
 METHOD = "/bench.Bench/Echo"
 NOBODY = "127.0.0.1:1"
@@ -62,20 +63,28 @@ def handlers(behaviour: Any) -> list[grpc.GenericRpcHandler]:
     return [grpc.method_handlers_generic_handler("bench.Bench", {"Echo": grpc.unary_unary_rpc_method_handler(behaviour)})]
 
 
-if otel is not None:
+class Nowhere:
+    """A span exporter that throws away what it is given, as the cheapest of them."""
 
-    class Nowhere(SpanExporter):
-        """Throws away what it is given, as the cheapest of exporters."""
+    def export(self, spans: Any) -> Any:
+        """Nothing."""
+        return OTEL_EXPORT.SpanExportResult.SUCCESS
 
-        def export(self, spans: Any) -> SpanExportResult:
-            """Nothing."""
-            return SpanExportResult.SUCCESS
+    def shutdown(self) -> None:
+        """Nothing."""
 
-    def tracers() -> dict[str, Any]:
-        """OpenTelemetry without its SDK (what a library costs that nobody reads), and with it."""
-        sdk = TracerProvider()
-        sdk.add_span_processor(BatchSpanProcessor(Nowhere()))
-        return {"OpenTelemetry API only": NoOpTracerProvider(), "OpenTelemetry SDK": sdk}
+    def force_flush(self, timeout_millis: int = 0) -> bool:
+        """Nothing."""
+        return True
+
+
+def tracers() -> dict[str, Any]:
+    """OpenTelemetry without its SDK (what a library costs that nobody reads), and with it."""
+    if None in (OTEL, OTEL_CHANNELS, OTEL_API, OTEL_SDK, OTEL_EXPORT):
+        return {}
+    sdk = OTEL_SDK.TracerProvider()
+    sdk.add_span_processor(OTEL_EXPORT.BatchSpanProcessor(Nowhere()))
+    return {"OpenTelemetry API only": OTEL_API.NoOpTracerProvider(), "OpenTelemetry SDK": sdk}
 
 
 # -- sync ----------------------------------------------------------------------------------------------------------------
@@ -105,15 +114,15 @@ def open_sync(stack: ExitStack) -> dict[str, Call]:
     server = stack.enter_context(Agent("server", instance="server", detector=NOBODY))
     address = stack.enter_context(serve(server.pool(ThreadPoolExecutor(WORKERS)), [server.server_interceptor()]))
     calls["stilltrue"] = client.channel(dial(address)).unary_unary(METHOD)
-    if otel is not None:
-        for name, tracer in tracers().items():
-            interceptor = otel.server_interceptor(tracer_provider=tracer)
-            address = stack.enter_context(serve(ThreadPoolExecutor(WORKERS), [interceptor]))
-            channel = otel_intercept(dial(address), otel.client_interceptor(tracer_provider=tracer))
-            calls[name] = channel.unary_unary(METHOD)
-    if PromServerInterceptor is not None:
-        address = stack.enter_context(serve(ThreadPoolExecutor(WORKERS), [PromServerInterceptor()]))
-        calls["py-grpc-prometheus"] = grpc.intercept_channel(dial(address), PromClientInterceptor()).unary_unary(METHOD)
+    for name, tracer in tracers().items():
+        interceptor = OTEL.server_interceptor(tracer_provider=tracer)
+        address = stack.enter_context(serve(ThreadPoolExecutor(WORKERS), [interceptor]))
+        channel = OTEL_CHANNELS.intercept_channel(dial(address), OTEL.client_interceptor(tracer_provider=tracer))
+        calls[name] = channel.unary_unary(METHOD)
+    if PROM_CLIENT is not None and PROM_SERVER is not None:
+        address = stack.enter_context(serve(ThreadPoolExecutor(WORKERS), [PROM_SERVER.PromServerInterceptor()]))
+        intercepted: Any = grpc.intercept_channel(dial(address), PROM_CLIENT.PromClientInterceptor())
+        calls["py-grpc-prometheus"] = intercepted.unary_unary(METHOD)
     return calls
 
 
@@ -165,12 +174,11 @@ async def open_aio(stack: AsyncExitStack) -> dict[str, Call]:
     server = stack.enter_context(Agent("server", instance="server", detector=NOBODY))
     address = await stack.enter_async_context(serve_aio([server.aio_server_interceptor()]))
     calls["stilltrue"] = client.channel(await dial(address)).unary_unary(METHOD)
-    if otel is not None:
-        for name, tracer in tracers().items():
-            interceptor = otel.aio_server_interceptor(tracer_provider=tracer)
-            address = await stack.enter_async_context(serve_aio([interceptor]))
-            channel = await dial(address, otel.aio_client_interceptors(tracer_provider=tracer))
-            calls[name] = channel.unary_unary(METHOD)
+    for name, tracer in tracers().items():
+        interceptor = OTEL.aio_server_interceptor(tracer_provider=tracer)
+        address = await stack.enter_async_context(serve_aio([interceptor]))
+        channel = await dial(address, OTEL.aio_client_interceptors(tracer_provider=tracer))
+        calls[name] = channel.unary_unary(METHOD)
     return calls
 
 

@@ -225,6 +225,24 @@ async def test_one_line_joins_a_loop_too(instrumented: Agent) -> None:
     assert [seen.highest for seen in report.seen] == [1]
 
 
+def test_what_is_joined_by_hand_is_not_joined_twice(instrumented: Agent) -> None:
+    pool = instrumented.pool(ThreadPoolExecutor(2), "mine")
+    handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+    handlers = [grpc.method_handlers_generic_handler("t.T", {"Do": handler})]
+    server = grpc.server(pool, handlers, [instrumented.server_interceptor()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with instrumented.channel(grpc.insecure_channel(f"127.0.0.1:{port}")) as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        assert call(b"x") == b"x"
+    server.stop(None).wait()
+    report = instrumented.live.marked(SnapshotId(1))
+    assert report is not None
+    assert [pool.name for pool in report.pools] == ["mine"]
+    assert [answered.number for seen in report.seen for answered in seen.answered] == [1]
+    assert instrumented.live.recorder._next_party == 2
+
+
 def test_the_pure_modules_load_without_grpc() -> None:
     script = "import sys, stilltrue.recorder, stilltrue.report; sys.exit('grpc' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=30)

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId
@@ -181,3 +182,17 @@ async def test_an_agent_never_touches_the_loop(detector: Any, join: Join) -> Non
     assert isinstance(
         Agent("x", detector="127.0.0.1:1", enabled=False).channel(grpc.aio.insecure_channel("a")), grpc.aio.Channel
     )
+
+
+def test_a_detector_that_refuses_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    server = grpc.server(ThreadPoolExecutor(2))  # speaks no AgentService
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    agent = Agent("orders", instance="orders", detector=f"127.0.0.1:{port}", backoff_seconds_max=0.05)
+    with caplog.at_level("DEBUG", "stilltrue"):
+        agent.start()
+        wait_until(lambda: len(caplog.records) >= 3)
+    agent.close()
+    server.stop(None).wait()
+    assert [record.levelname for record in caplog.records[:3]] == ["WARNING", "DEBUG", "DEBUG"]
+    assert "UNIMPLEMENTED" in caplog.records[0].message

@@ -39,6 +39,17 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
+_REFUSALS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+
 
 class Connection:
     """Keeps the agent connected, from :meth:`start` to :meth:`close`."""
@@ -54,6 +65,7 @@ class Connection:
         self._asked: list[str] = []
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._rung = False
+        self._refused: grpc.StatusCode | None = None
         self._lease_seconds = 3.0
         self._report_bytes_max = 0
         self.welcomed = threading.Event()
@@ -95,7 +107,7 @@ class Connection:
                 self._session()
             except grpc.RpcError as error:
                 code = error.code() if isinstance(error, grpc.Call) else None
-                _LOGGER.debug("detector left: address=%s code=%s", self._settings.detector, code)
+                self._log_left(code, error)
             except Exception:  # noqa: BLE001 - the thread must outlive whatever happens in a session
                 self._live.fault("a session with the detector")
             self.welcomed.clear()
@@ -104,6 +116,15 @@ class Connection:
             self._closing.wait(pause * random.uniform(0.5, 1.0))  # jitter
             pause = min(2 * pause, self._settings.backoff_seconds_max)
             self._live.catch_up()
+
+    def _log_left(self, code: grpc.StatusCode | None, error: grpc.RpcError) -> None:
+        """A detector that is away is no news; one that refuses this process is, once for each reason."""
+        if code in _REFUSALS and code is not self._refused:
+            self._refused = code
+            details = error.details() if isinstance(error, grpc.Call) else ""
+            _LOGGER.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
+        else:
+            _LOGGER.debug("detector left: address=%s code=%s", self._settings.detector, code)
 
     def _session(self) -> None:
         over = threading.Event()
@@ -148,6 +169,7 @@ class Connection:
             patience.cancel()
             self._lease_seconds = max(0.1, response.welcome.lease_seconds)
             self._report_bytes_max = response.welcome.report_bytes_max
+            self._refused = None
             self.welcomed.set()
             _LOGGER.info("detector joined: address=%s name=%s", self._settings.detector, response.welcome.detector)
 

@@ -82,9 +82,9 @@ def _server(agent: Agent, original: Callable[..., Any], thread_pool: Any, *args:
         agent.pool(thread_pool)
     positional = list(args)
     if len(positional) > 1:  # grpc.server(thread_pool, handlers, interceptors, ...)
-        positional[1] = (agent.server_interceptor(), *(positional[1] or ()))
+        positional[1] = _first(agent.server_interceptor(), positional[1])
     else:
-        kwargs["interceptors"] = (agent.server_interceptor(), *(kwargs.get("interceptors") or ()))
+        kwargs["interceptors"] = _first(agent.server_interceptor(), kwargs.get("interceptors"))
     return original(thread_pool, *positional, **kwargs)
 
 
@@ -94,7 +94,13 @@ def _aio_server(agent: Agent, original: Callable[..., Any], *args: Any, **kwargs
         agent.pool(pool)
     positional = list(args)
     if len(positional) > 2:  # grpc.aio.server(migration_thread_pool, handlers, interceptors, ...)
-        positional[2] = (agent.aio_server_interceptor(), *(positional[2] or ()))
+        positional[2] = _first(agent.aio_server_interceptor(), positional[2])
     else:
-        kwargs["interceptors"] = (agent.aio_server_interceptor(), *(kwargs.get("interceptors") or ()))
+        kwargs["interceptors"] = _first(agent.aio_server_interceptor(), kwargs.get("interceptors"))
     return original(*positional, **kwargs)
+
+
+def _first(ours: Any, others: Any) -> tuple[Any, ...]:
+    """Our interceptor before the others, unless the application has put one of its own agents' there."""
+    given = tuple(others or ())
+    return given if any(isinstance(other, type(ours)) for other in given) else (ours, *given)

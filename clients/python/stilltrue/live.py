@@ -47,6 +47,7 @@ class LiveRecorder:
     """One recorder, used by every thread of the process."""
 
     __slots__ = (
+        "__weakref__",
         "_begin",
         "_logged_at",
         "clock",

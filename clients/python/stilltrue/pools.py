@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from stilltrue.ledger import Served
 from stilltrue.live import LiveRecorder
@@ -20,6 +21,9 @@ class _Arriving(threading.local):
 arriving = _Arriving()
 
 
+_KNOWN: WeakKeyDictionary[ThreadPoolExecutor, tuple[ref[LiveRecorder], PoolRecord]] = WeakKeyDictionary()
+
+
 class PoolRecord:
     """A pool by name."""
 
@@ -32,8 +36,12 @@ class PoolRecord:
 
 
 def record_pool(executor: ThreadPoolExecutor, live: LiveRecorder, name: str) -> PoolRecord:
-    """Have ``executor`` tell which calls are queued behind it: its ``submit`` is wrapped, and nothing else changes."""
+    """Have ``executor`` tell which calls are queued behind it: its ``submit`` is wrapped, and nothing else changes. Once."""
+    known = _KNOWN.get(executor)
+    if known is not None and known[0]() is live:
+        return known[1]
     record = PoolRecord(name, getattr(executor, "_max_workers", None))
+    _KNOWN[executor] = (ref(live), record)
     live.pool_opened(record.name, record.size)
     submit = executor.submit
 
