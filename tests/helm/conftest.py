@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -79,6 +80,13 @@ def rendered(
         return known[at]
 
     return objects
+
+
+@pytest.fixture(scope="session")
+def golden(documents: Callable[[str], list[Any]]) -> Callable[[str], list[dict[str, Any]]]:
+    """The objects of the committed render of a ci values file."""
+    folder = Path(__file__).parent / "golden"
+    return cache(lambda name: documents((folder / f"{name}.yaml").read_text()))
 
 
 @pytest.fixture(scope="session")

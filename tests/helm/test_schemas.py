@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 Rendered = Callable[..., list[dict[str, Any]]]
+Golden = Callable[[str], list[dict[str, Any]]]
 Crds = dict[tuple[str, str], dict[str, Any]]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,10 +45,12 @@ def test_the_newest_schema_is_among_those_tried(kubernetes_validate: ModuleType)
 
 @pytest.mark.parametrize("kubernetes", VERSIONS)
 @pytest.mark.parametrize("name", CI)
-def test_objects_of_kubernetes_are_valid(
-    name: str, kubernetes: str, rendered: Rendered, kubernetes_validate: ModuleType
+def test_objects_of_kubernetes_are_the_golden_ones_and_valid(
+    name: str, kubernetes: str, rendered: Rendered, golden: Golden, kubernetes_validate: ModuleType
 ) -> None:
-    objects = [each for each in rendered(name, kubernetes=f"{kubernetes}.0") if not foreign(each)]
+    made = rendered(name, kubernetes=f"{kubernetes}.0")
+    assert made == golden(name)
+    objects = [each for each in made if not foreign(each)]
     assert len(objects) >= 4
     for each in objects:
         kubernetes_validate.validate(each, kubernetes, strict=True)
