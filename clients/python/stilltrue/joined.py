@@ -18,24 +18,25 @@ METHODS_MAX = 10_000
 class Joined:
     """An agent as its glue sees it."""
 
-    __slots__ = ("_enabled", "_left_out", "live", "parties")
+    __slots__ = ("_enabled", "left_out", "live", "parties")
 
     def __init__(self, live: LiveRecorder, parties: Parties, enabled: bool) -> None:
         """``live`` records; ``parties`` says who acts; nothing is recorded unless ``enabled``."""
         self.live = live
         self.parties = parties
         self._enabled = enabled
-        self._left_out: dict[str | bytes, bool] = {}
+        self.left_out: dict[str | bytes, bool] = {}
+        """What :meth:`leaves_out` has answered, by method."""
 
     def leaves_out(self, method: str | bytes) -> bool:
         """Whether calls of this method are not recorded."""
-        known = self._left_out.get(method)
+        known = self.left_out.get(method)
         if known is not None:
             return known
         text = method.decode("utf-8", "replace") if isinstance(method, bytes) else method
-        if len(self._left_out) >= METHODS_MAX:
-            self._left_out.clear()
-        self._left_out[method] = out = not self._enabled or text.startswith(LEFT_OUT)
+        if len(self.left_out) >= METHODS_MAX:
+            self.left_out.clear()
+        self.left_out[method] = out = not self._enabled or text.startswith(LEFT_OUT)
         return out
 
     def begin_wait(self, made: Made, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:

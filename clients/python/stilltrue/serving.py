@@ -35,7 +35,7 @@ class RecordedServer(grpc.ServerInterceptor):
         method = handler_call_details.method
         joined = self._joined
         arriving.served = None
-        if joined.leaves_out(method):
+        if joined.left_out.get(method, True) and joined.leaves_out(method):
             return continuation(handler_call_details)
         try:
             served = joined.live.arrived(stamp_in(handler_call_details.invocation_metadata), method, False)
@@ -84,7 +84,7 @@ class RecordedServer(grpc.ServerInterceptor):
 class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
     """The handler of one call, and the behaviour in it. A class of its own is made for each method."""
 
-    __slots__ = ("served", "started")
+    __slots__ = ("served",)
     joined: Joined
     behaviour: Callable[..., Any]
     experimental_thread_pool: Any
@@ -98,10 +98,9 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
 
     def __init__(self, served: Served) -> None:
         self.served = served
-        self.started = False
 
     def __del__(self) -> None:
-        if not self.started:
+        if not self.served.serving:
             self.joined.live.withdrawn(self.served)
 
     def _replace(self, **changes: Any) -> Any:
@@ -114,7 +113,6 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
 
     def begin(self, context: Any) -> None:
         """A worker took the call."""
-        self.started = True
         try:
             remaining = context.time_remaining()
             live = self.joined.live
