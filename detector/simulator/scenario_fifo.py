@@ -33,11 +33,12 @@ from stilltrue.model import Facts, Message, ProcessName, SnapshotId
 
 
 class FifoStage:
-    """Plays the commands above; ``printed`` holds the lines to print, one snapshot after another."""
+    """Plays the commands above; ``printed`` holds the lines to print, ``left`` the worlds that a restore left behind."""
 
     def __init__(self) -> None:
         self.printed: list[str] = []
         self.looks: dict[str, Look] = {}
+        self.left: list[FifoWorld] = []
         self._facts: dict[ProcessName, Facts] = {}
         self._channels: list[Channel] = []
         self._barriers = False
@@ -149,6 +150,7 @@ class FifoStage:
     def _restore(self, line: Line) -> None:
         snapshot = self._number(line.words[1:])
         self.completed(snapshot)
+        self.left.append(self.world)
         self._world = self.world.restored(snapshot)
         self._shown.clear()
         self.printed.append(f"restored from snapshot {snapshot}")

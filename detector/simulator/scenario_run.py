@@ -14,7 +14,7 @@ from detector.simulator.scenario_verdicts import FifoVerdicts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a scenario printed, and the events of its (last) world for the diagram."""
+    """What a scenario printed, and for the diagram the events of the world (before or after a restore) in which most happened."""
 
     printed: tuple[str, ...]
     events: tuple[Event, ...]
@@ -28,4 +28,6 @@ def run_scenario(text: str, *, more: Mapping[str, Verb] | None = None) -> Outcom
     stage = FifoStage()
     verbs = {**stage.verbs(), **FifoExpectations(stage).verbs(), **FifoVerdicts(stage).verbs(), **(more or {})}
     play(parse(text), verbs)
-    return Outcome(printed=tuple(stage.printed), events=tuple(stage.world.events))
+    return Outcome(
+        printed=tuple(stage.printed), events=tuple(max((*stage.left, stage.world), key=lambda world: len(world.events)).events)
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detector.dataflow.barriers import BarrierRecorder
-from detector.simulator.diagram import diagram
+from detector.simulator.diagram import Kind, diagram
 from detector.simulator.scenario import ScenarioError, parse
 from detector.simulator.scenario_run import run_scenario
 from stilltrue.channels import MarkerRecorder
@@ -37,6 +37,7 @@ def test_the_scenario_plays_as_it_says(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_the_scenario_can_be_drawn(name: str) -> None:
     outcome = run_scenario(FILES[name].read_text())
+    assert any(event.kind is Kind.CUT for event in outcome.events)
     picture = ET.fromstring(diagram(outcome.events, title=name))
     assert picture.tag.endswith("svg")
 
