@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -88,7 +89,7 @@ class _Steps:
         unread = verdicts.where("left_out_path is not null").select("left_out_path", "left_out_reason").distinct().collect()
         answers, definite = self._answers(good)
         times = [time for _, time in definite]
-        period = median(later - sooner for sooner, later in zip(times, times[1:], strict=False)) if len(times) > 1 else 0.0
+        period = median(later - sooner for sooner, later in pairwise(times)) if len(times) > 1 else 0.0
         self._progress("incidents and near misses")
         incidents = tuple(past_incidents(trends.core_sightings(good).collect(), definite))
         near = self._table("near_misses", trends.near_miss_places(good))

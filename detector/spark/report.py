@@ -56,8 +56,8 @@ def _sections(found: Analysis) -> Iterable[str]:
     )
     yield _section(
         "Risk",
-        "Circles of services that hold a worker while they wait for the next one's. The score is the chance that all their pools are full at "
-        "once, taken as independent: it ranks, it is no forecast.",
+        "Circles of services that hold a worker while they wait for the next one's. The score is the chance that all their "
+        "pools are full at once, taken as independent: it ranks, it is no forecast.",
         _risk(found),
     )
     yield _section(

@@ -15,6 +15,7 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "16",
 }
 ALWAYS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",

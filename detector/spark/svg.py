@@ -130,7 +130,8 @@ def _empty(text: str) -> str:
 
 
 def _box(x: float, y: float, wide: float, high: float, colour: str, text: str) -> str:
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" fill="{colour}"><title>{escape(text)}</title></rect>'
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"'
+    return f'<rect {place} fill="{colour}"><title>{escape(text)}</title></rect>'
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
