@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from detector.cli import cli
 
@@ -235,6 +236,14 @@ def notes(helm: Helm, tmp_path_factory: pytest.TempPathFactory, documents: Calla
         return str(documents(done.stdout)[0]["data"]["text"])
 
     return text
+
+
+def test_the_sidecar_takes_the_settings_that_the_template_gives_it(consumer: dict[str, Any]) -> None:
+    (sidecar,) = consumer["spec"]["template"]["spec"]["initContainers"]
+    arguments = [each for each in sidecar["args"] if not each.startswith(("--tls-", "--admin-port"))]
+    done = CliRunner().invoke(cli, [*arguments, "--admin-port=9", "--check"])
+    assert done.exit_code == 1, done.output
+    assert "not ready" in done.output
 
 
 def test_the_notes_warn_where_the_operator_is_absent(notes: Callable[..., str]) -> None:
