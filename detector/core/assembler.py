@@ -55,6 +55,8 @@ class PendingSnapshot:
         self.members = dict(members)
         self.begun = begun
         self.begun_by = begun_by
+        self.awaited = set(self.members)
+        """Those that have not reported and may still do so."""
         self._reports: dict[ProcessName, Report] = {}
 
     def offer(self, report: Report) -> Refusal | None:
@@ -68,7 +70,17 @@ class PendingSnapshot:
         if name in self._reports:
             return Refusal.DUPLICATE
         self._reports[name] = report
+        self.awaited.discard(name)
         return None
+
+    def gone(self, process: ProcessName) -> None:
+        """A member has left: nobody waits for its report, though it is taken if it comes."""
+        self.awaited.discard(process)
+
+    def back(self, process: ProcessId) -> None:
+        """A process has come (back): if it is the member that had left, its report is waited for again."""
+        if self.members.get(process.instance) == process and process.instance not in self._reports:
+            self.awaited.add(process.instance)
 
     def missing(self) -> tuple[ProcessName, ...]:
         """The members that have not reported, sorted."""

@@ -85,6 +85,8 @@ class Initiator:
         """A process is a member from the next snapshot on; another incarnation of it is no more."""
         effects = self.left(process.instance, now)
         self._members[process.instance] = process
+        for pending in self._pending.values():
+            pending.back(process)
         self.advance(colour)
         return effects
 
@@ -92,6 +94,8 @@ class Initiator:
         """A process is no member any more; pending snapshots still expect it, but do not wait for it."""
         if self._members.pop(process, None) is None:
             return []
+        for pending in self._pending.values():
+            pending.gone(process)
         return self._settle(now)
 
     def advance(self, colour: SnapshotId) -> None:
@@ -184,10 +188,9 @@ class Initiator:
 
     def _deadline(self, pending: PendingSnapshot) -> float:
         """Rule 3: until when this snapshot waits for the members that are still to report."""
-        awaited = [name for name in pending.missing() if self._members.get(name) == pending.members[name]]
-        if not awaited:
+        if not pending.awaited:
             return pending.begun
-        brief = self._suspects.issuperset(awaited)
+        brief = pending.awaited <= self._suspects
         return pending.begun + (self.timing.suspect_seconds if brief else self.timing.give_up_seconds)
 
     def _settle(self, now: float) -> list[Effect]:

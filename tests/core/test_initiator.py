@@ -1,0 +1,128 @@
+"""The initiator, rule by rule: ids that only rise, who makes a snapshot begin, who is waited for, and how long."""
+
+from __future__ import annotations
+
+from detector.core.assembler import Outcome, Refusal
+from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.recorder import Recorder
+
+TIMING = Timing(period_seconds=0, give_up_seconds=2.0, suspect_seconds=0.25, wish_seconds_min=1.0, wishes_burst_max=1)
+
+
+class Story:
+    """An initiator and recorders; effects as short sentences."""
+
+    def __init__(self, *names: str, timing: Timing = TIMING) -> None:
+        self.initiator = Initiator(timing)
+        self.recorders: dict[str, Recorder] = {}
+        for name in names:
+            self.join(name)
+
+    def join(self, name: str, incarnation: int = 1, now: float = 0.0) -> list[str]:
+        process = ProcessId(service="s", instance=ProcessName(name), incarnation=incarnation)
+        self.recorders[name] = Recorder(process=process)
+        return self.tell(self.initiator.joined(process, SnapshotId(0), now))
+
+    def report(self, name: str, snapshot: int, now: float) -> list[str]:
+        report = self.recorders[name].marked(SnapshotId(snapshot), now)
+        assert report is not None
+        return self.tell(self.initiator.reported(report, now))
+
+    def tell(self, effects: list[Effect]) -> list[str]:
+        return [_sentence(effect) for effect in effects]
+
+
+def _sentence(effect: Effect) -> str:
+    match effect:
+        case Begin(snapshot=snapshot, members=members):
+            return f"begin {snapshot} of {' '.join(members)}"
+        case Finish(assembled=assembled, tickets=tickets):
+            missing = " ".join(assembled.snapshot.missing)
+            said = f"finish {assembled.snapshot.ref.id} {assembled.outcome.value}" + (f" without {missing}" if missing else "")
+            return said + "".join(f" for {ticket}" for ticket in tickets)
+        case Refuse(process=process, reason=reason):
+            return f"refuse {process}: {reason.value}"
+
+
+def test_a_question_begins_a_snapshot_that_ends_when_all_have_reported() -> None:
+    story = Story("a", "b")
+    assert story.tell(story.initiator.asked(7, 1.0)) == ["begin 1 of a b"]
+    assert story.report("a", 1, 1.1) == []
+    assert story.report("b", 1, 1.2) == ["finish 1 complete for 7"]
+
+
+def test_one_cut_serves_every_snapshot_that_it_jumps_over() -> None:
+    story = Story("a")
+    story.tell(story.initiator.asked(1, 1.0))
+    story.tell(story.initiator.asked(2, 1.0))
+    assert story.report("a", 2, 1.1) == ["finish 1 complete for 1", "finish 2 complete for 2"]
+
+
+def test_members_that_missed_the_last_snapshot_are_waited_for_briefly() -> None:
+    story = Story("a", "b")
+    story.tell(story.initiator.asked(1, 0.0))
+    story.report("a", 1, 0.1)
+    assert story.initiator.due(0.1) == 2.0
+    assert story.tell(story.initiator.ticked(2.0)) == ["finish 1 incomplete without b for 1"]
+    story.tell(story.initiator.asked(2, 3.0))
+    story.report("a", 2, 3.1)
+    assert story.initiator.due(3.1) == 3.25
+
+
+def test_nobody_waits_for_a_member_that_has_left_and_all_wait_for_one_that_is_back() -> None:
+    story = Story("a", "b", "c")
+    story.tell(story.initiator.asked(1, 0.0))
+    story.report("a", 1, 0.1)
+    assert story.tell(story.initiator.left(ProcessName("b"), 0.2)) == []
+    process = story.recorders["b"].process
+    assert story.tell(story.initiator.joined(process, SnapshotId(0), 0.3)) == []
+    assert story.report("c", 1, 0.4) == []
+    assert story.report("b", 1, 0.5) == ["finish 1 complete for 1"]
+
+
+def test_a_member_that_left_ends_the_snapshot_that_waited_for_it_alone() -> None:
+    story = Story("a", "b")
+    story.tell(story.initiator.asked(1, 0.0))
+    story.report("a", 1, 0.1)
+    assert story.tell(story.initiator.left(ProcessName("b"), 0.2)) == ["finish 1 incomplete without b for 1"]
+
+
+def test_another_incarnation_is_not_the_member_that_was_expected() -> None:
+    story = Story("a", "b")
+    story.tell(story.initiator.asked(1, 0.0))
+    assert story.join("b", incarnation=2, now=0.1) == []
+    assert story.report("b", 1, 0.2) == [f"refuse b: {Refusal.OTHER_INCARNATION.value}"]
+    assert story.report("a", 1, 0.3) == [f"finish 1 {Outcome.INCOMPLETE.value} without b for 1"]
+
+
+def test_a_report_that_comes_too_late_is_refused() -> None:
+    story = Story("a", "b")
+    story.tell(story.initiator.asked(1, 0.0))
+    story.report("a", 1, 0.1)
+    story.tell(story.initiator.ticked(2.0))
+    assert story.report("b", 1, 2.1) == ["refuse b: late"]
+
+
+def test_ids_rise_above_every_colour_that_was_seen() -> None:
+    story = Story("a")
+    story.initiator.advance(SnapshotId(41))
+    assert story.tell(story.initiator.asked(1, 0.0)) == ["begin 42 of a"]
+
+
+def test_wishes_are_granted_a_bounded_number_of_times_a_second() -> None:
+    story = Story("a")
+    assert story.tell(story.initiator.wished(ProcessName("a"), 0.0)) == ["begin 1 of a"]
+    story.report("a", 1, 0.1)
+    assert story.tell(story.initiator.wished(ProcessName("a"), 0.2)) == []
+    assert story.initiator.due(0.2) == 1.0
+    assert story.tell(story.initiator.ticked(1.0)) == ["begin 2 of a"]
+
+
+def test_no_more_snapshots_are_under_way_than_allowed_and_the_rest_begin_afterwards() -> None:
+    story = Story("a", timing=Timing(period_seconds=0, pending_snapshots_max=1))
+    assert story.tell(story.initiator.asked(1, 0.0)) == ["begin 1 of a"]
+    assert story.tell(story.initiator.asked(2, 0.0)) == []
+    assert story.tell(story.initiator.asked(3, 0.0)) == []
+    assert story.report("a", 1, 0.1) == ["finish 1 complete for 1", "begin 2 of a"]
+    assert story.report("a", 2, 0.2) == ["finish 2 complete for 2 for 3"]
