@@ -14,7 +14,7 @@ from detector.simulator.scenario_verdicts import FifoVerdicts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a scenario printed, and for the diagram the events of the world (before or after a restore) with the most of them."""
+    """What a scenario printed; for the diagram, the events of the world (before or after a restore) with the most of them."""
 
     printed: tuple[str, ...]
     events: tuple[Event, ...]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import sys
 import tempfile
 import time
@@ -232,7 +233,19 @@ def measure(settings: Sequence[tuple[int, int, int]], *, rounds: int, which: Cal
                     )
                 runs.setdefault((way, which(interval_ms, parallelism)), []).append(one)
             print(f"round {nth + 1}/{rounds}: {interval_ms} ms, {3 * parallelism} processes", file=sys.stderr)
-    return {key: min(many, key=lambda one: one.seconds) for key, many in runs.items()}
+    return {key: best(many) for key, many in runs.items()}
+
+
+def best(many: Sequence[Run]) -> Run:
+    """The least time by the clock, and the least on the processor; the snapshots are those of the former."""
+    fastest = min(many, key=lambda one: one.seconds)
+    return dataclasses.replace(fastest, cpu_seconds=min(one.cpu_seconds for one in many))
+
+
+def pooled(measured: Table) -> Table:
+    """Where the interval varies, *none* is the same run in every row: the best of all its rounds stands in each."""
+    none = best([one for (way, _), one in measured.items() if way == "none"])
+    return {key: none if key[0] == "none" else one for key, one in measured.items()}
 
 
 def table(measured: Table, head: str) -> list[str]:
@@ -301,9 +314,8 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    by_interval = measure(
-        [(interval, 2, options.records) for interval in INTERVALS_MS], rounds=options.rounds, which=lambda ms, _: ms
-    )
+    settings = [(interval, 2, options.records) for interval in INTERVALS_MS]
+    by_interval = pooled(measure(settings, rounds=options.rounds, which=lambda ms, _: ms))
     by_processes = measure(
         [(50, parallelism, options.records) for parallelism in PARALLELISM],
         rounds=options.rounds,
