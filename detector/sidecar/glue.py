@@ -5,7 +5,7 @@ from __future__ import annotations
 from detector.sidecar.happenings import InboundCall, OutboundCall
 from detector.sidecar.headers import Headers, size_of
 from detector.sidecar.program import Program
-from detector.sidecar.relay import Call
+from detector.sidecar.takers import Call
 from detector.sidecar.whose import trace_of
 from stilltrue.joined import LEFT_OUT
 from stilltrue.ledger import ChannelRecord

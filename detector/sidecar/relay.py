@@ -31,42 +31,11 @@ from detector.sidecar.frames import (
 )
 from detector.sidecar.headers import Headers, write_headers
 from detector.sidecar.messages import MessageCounter
+from detector.sidecar.takers import Call, Taker, refusal
 
 STREAM_MAX = 2**31 - 1
 LINGER_SECONDS = 5.0
 """How long a connection whose streams were all refused stays open, for the caller to read why."""
-
-
-class Call(Protocol):
-    """One call, as a taker follows it; each method is one happening."""
-
-    def request_message(self, count: int) -> None:
-        """The ``count``-th message of the request is complete."""
-
-    def request_ended(self) -> None:
-        """The request is complete: the caller sends no more."""
-
-    def reply_message(self, count: int) -> None:
-        """The ``count``-th message of the reply is complete."""
-
-    def reply_begun(self) -> None:
-        """The first byte of a message of the reply came."""
-
-    def trailers(self, headers: Headers, limit: int | None) -> Headers:
-        """The reply ended with these; what is to be sent on, at most ``limit`` bytes if it is more than it was."""
-
-    def broken(self, *, by_caller: bool) -> None:
-        """The call ended without trailers: it was reset, or a connection was lost."""
-
-
-class Taker(Protocol):
-    """Whom the relay tells of calls."""
-
-    def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, Call | None]:
-        """A request came: what is to be sent on, and its call if it is to be followed."""
-
-    def stripped(self, headers: Headers) -> Headers:
-        """``headers`` of a reply that nobody follows, without what is ours."""
 
 
 class Way(Protocol):
@@ -228,14 +197,8 @@ class Relay:
 
     def refuse(self, number: int, why: str, *, request_ended: bool) -> None:
         """Answer a call that cannot go on, in the way gRPC's own servers do."""
-        status = [
-            (b":status", b"200"),
-            (b"content-type", b"application/grpc"),
-            (b"grpc-status", b"14"),
-            (b"grpc-message", _percent(why)),
-        ]
         caller = self.caller
-        caller.write(header_frames(number, caller.first_block() + write_headers(status), ends=True))
+        caller.write(header_frames(number, caller.first_block() + write_headers(refusal(why)), ends=True))
         if not request_ended:
             self.refused.add(number)
             caller.write(reset(number, ErrorCode.NO_ERROR))
@@ -322,8 +285,3 @@ class Relay:
                 call.broken(by_caller=by_caller)
             except Exception:  # noqa: BLE001 - fail open
                 self._fault("a call breaks")
-
-
-def _percent(text: str) -> bytes:
-    """``grpc-message``'s own encoding."""
-    return b"".join(bytes((o,)) if 0x20 <= o <= 0x7E and o != 0x25 else b"%%%02X" % o for o in text.encode())

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from detector.sidecar.glue import Inbound, Outbound
 from detector.sidecar.headers import Headers
 from detector.sidecar.program import Program
-from detector.sidecar.relay import Relay, Taker
+from detector.sidecar.relay import Relay
+from detector.sidecar.takers import Taker
 from detector.sidecar.tls import Tls
 from detector.sidecar.upstreams import Address, AddressRefusedError, Upstreams
 from stilltrue.ledger import ChannelRecord

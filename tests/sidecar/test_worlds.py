@@ -53,6 +53,7 @@ class Handler:
     app: App
     call: Call
     plan: list[tuple[str, list[App]]]
+    haste: float
     made: list[Call] = field(default_factory=list)
     needs: int = 0
     gives_up_the_rest: bool = False
@@ -95,9 +96,11 @@ class World:
         self.warnings: list[str] = []
         self.only_all = dice.random() < 0.4
         forwards = dice.choice((0.0, 1.0, 0.5))
+        sizes = dice.choice(((1, 1, 2), (2, 3), (2, 3, 4)))
+        self.rate = dice.choice((0.12, 0.05))
         self.apps = [
             App(
-                f"p{index}", self, workers=dice.choice((1, 1, 2)), told=dice.random() < 0.85,
+                f"p{index}", self, workers=dice.choice(sizes), told=dice.random() < 0.85,
                 forwards=dice.random() < forwards, all_told=self.only_all and dice.random() < 0.5,
             )
             for index in range(dice.choice((2, 2, 3)))
@@ -118,7 +121,7 @@ class World:
 
     def plan(self) -> list[tuple[str, list[App]]]:
         """What a handler will do."""
-        steps = self.dice.choice((0, 1, 1, 2))
+        steps = self.dice.choice((0, 0, 1, 1, 2))
         modes = ("all",) if self.only_all else ("all", "all", "first", "first and give up")
         return [
             (self.dice.choice(modes), [self.dice.choice(self.apps) for _ in range(self.dice.choice((1, 1, 1, 2)))])
@@ -129,7 +132,7 @@ class World:
         while app.queue and len(app.busy) < app.workers:
             call = app.queue.pop(self.dice.randrange(len(app.queue)))
             call.state = "served"
-            app.busy.append(Handler(app, call, self.plan()))
+            app.busy.append(Handler(app, call, self.plan(), self.dice.choice((1.0, 0.3, 0.02))))
 
     def step_of(self, handler: Handler) -> None:
         """A worker that is not blocked goes on: gives up the rest, calls, or answers."""
@@ -303,19 +306,20 @@ class World:
         self.now += 0.001
         choices: list[Callable[[], Any]] = [link.popleft for link in self.links.values() if link]
         choices += [lambda index=index: self.net.pop(index) for index in range(len(self.net))]
-        runners = [handler for app in self.apps for handler in app.busy if not handler.blocked]
+        ready = [handler for app in self.apps for handler in app.busy if not handler.blocked]
+        runners = [handler for handler in ready if self.dice.random() < handler.haste]
         choices += [lambda handler=handler: lambda: self.step_of(handler) for handler in runners]
         if not choices:
-            return False
+            return bool(ready)
         self.dice.choice(choices)()()
         self.collect()
         return True
 
     def run(self) -> None:
         for _ in range(STEPS):
-            if self.dice.random() < 0.12:
+            if self.dice.random() < self.rate:
                 self.root()
-            if self.pending is None and self.dice.random() < 0.08:
+            if self.pending is None and self.dice.random() < 0.3:
                 self.begin()
             self.step()
         while self.step():
