@@ -34,6 +34,9 @@ Examples:
 """
 
 
+TABLE_WIDTH_MIN = 120
+
+
 class SeedRange(click.ParamType):
     """``A..B``: the seeds from A up to, not including, B."""
 
@@ -77,7 +80,8 @@ def simulate(
 
     Exit code 0 when every promise was kept, 1 when one was broken (with the line that replays it).
     """
-    console = Console(soft_wrap=True)
+    console = Console()
+    console.width = max(console.width, TABLE_WIDTH_MIN)
     if scenario is not None:
         _scenario(scenario, picture)
     elif exploring:

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from detector.simulator.plan import Weights
+from stilltrue.model import ProcessName
 
 Action = tuple[Any, ...]
 """One step of a world: a word, then names and numbers; the same actions in the same order give the same run."""
@@ -81,3 +82,15 @@ class Agenda:
         return sorted(
             (action for kind in kinds or KINDS for action in self.bags[kind].actions), key=lambda one: tuple(map(str, one))
         )
+
+
+def whose(action: Action) -> ProcessName:
+    """The process whose event an action is; that of the detector (and of nobody) is the empty name."""
+    match action:
+        case ("step" | "take" | "interrupt", name, *_) | ("request", _, _, name) | ("mark", _, name, _):
+            return ProcessName(name)
+        case ("reply" | "fail" | "item", (name, *_), *_) | ("expire", (name, *_)):
+            return ProcessName(name)
+        case ("expire", name, _):
+            return ProcessName(name)
+    return ProcessName("")

@@ -43,7 +43,7 @@ class Faults:
             case Fault.FAIL_CALL:
                 return [call.key for call in world.calls.values() if not call.over]
             case Fault.RETRY:
-                return [call.key for call in world.calls.values() if not call.over and (call.requests or call.served)]
+                return [packet for packet in world.replies if not world.calls[packet[1]].over]
             case Fault.CRASH:
                 return [name for name in world.processes if world.processes[name].up] if len(world.processes) > 1 else []
             case Fault.RESTART:
@@ -75,7 +75,11 @@ class Faults:
                 world.agenda.discard("deliver", "fail", target)
                 running.gives_up(world, call, "fails, perhaps received")
             case Fault.RETRY:
-                world.requests(world.calls[target])
+                call = world.calls[target[1]]
+                world.gone(target)
+                world.tokens_lost += world.replies.pop(target)[1]
+                call.replies -= 1
+                world.requests(call)
             case Fault.STALL:
                 world.processes[target].stalled = True
             case Fault.CRASH:

@@ -14,6 +14,10 @@ from detector.simulator.world import World
 from stilltrue.model import PartyName, ProcessName
 
 
+Takers = dict[tuple[str, str], bool]
+"""For a service and method, whether somebody can take a request now: asked once a round."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """What is taken into account. ``deadlines``: waits end at them.
@@ -45,13 +49,14 @@ def stuck(world: World, view: View = TRUTH) -> frozenset[PartyName]:
         if who.block is not None
     }
     while True:
-        moving = [who for who in left if can_move(world, who, left, view)]
+        takers: Takers = {}
+        moving = [who for who in left if can_move(world, who, left, view, takers)]
         if not moving:
             return frozenset(who.name for who in left)
         left.difference_update(moving)
 
 
-def can_move(world: World, who: Party, left: set[Party], view: View) -> bool:
+def can_move(world: World, who: Party, left: set[Party], view: View, takers: Takers) -> bool:
     """Whether a blocked party can go on if all but ``left`` do what is asked of them."""
     block = who.block
     assert block is not None
@@ -63,10 +68,10 @@ def can_move(world: World, who: Party, left: set[Party], view: View) -> bool:
         return True
     if not block.calls:
         return False
-    return sum(call.over or can_end(world, call, left, view) for call in block.calls) >= block.needs
+    return sum(call.over or can_end(world, call, left, view, takers) for call in block.calls) >= block.needs
 
 
-def can_end(world: World, call: SimCall, left: set[Party], view: View) -> bool:
+def can_end(world: World, call: SimCall, left: set[Party], view: View, takers: Takers) -> bool:
     """Whether the outcome of an outstanding call can become known at its caller."""
     if call.replies or call.broken or (view.deadlines and call.deadline is not None):
         return True
@@ -74,7 +79,9 @@ def can_end(world: World, call: SimCall, left: set[Party], view: View) -> bool:
         return True
     if any(_worker_can_come(process, pool, left) for process, pool in call.queued):
         return True
-    return bool(call.requests) and _can_be_taken(world, call, left, view)
+    if call.requests and view.doubt and call.copies_there > 1:
+        return True
+    return bool(call.requests) and _can_be_taken(world, call, left, view, takers)
 
 
 def _interrupted(who: Party) -> bool:
@@ -85,14 +92,20 @@ def _worker_can_come(process: Process, pool: str, left: Iterable[Party]) -> bool
     return process.has_worker(pool) or any(worker not in left for worker in process.busy[pool])
 
 
-def _can_be_taken(world: World, call: SimCall, left: set[Party], view: View) -> bool:
+def _can_be_taken(world: World, call: SimCall, left: set[Party], view: View, takers: Takers) -> bool:
     """Whether a request in transit can reach somebody who will serve it."""
-    candidates = [
-        world.processes[name]
-        for name in world.of_service[call.service]
-        if view.members is None or name in view.members
-    ]
-    if view.doubt and (not call.made.channel.servers or not candidates or _stale(world, call, view)):
+    if view.doubt and (not call.made.channel.servers or _stale(world, call, view)):
+        return True
+    asked = (call.service, call.method)
+    if asked not in takers:
+        takers[asked] = _somebody_can_take(world, call, left, view)
+    return takers[asked]
+
+
+def _somebody_can_take(world: World, call: SimCall, left: set[Party], view: View) -> bool:
+    names = world.of_service[call.service]
+    candidates = [world.processes[name] for name in names if view.members is None or name in view.members]
+    if view.doubt and not candidates:
         return True
     for process in candidates:
         pools = list(process.service.pools) if view.doubt else [process.service.methods[call.method].pool]
@@ -161,7 +174,7 @@ def quiet(world: World, stuck_now: frozenset[PartyName]) -> bool:
         return False
     if world.agenda.has("take") or any(call.replies and not call.over for call in world.calls.values()):
         return False
-    return not any(call.requests and _can_be_taken(world, call, set(), TRUTH) for call in world.calls.values())
+    return not any(call.requests and _can_be_taken(world, call, set(), TRUTH, {}) for call in world.calls.values())
 
 
 def terminated(world: World, *, knowable: bool = False) -> bool:

@@ -16,7 +16,7 @@ from detector.core.assembler import Assembled, Outcome
 from detector.simulator import oracle
 from detector.simulator.oracle import KNOWABLE
 from detector.simulator.plan import Acquire, Plan, Stream
-from detector.simulator.world import STEP_SECONDS, Entry, World
+from detector.simulator.world import Entry, World
 from stilltrue.model import Holds, SnapshotId, Verdict
 
 
@@ -32,7 +32,7 @@ def check(world: World, assembled: Assembled, verdicts: Iterable[Verdict]) -> li
     if snapshot is None or assembled.outcome is not Outcome.COMPLETE:
         return []
     events = [entry for entry in world.log if entry.action[0] != "mark"]
-    recorded = World(world.plan)
+    recorded = World(world.plan, step_seconds=world.step_seconds)
     try:
         _replay(recorded, [entry for entry in events if entry.colour < snapshot])
         found = [*_same_reports(recorded, assembled, snapshot), *_same_verdicts(recorded, verdicts), *_conserved(recorded, assembled)]
@@ -65,7 +65,7 @@ def outline(world: World) -> dict[str, Any]:
 
 def _replay(world: World, entries: Iterable[Entry]) -> None:
     for entry in entries:
-        world.now = entry.now - STEP_SECONDS
+        world.now = entry.now - world.step_seconds
         world.do(entry.action)
 
 

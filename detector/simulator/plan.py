@@ -23,7 +23,7 @@ class Fault(Enum):
     LOSE_MARK = "a mark is lost"
     LOSE_REPORT = "a report is lost"
     FAIL_CALL = "a call fails at its caller, who cannot tell whether it was received"
-    RETRY = "a request is sent once more under its number, and both arrive"
+    RETRY = "a server answers with a failure, and the request is sent once more under its number"
     STALL = "a process stops for a while"
     CRASH = "a process dies"
     RESTART = "a dead process comes back as another incarnation"

@@ -12,6 +12,10 @@ from detector.simulator.world import World
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, process_of
 
 
+CORE_PARTIES_MAX = 300
+"""The naive reckoning of the core takes the square of this many steps; beyond it the core is left unchecked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instant:
     """The truth at one instant, as far as promises lean on it. ``outside``: how many acts from outside came before."""
@@ -37,7 +41,7 @@ def instant(world: World, members: frozenset[ProcessName]) -> Instant:
         outside=world.outside,
         stuck=stuck,
         knowable=knowable,
-        core=oracle.core(world, stuck, View(members=members)) if stuck else stuck,
+        core=oracle.core(world, stuck, View(members=members)) if 0 < len(stuck) <= CORE_PARTIES_MAX else frozenset(),
         held_up=oracle.stuck(world, View(members=members, deadlines=False)) if _has_deadlines(world) else stuck,
         terminated=terminated,
         knowably_terminated=terminated and oracle.terminated(world, knowable=True),
@@ -78,7 +82,7 @@ def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Insta
             world.breach(f"exact: {about}: with nobody in the remainder")
         if {*verdict.core, *verdict.behind} != {*verdict.remainder} or {*verdict.core} & {*verdict.behind}:
             world.breach(f"exact: {about}: core and behind do not part the remainder")
-        if undisturbed and begun.knowable == ended.stuck == said and begun.core == ended.core:
+        if undisturbed and begun.knowable == ended.stuck == said and begun.core == ended.core != frozenset():
             if begun.core != {name for name in verdict.core if "~" not in name}:
                 world.breach(f"exact: {about}: the core is {_names(begun.core)}, not {_names(verdict.core)}")
     uncoloured = bool(assembled.snapshot.waits.uncoloured.any())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from random import Random
 
 from detector.simulator.plan import Acquire, Call, Fault, Method, Op, Order, Plan, Release, Service, Weights, Work
@@ -162,6 +163,39 @@ def _churn(random: Random, seed: int, processes: int) -> Plan:
     return _mixture("churn", random, seed, processes, wide=0.3, lock=0.2, fleet=0.3, silent=0.1, faults=faults, spares=1)
 
 
+def _store(random: Random, seed: int, processes: int) -> Plan:
+    """Locks of the whole fleet, taken in both orders, mostly under a gate that keeps deadlocks away; some hogs."""
+
+    def rounds() -> tuple[Op, ...]:
+        ops: list[Op] = []
+        for _ in range(random.randint(2, 5)):
+            pair = random.sample(("x", "y"), 2)
+            taken = random.choice((["gate", *pair], ["gate", *pair], pair[:1], ["wide"], pair if random.random() < 0.3 else pair[:1]))
+            ops += [Acquire(resource=one, fleet=True) for one in taken]
+            ops += [Work()] * random.randint(0, 2)
+            ops += [Release(resource=one) for one in reversed(taken)]
+        hog = [Acquire(resource="wide", fleet=True), Acquire(resource="own"), Acquire(resource="own")]
+        return tuple(ops + hog if random.random() < 0.2 else ops)
+
+    instances = _fleet(random, processes, processes)
+    return Plan(
+        name="store",
+        seed=seed,
+        services={service: Service(methods={}) for service in instances.values()},
+        instances=instances,
+        roots=tuple((name, rounds()) for name in instances for _ in range(random.randint(1, 2))),
+        locks={"wide": 2},
+        weights=replace(_weights(random), ask=random.choice((0.2, 0.5)), mark=random.choice((0.2, 0.5)), report=2.0),
+        asks=random.randint(6, 12),
+        pending_max=random.randint(1, 4),
+    )
+
+
+def _retries(random: Random, seed: int, processes: int) -> Plan:
+    faults = {Fault.RETRY: random.randint(1, 4)}
+    return _mixture("retries", random, seed, processes, wide=0.2, pools=(1, 1, 1, 2), faults=faults)
+
+
 RECIPES: Mapping[str, Recipe] = {
     "pools": _pools,
     "fans": _fans,
@@ -171,4 +205,6 @@ RECIPES: Mapping[str, Recipe] = {
     "tokens": _tokens,
     "failures": _failures,
     "churn": _churn,
+    "store": _store,
+    "retries": _retries,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from detector.simulator.diagram import Kind
 from detector.simulator.plan import Acquire, Call, Release, Stream, Work
 from detector.simulator.state import Block, Lock, Party, Process, SimCall
 from stilltrue.ledger import ChannelRecord, Served
@@ -355,6 +356,7 @@ def _ends(world: World, who: Party) -> None:
     world.replies[packet] = (stamp, token)
     world.tell(process, f"{who.name} replies to {call.name}" + (", with the token" if token else ""))
     world.post(packet, process.name, ProcessName(call.key[0]))
+    world.draw(process, Kind.SEND, packet=packet, label=f"reply {call.key[2]}")
 
 
 def _unheard(world: World, call: SimCall) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from detector.simulator import running
 from detector.simulator.agenda import Action, Agenda
+from detector.simulator.diagram import Event, Kind
 from detector.simulator.plan import Order, Plan
 from detector.simulator.state import CallKey, Lock, Party, Process, Queued, SimCall
 from stilltrue.model import Facts, PartyName, ProcessId, ProcessName, SnapshotId, party
@@ -58,12 +59,14 @@ class World:
         self.replies: dict[Action, tuple[Stamp, int]] = {}
         self.reports: dict[Action, Report] = {}
         self.log: list[Entry] = []
+        self.events: list[Event] = []
         self.story = story
         self.frozen: dict[PartyName, str] = {}
         self.frozen_until: dict[PartyName, float] = {}
         self.breaches: list[str] = []
         self.outside = 0
         self.tokens_lost = 0
+        self._drawn: dict[Action, int] = {}
         self._recorder = recorder
         self._lanes: dict[tuple[str, str], deque[Action]] = {}
         self._lane_of: dict[Action, tuple[str, str]] = {}
@@ -165,9 +168,16 @@ class World:
         if report is None:
             return
         self.tell(process, f"cuts for snapshot {report.snapshot}")
+        self.draw(process, Kind.CUT, snapshot=report.snapshot)
         key = ("report", process.name, process.id.incarnation, report.snapshot)
         self.reports[key] = report
         self.agenda.add("report", *key)
+
+    def draw(self, process: Process, kind: Kind, *, packet: Action = (), label: str = "", snapshot: SnapshotId | None = None) -> None:
+        """Something for the diagram; a packet is drawn as an arrow from its sending to its arrival."""
+        if self.story is not None:
+            number = self._drawn.setdefault(packet, len(self._drawn) + 1) if packet else None
+            self.events.append(Event(process=process.name, kind=kind, label=label, message=number, snapshot=snapshot))
 
     # -- the network ---------------------------------------------------------------------------------------------------
 
@@ -197,7 +207,9 @@ class World:
         """The request sets out: once, or once more when it is retried."""
         call.requests += 1
         call.copies_there += 1
-        self.post(("request", call.key, call.copies_there), call.key[0], call.service)
+        packet = ("request", call.key, call.copies_there)
+        self.post(packet, call.key[0], call.service)
+        self.draw(call.party.process, Kind.SEND, packet=packet, label=f"{call.method} {call.key[2]}")
 
     def tidy(self, call: SimCall) -> None:
         """Forget a call of which nothing is left anywhere."""
@@ -247,6 +259,7 @@ class World:
             interruptible=method.interruptible,
         )
         self.cut(process, report)
+        self.draw(process, Kind.RECEIVE, packet=("request", key, copy))
         self.tell(process, f"receives {call.name} of {call.method}" + (f", behind pool {method.pool}" if method.pool else ""))
         if method.pool:
             process.queues[method.pool].append(Queued(call, handle))
@@ -289,6 +302,7 @@ class World:
             self.tokens_lost += token
         self.tell(process, f"receives the reply to call {key[2]} from {stamp.source}" + (", too late" if call.over else ""))
         self.cut(process, process.recorder.settled(call.made, stamp, self.now, changes=changes))
+        self.draw(process, Kind.RECEIVE, packet=packet)
         running.settles(self, call)
         return process
 

@@ -1,0 +1,85 @@
+"""`stilltrue check-predicate`: hunts for a run in which a predicate holds and later does not, so that it is not stable."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from detector.core.predicate import Predicate
+from detector.simulator.diagram import diagram
+from detector.simulator.stability import Counterexample, check
+
+_EXAMPLES = """
+\b
+Examples:
+  stilltrue check-predicate my_predicates:LeaderGone
+  stilltrue check-predicate detector.predicates.deadlock:Deadlock --worlds 2000
+  stilltrue check-predicate my_predicates:Busy --diagram why.svg
+"""
+
+
+@click.command(name="check-predicate", epilog=_EXAMPLES)
+@click.argument("place", metavar="MODULE:CLASS")
+@click.option("--worlds", type=click.IntRange(1, 1_000_000), default=500, show_default=True, help="How many seeded worlds to try.")
+@click.option("--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw the run that was found as SVG.")
+def check_predicate(*, place: str, worlds: int, picture: Path | None) -> None:
+    """Hunt for a run in which a predicate holds and later does not, shrink it, and tell its story.
+
+    Exit code 0 when none was found, 1 when the predicate is not stable, 2 when it cannot be loaded.
+    """
+    make = _class(place)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("worlds", total=worlds)
+        found = check(make, worlds=worlds, told=partial(_advance, progress, task))
+    if found is None:
+        click.echo(f"{place}: in {worlds:,} worlds it never fell once it held. That is no proof, but no counterexample either.")
+        return
+    _show(place, found)
+    if picture is not None:
+        text = diagram(found.events, snapshot=found.held.snapshot.id, title=f"{place} is not stable")
+        picture.write_text(text, encoding="utf-8")
+        click.echo(f"drew {picture}")
+    raise SystemExit(1)
+
+
+def _advance(progress: Progress, task: object, count: int) -> None:
+    progress.update(task, completed=count)  # type: ignore[arg-type]
+
+
+def _show(place: str, found: Counterexample) -> None:
+    click.echo(f"{place} is not stable: it held in snapshot {found.held.snapshot.id} and not in snapshot {found.fell.snapshot.id}")
+    click.echo(f"    held: {found.held.witness.text}")
+    click.echo(f"    fell: {found.fell.witness.text}")
+    click.echo("The run, as small as it could be made:")
+    for line in found.story:
+        click.echo(f"  {line}")
+        if line.endswith(found.fell.witness.text):
+            break
+
+
+def _class(place: str) -> type[Predicate]:
+    """The class that ``module:Class`` names; a usage error says what is wrong with it."""
+    module, _, name = place.partition(":")
+    if not module or not name:
+        raise click.UsageError(f"{place!r} names no class: give MODULE:CLASS, such as my_predicates:LeaderGone")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(import_module(module), name)
+        made = found()
+    except ImportError as error:
+        raise click.UsageError(f"{place}: cannot import {module}: {error}") from error
+    except AttributeError as error:
+        raise click.UsageError(f"{place}: {module} has no {name}") from error
+    except TypeError as error:
+        raise click.UsageError(f"{place}: {name}() must need no arguments: {error}") from error
+    if not isinstance(made, Predicate):
+        raise click.UsageError(f"{place}: {name} is no predicate: it needs a name and evaluate(snapshot)")
+    assert isinstance(found, type)
+    return found

@@ -1,0 +1,26 @@
+"""Every interleaving of small worlds, with the real code, and no promise broken in any of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from detector.simulator.exploration import SMALL_WORLDS, explore
+from detector.simulator.mutants import MUTANTS, broken
+from detector.simulator.plan import Plan
+
+STATES_MAX = 400
+
+
+@pytest.mark.parametrize("plan", SMALL_WORLDS, ids=lambda one: one.name)
+def test_no_order_of_events_breaks_a_promise(plan: Plan) -> None:
+    found = explore(plan, states_max=STATES_MAX)
+    assert found.breaches == []
+    assert found.states > 100
+
+
+def test_an_exploration_finds_what_ignoring_the_colour_breaks() -> None:
+    whole = explore(SMALL_WORLDS[0])
+    assert whole.whole
+    assert not whole.breaches
+    with broken(MUTANTS[0]):
+        assert explore(SMALL_WORLDS[0]).breaches
