@@ -50,11 +50,11 @@ async def test_ask_says_by_its_exit_code_what_holds(played: Any, here: Any, tmp_
             assert "a" in told.out
         told = await run("show", incident["id"])
         assert f"{incident['id']}: deadlock, open" in told.out
-        for form, words in (("svg", "<svg "), ("dot", "digraph"), ("graphml", "<graphml")):
+        for form, mark in (("svg", "<svg "), ("dot", "digraph"), ("graphml", "<graphml")):
             for wanted in ("latest", incident["id"]):
                 drawn = await run("show", wanted, "--format", form)
                 assert (drawn.code, drawn.err) == (0, "")
-                assert words in drawn.out
+                assert mark in drawn.out
                 assert all(party in drawn.out for party in stuck.core)
         await asyncio.gather(a.kill(), b.kill())
 

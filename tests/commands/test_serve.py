@@ -130,6 +130,7 @@ async def test_ctrl_c_and_a_closed_pipe_are_quiet(serve: Any, begin: Any, played
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         async with asyncio.timeout(20):
+            assert shell.stdout is not None
             assert await shell.stdout.readline()
             played.Deadlock(a, a)
             _, err = await shell.communicate()

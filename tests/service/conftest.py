@@ -46,7 +46,7 @@ class FakeProcess:
         self.welcomed.clear()
         self.ended.clear()
         self._channel = grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
-        self._call = agent_pb2_grpc.AgentServiceStub(self._channel).Connect()
+        self._call = agent_pb2_grpc.AgentServiceStub(self._channel).Connect()  # type: ignore[no-untyped-call]  # generated code
         await self.say(hello=agent_pb2.Hello(process=process_to_wire(self.id), labels=self.labels, colour=self.recorder.colour))
         self._task = asyncio.create_task(self._listen())
         done = [asyncio.create_task(event.wait()) for event in (self.welcomed, self.ended)]
@@ -130,7 +130,7 @@ class Detector:
         self.address = f"{listening.host}:{listening.port}"
         self.web = f"http://{listening.host}:{listening.http_port}"
         self.channel = channel
-        self.stub = detector_pb2_grpc.DetectorServiceStub(channel)
+        self.stub: Any = detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
         self._processes: list[FakeProcess] = []
 
     async def join(self, *processes: FakeProcess) -> None:
@@ -139,7 +139,8 @@ class Detector:
 
     async def ask(self, predicate: str = "deadlock", scope: str = "") -> snapshot_pb2.Verdict:
         answer = await self.stub.Ask(detector_pb2.AskRequest(predicate=predicate, scope=scope), timeout=10)
-        return answer.verdict
+        verdict: snapshot_pb2.Verdict = answer.verdict
+        return verdict
 
     async def agents(self) -> dict[str, int]:
         """The state of each member, by name."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -48,6 +52,26 @@ async def test_ids_rise_above_the_colours_of_the_fleet_when_the_archive_is_lost(
     async with start_detector(tmp_path) as detector:
         await detector.join(a)
         assert (await detector.ask()).snapshot.id > 5000
+
+
+async def test_ids_are_reserved_before_they_are_given(
+    start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detector.service.archivist._IDS_AT_ONCE", 4)
+    a = process("a")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        for _ in range(9):
+            given = (await detector.ask()).snapshot.id
+        async with asyncio.timeout(5):
+            while reserved(tmp_path) <= given:
+                await asyncio.sleep(0.02)
+
+
+def reserved(data: Path) -> int:
+    with contextlib.closing(sqlite3.connect(data / "stilltrue.sqlite3")) as database:
+        (value,) = database.execute("SELECT value FROM meta WHERE key = 'next_id'").fetchone()
+        return int(value)
 
 
 async def test_health_reflection_metrics_and_pages(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:

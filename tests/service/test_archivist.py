@@ -126,6 +126,14 @@ async def test_ids_rise_across_a_crash(tmp_path: Path) -> None:
     assert second.first_id() > given[-1]
 
 
+def test_a_reservation_never_shrinks(tmp_path: Path) -> None:
+    store = Store(tmp_path, bounds())
+    store.reserve(100)
+    store.reserve(50)
+    assert store.first_id() == 100
+    store.close()
+
+
 def test_bounds_hold_and_what_is_pointed_to_stays(tmp_path: Path) -> None:
     store = Store(tmp_path, bounds(documents_max=10, documents_pinned_max=5, summaries_max=150))
     for number in range(1, 257):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,26 @@ async def test_a_predicate_that_raises_or_never_ends_hurts_only_its_own_answer(
         assert "longer than 0.3 s" in overran.witness.text
         assert never.asked == 1
         assert await detector.metric('stilltrue_predicate_failures_total{predicate="never",reason="overrun"}') >= 1
+
+
+class Slow:
+    name = "slow"
+    treats_missing = True
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def evaluate(self, snapshot: Any) -> Verdict:
+        self.asked += 1
+        time.sleep(0.6)
+        raise ValueError("late")
+
+
+async def test_what_nobody_waits_for_any_more_is_not_begun(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    slow = Slow()
+    async with start_detector(tmp_path, [slow], evaluation_seconds_max=0.1) as detector:
+        await detector.join(process("a"))
+        for _ in range(3):
+            assert "longer than 0.1 s" in (await detector.ask("slow")).witness.text
+        await asyncio.sleep(0.8)
+        assert slow.asked == 1

@@ -147,11 +147,11 @@ def test_a_core_that_shrinks_and_grows_stays_one_incident() -> None:
     story = Story()
     pair = (wait("a", "b", number=1), wait("b", "a", number=2))
     story.sees(*pair, wait("a", "c", number=4), wait("c", "a", number=3))
-    assert story.open[0].core == ("a", "b", "c")
+    assert tuple(map(str, story.open[0].core)) == ("a", "b", "c")
     story.sees(*pair)
-    assert story.open[0].core == ("a", "b")
+    assert tuple(map(str, story.open[0].core)) == ("a", "b")
     story.sees(*pair, wait("d", "a"), wait("b", "d", number=9))
-    assert story.open[0].core == ("a", "b", "d")
+    assert tuple(map(str, story.open[0].core)) == ("a", "b", "d")
     assert len(story.opened) == 1
 
 
@@ -178,6 +178,14 @@ def test_undetermined_neither_opens_nor_ends() -> None:
     assert story.open == []
     story.sees(*CYCLE)
     story.sees(wait("b/1", "a/1"), missing="a")
+    assert len(story.open) == 1
+
+
+def test_an_answer_that_hangs_on_others_ends_nothing() -> None:
+    story = Story()
+    story.sees(*CYCLE)
+    verdict = story.sees(wait("b/1", "c"), wait("c", "d"), missing="d")
+    assert verdict.holds.value == "undetermined"
     assert len(story.open) == 1
 
 

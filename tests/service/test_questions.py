@@ -15,7 +15,7 @@ import pytest
 from detector.core.document import parse_document
 from detector.predicates.deadlock import Deadlock as DeadlockPredicate
 from detector.service.settings import scope_from_text
-from stilltrue.model import Holds, Witness
+from stilltrue.model import CallNumber, Holds, ProcessName, Witness
 from stilltrue.report import Caller, Report, Seen
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
@@ -52,7 +52,7 @@ async def test_a_predicate_and_a_scope_that_are_not_there_are_refused_by_name(st
             with pytest.raises(grpc.RpcError) as error:
                 await detector.ask(predicate, scope)
             assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert words in error.value.details()
+            assert words in (error.value.details() or "")
 
 
 async def test_scopes_answer_for_their_own(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ async def test_an_orphan_rejects_the_snapshot_and_the_question_is_asked_again(
         if not lies:
             return report
         lies -= 1
-        return replace(report, seen=(Seen(caller=Caller("a", 1), highest=99),))
+        return replace(report, seen=(Seen(caller=Caller(ProcessName("a"), 1), highest=CallNumber(99)),))
 
     b.change = lie
     async with start_detector(tmp_path) as detector:

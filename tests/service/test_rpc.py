@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from stilltrue.model import CallNumber, SnapshotId
+from stilltrue.model import CallNumber, PartyName, ProcessName, SnapshotId
 from stilltrue.report import CallMade, CallServed, Report
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
@@ -34,7 +34,7 @@ async def _there(detector: Any, name: str) -> bool:
 
 
 async def _missing(detector: Any, name: str) -> bool:
-    return (await detector.agents())[name] == detector_pb2.AGENT_STATE_MISSING
+    return bool((await detector.agents())[name] == detector_pb2.AGENT_STATE_MISSING)
 
 
 async def test_a_silent_member_is_missing_and_then_no_member(
@@ -115,8 +115,8 @@ async def test_a_new_incarnation_replaces_the_old_one(start_detector: Any, proce
 
 
 MALFORMED: list[tuple[str, Callable[[Report], Any], str]] = [
-    ("a foreign party", lambda r: replace(r, served=(CallServed(party="b/x", method="/m"),)), "served.party"),
-    ("another process", lambda r: replace(r, process=replace(r.process, instance="b")), "process"),
+    ("a foreign party", lambda r: replace(r, served=(CallServed(party=PartyName("b/x"), method="/m"),)), "served.party"),
+    ("another process", lambda r: replace(r, process=replace(r.process, instance=ProcessName("b"))), "process"),
     ("another incarnation", lambda r: replace(r, process=replace(r.process, incarnation=9)), "process"),
     ("a snapshot behind", lambda r: replace(r, after=r.snapshot), "snapshot"),
     ("a time of no calendar", lambda r: replace(r, cut_at=1e300), "cut_at"),
@@ -176,6 +176,16 @@ async def test_garbage_and_a_missing_hello_are_refused(start_detector: Any, tmp_
             await call.write(message)
             assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert words in await call.details()
+
+
+async def test_a_newcomer_is_not_marked_for_what_is_over(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        await detector.ask()
+        await detector.join(b)
+        assert (await detector.ask()).snapshot.members == 2
+        assert len(b.marks) == 1
 
 
 async def test_the_bound_on_members_refuses_the_next(start_detector: Any, process: Any, tmp_path: Path) -> None:

@@ -24,9 +24,14 @@ def test_every_setting_has_its_sentence_and_every_number_its_bounds() -> None:
 def test_beyond_its_bounds_a_setting_is_refused_by_its_flag(each: Any) -> None:
     for wrong in (each.metadata["low"] - 1, each.metadata["high"] + 1, float("nan")):
         with pytest.raises(SettingError) as refused:
-            Settings(**{each.name: wrong})
+            changed(each.name, wrong)
         assert str(refused.value).startswith(f"{flag(each.name)}: must be between ")
         assert "\n" not in str(refused.value)
+
+
+def changed(name: str, value: Any) -> Settings:
+    values: dict[str, Any] = {name: value}
+    return Settings(**values)
 
 
 def test_units_stand_last_in_names() -> None:
