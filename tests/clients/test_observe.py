@@ -138,7 +138,7 @@ async def test_the_deadline_of_the_served_call_ends_its_waits(world: World) -> N
     report = await world.report(lambda world: world.stuck(b""), stuck=1, timeout=60)
     (wait,) = report.waits
     assert wait.deadline is not None
-    assert 50 < wait.deadline - report.cut_at <= 60
+    assert 50 < wait.deadline - report.cut_at <= 61  # gRPC rounds up what it sends
 
 
 async def test_gather_is_stuck_when_what_is_left_of_it_is(world: World) -> None:
