@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stilltrue import wire
@@ -162,18 +162,21 @@ verdicts = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(reports)
 def test_a_report_comes_back_as_it_went(report: Report) -> None:
     message = pb.Report.FromString(wire.report_to_wire(report).SerializeToString())
     assert wire.report_from_wire(message) == report
 
 
+@settings(deadline=None)
 @given(reports)
 def test_true_stays_true_and_one_stays_one(report: Report) -> None:
     back = wire.report_from_wire(wire.report_to_wire(report))
     assert {name: type(fact) for name, fact in back.facts.items()} == {n: type(f) for n, f in report.facts.items()}
 
 
+@settings(deadline=None)
 @given(verdicts)
 def test_a_verdict_comes_back_as_it_went(verdict: Verdict) -> None:
     message = pb.Verdict.FromString(wire.verdict_to_wire(verdict).SerializeToString())
