@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
@@ -17,6 +17,7 @@ from rich.progress import Progress
 
 from detector.commands.asking import Asking, Question, complaints
 from detector.commands.batch import Chunk, chunked, evaluated
+from detector.commands.run import EXIT_PIPE, EXIT_WRONG, CommandError
 from detector.commands.verdict_text import print_verdict
 from detector.core.document import DocumentError
 from detector.core.registry import PluginError, UnknownPredicateError
@@ -25,8 +26,6 @@ from detector.core.verdict import write_verdict
 from stilltrue.model import Holds
 
 EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}
-EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
 
 EPILOG = """\b
 Examples:
@@ -119,20 +118,18 @@ def evaluate(
 ) -> None:
     """Evaluate PREDICATE on snapshot documents; a FILE of - is standard input."""
     question = Question(predicate=predicate, settings=settings, scopes=scopes, seconds_max=seconds_max)
-    code = EXIT_BAD_INPUT
     try:
         asking = question.put()
         code = _batch(question, asking, files) if jsonl else _single(asking, files, as_json=as_json)
         sys.stdout.flush()
     except (DocumentError, PluginError) as error:
-        _fail(str(error))
+        raise CommandError(str(error)) from None
     except UnknownPredicateError as error:
-        _fail(str(error.args[0]))
-    except BrokenPipeError:
+        raise CommandError(str(error.args[0])) from None
+    except BrokenPipeError:  # click would end with 1, which is an answer here
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    sys.exit(code)
+        code = EXIT_PIPE
+    click.get_current_context().exit(code)
 
 
 def _single(asking: Asking, files: tuple[str, ...], *, as_json: bool) -> int:
@@ -156,7 +153,7 @@ def _single(asking: Asking, files: tuple[str, ...], *, as_json: bool) -> int:
                 print_verdict(verdict, title=" ".join(titles))
         answers += [verdict.holds for verdict in verdicts]
     if failures:
-        _fail(failures[0])
+        raise CommandError(failures[0])
     return EXIT_CODES[next((worst for worst in (Holds.FALSE, Holds.UNDETERMINED) if worst in answers), Holds.TRUE)]
 
 
@@ -169,7 +166,7 @@ def _batch(question: Question, asking: Asking, files: tuple[str, ...]) -> int:
             if done.verdicts:
                 click.echo("\n".join(done.verdicts))
             for complaint in done.complaints:
-                code = EXIT_BAD_INPUT
+                code = EXIT_WRONG
                 click.echo(f"stilltrue: {complaint}", err=True)
             if done.error is not None:
                 raise done.error
@@ -209,8 +206,3 @@ def _each(stream: Iterable[str], file: str) -> Iterator[str]:
         raise DocumentError("is not UTF-8", file=file, line=number + 1) from None
     except OSError as error:
         raise DocumentError(error.strerror or str(error), file=file) from None
-
-
-def _fail(text: str) -> NoReturn:
-    click.echo(f"stilltrue: {text}", err=True)
-    sys.exit(EXIT_BAD_INPUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 from rich.console import Console
 from rich.markup import escape
 
@@ -15,7 +16,12 @@ COLOURS = {Holds.TRUE: "bold red", Holds.FALSE: "bold green", Holds.UNDETERMINED
 def print_verdict(verdict: Verdict, *, title: str = "", console: Console | None = None) -> None:
     """Print the answer, then the evidence, then what was missing."""
     console = console or Console(highlight=False, soft_wrap=True)
-    head = f"{title}: " if title else ""
+    with console.capture() as text:  # rich would end the program when the reader goes away, with another answer's exit code
+        _print(verdict, f"{title}: " if title else "", console)
+    click.echo(text.get(), nl=False)
+
+
+def _print(verdict: Verdict, head: str, console: Console) -> None:
     colour = COLOURS[verdict.holds]
     word = verdict.holds.value.upper()
     console.print(f"{escape(head + verdict.predicate)}: [{colour}]{word}[/]  {escape(verdict.witness.text)}")

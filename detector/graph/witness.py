@@ -47,7 +47,8 @@ def evidence(graph: Stuck) -> Evidence:
     shrunk until no party can be left out, which is minimal, not always minimum.
     """
     cycle = smallest_cycle(graph.solid(), graph.cyclic)
-    knot = smallest_knot(graph, most=len(cycle))
+    only_cycles = len(cycle) > 0 and bool((graph.proof == 1).all())
+    knot = cycle[:0] if only_cycles else smallest_knot(graph, most=len(cycle))
     kind, members = ("cycle", cycle) if len(cycle) and (not len(knot) or len(cycle) <= len(knot)) else ("knot", knot)
     return Evidence(
         core=graph.parties[graph.cyclic],
