@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class OverrunError(Exception):
-    """The work took longer than it may."""
+class OverrunError(BaseException):
+    """The work took longer than it may. No ``Exception``: a plug-in that catches those must not catch this."""
 
 
 @contextmanager

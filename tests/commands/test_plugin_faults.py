@@ -1,0 +1,78 @@
+"""A plug-in that raises or never ends hurts only its own answer, and the run says whose fault it was."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+
+import pytest
+from click.testing import CliRunner
+
+from detector.commands import asking
+from detector.commands.evaluate import evaluate
+from detector.commands.within import OverrunError, within
+from detector.core.predicate import Predicate
+from detector.core.snapshot import Snapshot
+from detector.predicates.deadlock import Deadlock
+from stilltrue.model import Verdict
+
+
+class Moody:
+    """Raises over snapshot 1, never ends over snapshot 2, answers over all others."""
+
+    name = "moody"
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        if snapshot.ref.id == 1:
+            raise ValueError("not this one")
+        while snapshot.ref.id == 2:
+            with suppress(Exception):
+                "".join(["stubborn"])
+        return Deadlock().evaluate(snapshot)
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str, settings: object) -> Predicate:
+        return Moody()
+
+    monkeypatch.setattr(asking, "find_predicate", find)
+
+
+def test_the_other_lines_are_answered_and_the_exit_code_is_2() -> None:
+    lines = "".join(json.dumps({"id": at}) + "\n" for at in range(4))
+    result = CliRunner().invoke(evaluate, ["moody", "--jsonl", "--seconds-max", "0.05", "-"], input=lines)
+    assert result.exit_code == 2
+    verdicts = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(verdict["id"], verdict["holds"], verdict["witness"]["kind"]) for verdict in verdicts] == [
+        (0, False, "free"),
+        (1, None, "failed"),
+        (2, None, "overrun"),
+        (3, False, "free"),
+    ]
+    assert result.stderr.splitlines() == [
+        "stilltrue: -: 2: predicate 'moody' failed: ValueError: not this one",
+        "stilltrue: -: 3: moody took longer than 0.05 s",
+    ]
+
+
+def test_a_single_document_that_was_not_evaluated_is_one_line_and_2() -> None:
+    result = CliRunner().invoke(evaluate, ["moody", "-", "--json"], input='{"id": 1}')
+    assert (result.exit_code, result.stderr) == (2, "stilltrue: -: predicate 'moody' failed: ValueError: not this one\n")
+
+
+def forever() -> None:
+    with within(0.01):
+        while True:
+            pass
+
+
+def test_a_limit_is_lifted_afterwards() -> None:
+    with pytest.raises(OverrunError, match=r"took longer than 0.01 s"):
+        forever()
+    with within(0.01):
+        pass
+    begun = time.monotonic()
+    while time.monotonic() < begun + 0.03:
+        pass
