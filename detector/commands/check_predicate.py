@@ -26,8 +26,12 @@ Examples:
 
 @click.command(name="check-predicate", epilog=_EXAMPLES)
 @click.argument("place", metavar="MODULE:CLASS")
-@click.option("--worlds", type=click.IntRange(1, 1_000_000), default=500, show_default=True, help="How many seeded worlds to try.")
-@click.option("--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw the run that was found as SVG.")
+@click.option(
+    "--worlds", type=click.IntRange(1, 1_000_000), default=500, show_default=True, help="How many seeded worlds to try."
+)
+@click.option(
+    "--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw the run that was found as SVG."
+)
 def check_predicate(*, place: str, worlds: int, picture: Path | None) -> None:
     """Hunt for a run in which a predicate holds and later does not, shrink it, and tell its story.
 
@@ -53,7 +57,9 @@ def _advance(progress: Progress, task: object, count: int) -> None:
 
 
 def _show(place: str, found: Counterexample) -> None:
-    click.echo(f"{place} is not stable: it held in snapshot {found.held.snapshot.id} and not in snapshot {found.fell.snapshot.id}")
+    click.echo(
+        f"{place} is not stable: it held in snapshot {found.held.snapshot.id} and not in snapshot {found.fell.snapshot.id}"
+    )
     click.echo(f"    held: {found.held.witness.text}")
     click.echo(f"    fell: {found.fell.witness.text}")
     click.echo("The run, as small as it could be made:")

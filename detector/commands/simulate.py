@@ -37,30 +37,29 @@ Examples:
 TABLE_WIDTH_MIN = 120
 
 
-class SeedRange(click.ParamType):
-    """``A..B``: the seeds from A up to, not including, B."""
-
-    name = "A..B"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> range:
-        """The text as a range."""
-        if isinstance(value, range):
-            return value
-        match = re.fullmatch(r"(\d+)\.\.(\d+)", str(value))
-        if match is None or int(match[1]) >= int(match[2]):
-            self.fail(f"{value!r} is no range of seeds: give A..B with A below B, such as 0..1000", param, ctx)
-        return range(int(match[1]), int(match[2]))
+def _seed_range(_ctx: click.Context, _param: click.Parameter, value: str) -> range:
+    """``A..B`` as the seeds from A up to, not including, B."""
+    match = re.fullmatch(r"(\d+)\.\.(\d+)", value)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise click.BadParameter(f"{value!r} is no range of seeds: give A..B with A below B, such as 0..1000")
+    return range(int(match[1]), int(match[2]))
 
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("scenario", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--world", type=click.Choice(sorted(recipes.RECIPES)), help="Only worlds of this kind.  [default: all, in turn]")
-@click.option("--seeds", type=SeedRange(), default="0..1000", show_default=True, help="One world for each seed.")
+@click.option(
+    "--seeds", callback=_seed_range, metavar="A..B", default="0..1000", show_default=True, help="One world for each seed."
+)
 @click.option("--seed", type=click.IntRange(0), help="One world only.")
-@click.option("--processes", type=click.IntRange(1, 100_000), help="How many processes a world has.  [default: 2 to 5, by the seed]")
+@click.option(
+    "--processes", type=click.IntRange(1, 100_000), help="How many processes a world has.  [default: 2 to 5, by the seed]"
+)
 @click.option("--cores", type=click.IntRange(1, 256), default=os.cpu_count() or 1, show_default=True, help="How many to use.")
 @click.option("--trace", is_flag=True, help="Tell the story of one world, step by step.")
-@click.option("--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw one world or scenario as SVG.")
+@click.option(
+    "--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw one world or scenario as SVG."
+)
 @click.option("--explore", "exploring", is_flag=True, help="Go through every interleaving of the small worlds instead.")
 @click.option("--mutants", "mutating", is_flag=True, help="Break each rule on purpose and count the worlds until it is caught.")
 def simulate(
@@ -122,7 +121,18 @@ def _outcome(broken: int) -> str:
 def _table(summaries: list[Summary]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("world")
-    for title in ("worlds", "steps", "snapshots", "incomplete", "theorem 1", "deadlocks", "not", "undetermined", "terminated", "broken"):
+    for title in (
+        "worlds",
+        "steps",
+        "snapshots",
+        "incomplete",
+        "theorem 1",
+        "deadlocks",
+        "not",
+        "undetermined",
+        "terminated",
+        "broken",
+    ):
         table.add_column(title, justify="right")
     for one in summaries:
         deadlock = one.verdicts.get("deadlock", dict.fromkeys(Holds, 0))

@@ -71,11 +71,13 @@ class Agenda:
         if total <= 0:
             return None
         point = random.random() * total
+        drawn = able[-1][0]
         for actions, weight in able:
             point -= weight
             if point < 0:
+                drawn = actions
                 break
-        return actions[int(random.random() * len(actions))]
+        return drawn[int(random.random() * len(drawn))]
 
     def all(self, *kinds: str) -> list[Action]:
         """Every action of the given kinds (all kinds if none is given), sorted."""
@@ -89,7 +91,7 @@ def whose(action: Action) -> ProcessName:
     match action:
         case ("step" | "take" | "interrupt", name, *_) | ("request", _, _, name) | ("mark", _, name, _):
             return ProcessName(name)
-        case ("reply" | "fail" | "item", (name, *_), *_) | ("expire", (name, *_)):
+        case ("reply" | "fail", (name, *_), *_) | ("expire", (name, *_)):
             return ProcessName(name)
         case ("expire", name, _):
             return ProcessName(name)

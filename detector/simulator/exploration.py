@@ -120,7 +120,9 @@ def _follow(place: _Place, seen: set[int], todo: list[tuple[Action, ...]], found
         place.do(choices[0])
 
 
-def _small(name: str, *, asks: int = 1, pool: int = 1, roots: dict[str, Call], methods: dict[str, Call | None], token: str = "") -> Plan:
+def _small(
+    name: str, *, asks: int = 1, pool: int = 1, roots: dict[str, Call], methods: dict[str, Call | None], token: str = ""
+) -> Plan:
     """One process a service, named like it; each service has one method ``m`` that makes one call or none."""
     return Plan(
         name=name,
@@ -149,9 +151,20 @@ SMALL_WORLDS: tuple[Plan, ...] = (
     _small("a call and its reply", pool=0, roots={"a": _call("b")}, methods={"a": None, "b": None}),
     _small("a call and its reply, two snapshots", asks=2, roots={"a": _call("b")}, methods={"a": None, "b": None}),
     _small("two pools in a circle", roots={"a": _call("b"), "b": _call("a")}, methods={"a": _call("b"), "b": _call("a")}),
-    _small("a token that is passed on", pool=0, token="a", roots={"a": _call("b", token=True)}, methods={"a": None, "b": _call("a", token=True)}),
+    _small(
+        "a token that is passed on",
+        pool=0,
+        token="a",
+        roots={"a": _call("b", token=True)},
+        methods={"a": None, "b": _call("a", token=True)},
+    ),
     _small("one of two answers", roots={"a": _call("b", "c")}, methods={"a": None, "b": None, "c": None}),
     _small("three in a ring", roots={"a": _call("b"), "b": _call("c")}, methods={"a": None, "b": _call("c"), "c": _call("a")}),
-    _small("a message that nobody waits for", pool=0, roots={"a": _call("b", needs=0)}, methods={"a": None, "b": _call("a", needs=0)}),
+    _small(
+        "a message that nobody waits for",
+        pool=0,
+        roots={"a": _call("b", needs=0)},
+        methods={"a": None, "b": _call("a", needs=0)},
+    ),
 )
 """Worlds of 2 or 3 processes and a few messages."""

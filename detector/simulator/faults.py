@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from detector.simulator import running
 from detector.simulator.agenda import Action
 from detector.simulator.plan import Fault
-from detector.simulator import running
 from detector.simulator.state import Process
 from stilltrue.model import ProcessName
 
 if TYPE_CHECKING:
     from detector.simulator.watch import Watch
     from detector.simulator.world import World
+
+
+DECREES = (Fault.FAIL_CALL, Fault.CRASH, Fault.RESTART, Fault.JOIN, Fault.LEAVE)
 
 
 class Faults:
@@ -33,25 +36,25 @@ class Faults:
         targets = self._targets(fault)
         return ("fault", fault.name, random.choice(targets)) if targets else None
 
-    def _targets(self, fault: Fault) -> list[object]:
+    def _targets(self, fault: Fault) -> list[Any]:
         world = self._world
+        up = list(world.processes)
         match fault:
-            case Fault.LOSE_MARK:
-                return list(world.agenda.bags["mark"].actions)
-            case Fault.LOSE_REPORT:
-                return list(world.agenda.bags["report"].actions)
+            case Fault.LOSE_MARK | Fault.LOSE_REPORT:
+                found: list[Any] = list(world.agenda.bags["mark" if fault is Fault.LOSE_MARK else "report"].actions)
             case Fault.FAIL_CALL:
-                return [call.key for call in world.calls.values() if not call.over]
+                found = [call.key for call in world.calls.values() if not call.over]
             case Fault.RETRY:
-                return [packet for packet in world.replies if not world.calls[packet[1]].over]
+                found = [packet for packet in world.replies if not world.calls[packet[1]].over]
             case Fault.CRASH:
-                return [name for name in world.processes if world.processes[name].up] if len(world.processes) > 1 else []
+                found = up if len(up) > 1 else []
             case Fault.RESTART:
-                return list(self._dead)
+                found = list(self._dead)
             case Fault.JOIN:
-                return [name for name in world.plan.spares if name not in world.processes and name not in self._dead]
+                found = [name for name in world.plan.spares if name not in world.processes and name not in self._dead]
             case Fault.LEAVE | Fault.STALL:
-                return [name for name in world.processes if not world.processes[name].stalled]
+                found = [name for name in up if not world.processes[name].stalled]
+        return found
 
     def strike(self, action: Action) -> None:
         """Let a fault happen."""
@@ -63,6 +66,12 @@ class Faults:
         world.now += 0.001
         if world.story is not None:
             world.story.append(f"{world.now:7.2f}  {'outside':<10} {fault.value}: {target}")
+        if fault in DECREES:
+            self._decree()
+        self._happen(fault, target)
+
+    def _happen(self, fault: Fault, target: Any) -> None:
+        world = self._world
         match fault:
             case Fault.LOSE_MARK:
                 world.agenda.discard("mark", *target)
@@ -70,27 +79,26 @@ class Faults:
                 world.agenda.discard("report", *target)
                 del world.reports[target]
             case Fault.FAIL_CALL:
-                self._decree()
-                call = world.calls[target]
                 world.agenda.discard("deliver", "fail", target)
-                running.gives_up(world, call, "fails, perhaps received")
+                running.gives_up(world, world.calls[target], "fails, perhaps received")
             case Fault.RETRY:
-                call = world.calls[target[1]]
-                world.gone(target)
-                world.tokens_lost += world.replies.pop(target)[1]
-                call.replies -= 1
-                world.requests(call)
+                self._retry(target)
             case Fault.STALL:
                 world.processes[target].stalled = True
             case Fault.CRASH:
-                self._decree()
                 self._crash(world.processes[target])
             case Fault.RESTART | Fault.JOIN:
-                self._decree()
                 self._start(target)
             case Fault.LEAVE:
-                self._decree()
                 self._watch.leaves(target)
+
+    def _retry(self, packet: Action) -> None:
+        """The caller's library takes the reply for a failure that it may repeat, and tells nobody."""
+        world, call = self._world, self._world.calls[packet[1]]
+        world.gone(packet)
+        world.tokens_lost += world.replies.pop(packet)[1]
+        call.replies -= 1
+        world.requests(call)
 
     def _decree(self) -> None:
         """What was said to be for ever was said of the system without this."""

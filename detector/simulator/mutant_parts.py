@@ -87,7 +87,7 @@ def sees_no_reply(right: Function) -> Function:
 
     def init(self: Channels, *rest: Any) -> None:
         right(self, *rest)
-        self._answered.clear()  # noqa: SLF001
+        self._answered.clear()
 
     return init
 
@@ -111,7 +111,7 @@ def strict_orphans(_right: Function) -> Function:
     """A call counts as unsent one number too early."""
 
     def orphans(self: Channels) -> list[str]:
-        reports = self._reports  # noqa: SLF001
+        reports = self._reports
         return [
             f"{name} had seen call {seen.highest}"
             for name in sorted(reports)
@@ -142,14 +142,17 @@ def takes_in_two(_right: Function) -> Function:
 
 def no_doubt(right: Function) -> Function:
     """The caller believes that a failed call was never received."""
-    return lambda self, made, stamp, now, *, in_doubt=False, **rest: right(self, made, stamp, now, **rest)
+
+    def settled(self: Recorder, *given: Any, in_doubt: bool = False, **rest: Any) -> Report | None:  # noqa: ARG001
+        report: Report | None = right(self, *given, **rest)
+        return report
+
+    return settled
 
 
 def waits_on(right: Function) -> Function:
     """A call that failed stays outstanding for ever."""
-    return lambda self, made, stamp, now, *, in_doubt=False, **rest: (
-        None if in_doubt else right(self, made, stamp, now, **rest)
-    )
+    return lambda self, made, stamp, now, *, in_doubt=False, **rest: None if in_doubt else right(self, made, stamp, now, **rest)
 
 
 def all_vouched(_right: Function) -> Function:
@@ -166,9 +169,9 @@ def any_previous(right: Function) -> Function:
     """The snapshot that ended last confirms, though it ended after this one had begun."""
 
     def finish(self: Initiator, pending: Any, now: float) -> Finish:
-        kept = [(-math.inf, waits) for _, waits in self._finished]  # noqa: SLF001
-        self._finished.clear()  # noqa: SLF001
-        self._finished.extend(kept)  # noqa: SLF001
+        kept = [(-math.inf, waits) for _, waits in self._finished]
+        self._finished.clear()
+        self._finished.extend(kept)
         finished: Finish = right(self, pending, now)
         return finished
 
@@ -180,7 +183,7 @@ def reactive_is_idle(right: Function) -> Function:
 
     def activity(self: Recorder, waits: tuple[LocalWait, ...]) -> Activity:
         found: Activity = right(self, waits)
-        return Activity.IDLE if found is Activity.ACTIVE and self._reactive and not self._made else found  # noqa: SLF001
+        return Activity.IDLE if found is Activity.ACTIVE and self._reactive and not self._made else found
 
     return activity
 
@@ -208,7 +211,7 @@ def any_holder(_right: Function) -> Function:
     """A lock is waited for as long as anybody holds a share."""
 
     def resource(self: Resolution, name: str) -> _Awaited:
-        return _Awaited(tuple(hold.party for hold in self._holds.get(name, [])))  # noqa: SLF001
+        return _Awaited(tuple(hold.party for hold in self._holds.get(name, [])))
 
     return resource
 
@@ -224,7 +227,7 @@ def none_missing(_right: Function) -> Function:
 
 def releases_nobody(right: Function) -> Function:
     """In the optimistic pass the missing stay where they are."""
-    return lambda self, *, ended=None, released=None: right(self, ended=ended) if released is not None else right(self, ended=ended)
+    return lambda self, *, ended=None, released=None: right(self, ended=ended)  # noqa: ARG005
 
 
 def takes_stale(right: Function) -> Function:
@@ -235,5 +238,3 @@ def takes_stale(right: Function) -> Function:
         return effects
 
     return reported
-
-

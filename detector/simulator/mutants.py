@@ -100,9 +100,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant("2", "a cut serves earlier snapshots too", "failures tokens", (parts.Recorder, "_cut", parts.serves_all_before)),
     _mutant("3", "the floor is too high", "pools fans tokens", (parts.Recorder, "_stamp", parts.high_floor)),
-    _mutant("3", "the server forgets what it has answered", "pools fans", (parts.CallerMemory, "answered", parts.nothing)),
-    _mutant("4", "a reply in transit is a wait", "pools fans", (parts.Channels, "__init__", parts.sees_no_reply)),
-    _mutant("4", "a call behind a full pool waits for its first worker only", "pools", (parts.Channels, "_held", parts.first_worker)),
+    _mutant("3", "the server forgets what it has answered", "tokens pools", (parts.CallerMemory, "answered", parts.nothing)),
+    _mutant("4", "a reply in transit is a wait", "tokens pools", (parts.Channels, "__init__", parts.sees_no_reply)),
+    _mutant(
+        "4", "a call behind a full pool waits for its first worker only", "pools", (parts.Channels, "_held", parts.first_worker)
+    ),
     _mutant("4", "a full pool is never full", "pools", (parts.PoolView, "full", parts.never)),
     _mutant("4", "a request in transit always arrives", "pools fans", (parts.Channels, "_all_busy", parts.nothing)),
     _mutant("4", "of several servers of one call the first counts", "retries", (parts.Channels, "_held", parts.first_server)),
@@ -115,7 +117,12 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("section 3", "uncoloured waits need no confirmation", "store", (parts.deadlock, "confirmed", parts.all_vouched)),
     _mutant("section 3", "waits are confirmed without their numbers", "store", (parts.confirm, "_identity", parts.unnumbered)),
     _mutant("section 3", "an overlapping snapshot confirms", "store", (parts.Initiator, "_finish", parts.any_previous)),
-    _mutant("section 4", "a reactive process that serves is idle", "failures deadlines", (parts.Recorder, "_activity", parts.reactive_is_idle)),
+    _mutant(
+        "section 4",
+        "a reactive process that serves is idle",
+        "failures deadlines",
+        (parts.Recorder, "_activity", parts.reactive_is_idle),
+    ),
     _mutant("section 5", "a deadline is for ever", "deadlines", (parts.resolution, "_wait", parts.no_deadline)),
     _mutant("section 5", "any of several is all of them", "fans", (parts.resolution, "_some", parts.all_of_them)),
     _mutant("section 5", "all of several is any of them", "fans", (parts.Resolution, "_resolve", parts.any_of_them)),

@@ -13,7 +13,6 @@ from detector.simulator.state import Party, Process, SimCall
 from detector.simulator.world import World
 from stilltrue.model import PartyName, ProcessName
 
-
 Takers = dict[tuple[str, str], bool]
 """For a service and method, whether somebody can take a request now: asked once a round."""
 
@@ -64,8 +63,6 @@ def can_move(world: World, who: Party, left: set[Party], view: View, takers: Tak
         return True
     if block.lock is not None:
         return len(block.lock.holders) < block.lock.capacity or any(holder not in left for holder in block.lock.holders)
-    if block.reads is not None and _item_can_come(who, block.reads, left):
-        return True
     if not block.calls:
         return False
     return sum(call.over or can_end(world, call, left, view, takers) for call in block.calls) >= block.needs
@@ -122,13 +119,6 @@ def _stale(world: World, call: SimCall, view: View) -> bool:
     )
 
 
-def _item_can_come(who: Party, call: SimCall, left: set[Party]) -> bool:
-    """Whether the next item of a stream can reach its reader."""
-    if who is call.party:
-        return bool(call.items_back) or any(server not in left for server in call.served) or not call.served
-    return bool(call.items_there) or call.over or call.party.done or call.party not in left
-
-
 def core(world: World, remainder: frozenset[PartyName], view: View = TRUTH) -> frozenset[PartyName]:
     """Those of the remainder that wait, through others of it, for themselves."""
     parties = {who.name: who for process in world.processes.values() for who in process.parties.values()}
@@ -154,8 +144,6 @@ def _awaited(world: World, who: Party, view: View) -> Iterable[Party]:
         return
     if block.lock is not None:
         yield from block.lock.holders
-    if block.reads is not None and who is not block.reads.party:
-        yield block.reads.party
     for call in block.calls:
         if call.over:
             continue

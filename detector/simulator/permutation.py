@@ -15,14 +15,14 @@ from typing import Any
 from detector.core.assembler import Assembled, Outcome
 from detector.simulator import oracle
 from detector.simulator.oracle import KNOWABLE
-from detector.simulator.plan import Acquire, Plan, Stream
+from detector.simulator.plan import Acquire, Plan
 from detector.simulator.world import Entry, World
 from stilltrue.model import Holds, SnapshotId, Verdict
 
 
 def applies(plan: Plan) -> bool:
     """Whether the theorem speaks of this world: nothing strikes from outside, and everything that matters bears a stamp."""
-    uncoloured = any(isinstance(op, Stream) or (isinstance(op, Acquire) and op.fleet) for body in plan.bodies() for op in body)
+    uncoloured = any(isinstance(op, Acquire) and op.fleet for body in plan.bodies() for op in body)
     return not plan.faults and not uncoloured
 
 
@@ -35,7 +35,11 @@ def check(world: World, assembled: Assembled, verdicts: Iterable[Verdict]) -> li
     recorded = World(world.plan, step_seconds=world.step_seconds)
     try:
         _replay(recorded, [entry for entry in events if entry.colour < snapshot])
-        found = [*_same_reports(recorded, assembled, snapshot), *_same_verdicts(recorded, verdicts), *_conserved(recorded, assembled)]
+        found = [
+            *_same_reports(recorded, assembled),
+            *_same_verdicts(recorded, verdicts),
+            *_conserved(recorded, assembled),
+        ]
         _replay(recorded, [entry for entry in events if entry.colour >= snapshot])
     except (KeyError, IndexError, ValueError, AssertionError) as error:
         return [f"theorem 1: snapshot {snapshot}: the permuted run cannot happen: {error!r}"]
@@ -69,7 +73,7 @@ def _replay(world: World, entries: Iterable[Entry]) -> None:
         world.do(entry.action)
 
 
-def _same_reports(recorded: World, assembled: Assembled, snapshot: SnapshotId) -> Iterable[str]:
+def _same_reports(recorded: World, assembled: Assembled) -> Iterable[str]:
     for name, report in sorted(assembled.reports.items()):
         again = recorded.processes[name].recorder.marked(report.snapshot, report.cut_at)
         recorded.processes[name].recorder.colour = SnapshotId(0)

@@ -45,14 +45,6 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
-    """Open a stream to ``target``: send ``items``, then read ``items`` back; nothing of it bears a stamp but the opening."""
-
-    target: tuple[str, str]
-    items: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Acquire:
     """Take a share of a lock, waiting for it if need be. ``fleet``: the lock is kept outside the processes, uncoloured."""
 
@@ -73,7 +65,7 @@ class Work:
     """A step that touches nobody else."""
 
 
-Op = Call | Stream | Acquire | Release | Work
+Op = Call | Acquire | Release | Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from detector.simulator.oracle import View
 from detector.simulator.world import World
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, process_of
 
-
 CORE_PARTIES_MAX = 300
 """The naive reckoning of the core takes the square of this many steps; beyond it the core is left unchecked."""
 
@@ -68,30 +67,40 @@ def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, beg
 
 def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
     about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value}"
-    said = frozenset(name for name in verdict.remainder if "~" not in name)
     missing = frozenset(assembled.snapshot.missing)
     knowable = frozenset(name for name in begun.knowable if process_of(name) not in missing)
-    whole = not missing
     undisturbed = begun.outside == ended.outside
+    vouched = not missing and not assembled.snapshot.waits.uncoloured.any()
     if verdict.holds is Holds.TRUE:
-        if undisturbed and not said <= ended.stuck:
-            world.breach(f"safe: {about}: {_names(said - ended.stuck)} could move when it ended")
-        elif undisturbed:
-            world.frozen.update(dict.fromkeys(said, f"snapshot {verdict.snapshot.id}"))
-        if not said:
-            world.breach(f"exact: {about}: with nobody in the remainder")
-        if {*verdict.core, *verdict.behind} != {*verdict.remainder} or {*verdict.core} & {*verdict.behind}:
-            world.breach(f"exact: {about}: core and behind do not part the remainder")
-        if undisturbed and begun.knowable == ended.stuck == said and begun.core == ended.core != frozenset():
-            if begun.core != {name for name in verdict.core if "~" not in name}:
-                world.breach(f"exact: {about}: the core is {_names(begun.core)}, not {_names(verdict.core)}")
-    uncoloured = bool(assembled.snapshot.waits.uncoloured.any())
-    if verdict.holds is Holds.FALSE and undisturbed and knowable:
+        _remainder(world, verdict, about)
+        if undisturbed:
+            _stuck(world, verdict, about, begun, ended)
+        if undisturbed and vouched and not knowable <= frozenset(verdict.remainder):
+            world.breach(f"exact: {about}: {_names(knowable - {*verdict.remainder})} was stuck when it began and is not named")
+    elif verdict.holds is Holds.FALSE and undisturbed and knowable:
         world.breach(f"sound: {about}: {_names(knowable)} could never move when it began")
-    if verdict.holds is Holds.TRUE and undisturbed and whole and not uncoloured and not begun.knowable <= said:
-        world.breach(f"exact: {about}: {_names(begun.knowable - said)} was stuck when it began and is not named")
-    if verdict.holds is Holds.UNDETERMINED and whole and not uncoloured:
+    elif verdict.holds is Holds.UNDETERMINED and vouched:
         world.breach(f"live: {about}: nobody is missing and nothing is unconfirmed")
+
+
+def _remainder(world: World, verdict: Verdict, about: str) -> None:
+    """The remainder is somebody, and is parted into core and behind."""
+    if not verdict.remainder:
+        world.breach(f"exact: {about}: with nobody in the remainder")
+    if {*verdict.core, *verdict.behind} != {*verdict.remainder} or {*verdict.core} & {*verdict.behind}:
+        world.breach(f"exact: {about}: core and behind do not part the remainder")
+
+
+def _stuck(world: World, verdict: Verdict, about: str, begun: Instant, ended: Instant) -> None:
+    """Whoever is named could not move when the snapshot ended, and never will; the core is the core."""
+    said = frozenset(name for name in verdict.remainder if "~" not in name)
+    if not said <= ended.stuck:
+        world.breach(f"safe: {about}: {_names(said - ended.stuck)} could move when it ended")
+        return
+    world.frozen.update(dict.fromkeys(said, f"snapshot {verdict.snapshot.id}"))
+    still = begun.knowable == ended.stuck == said and begun.core == ended.core != frozenset()
+    if still and begun.core != {name for name in verdict.core if "~" not in name}:
+        world.breach(f"exact: {about}: the core is {_names(begun.core)}, not {_names(verdict.core)}")
 
 
 def _gridlock(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:

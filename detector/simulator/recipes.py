@@ -170,12 +170,14 @@ def _store(random: Random, seed: int, processes: int) -> Plan:
         ops: list[Op] = []
         for _ in range(random.randint(2, 5)):
             pair = random.sample(("x", "y"), 2)
-            taken = random.choice((["gate", *pair], ["gate", *pair], pair[:1], ["wide"], pair if random.random() < 0.3 else pair[:1]))
+            taken = random.choice(
+                (["gate", *pair], ["gate", *pair], pair[:1], ["wide"], pair if random.random() < 0.3 else pair[:1])
+            )
             ops += [Acquire(resource=one, fleet=True) for one in taken]
-            ops += [Work()] * random.randint(0, 2)
+            ops.extend(Work() for _ in range(random.randint(0, 2)))
             ops += [Release(resource=one) for one in reversed(taken)]
         hog = [Acquire(resource="wide", fleet=True), Acquire(resource="own"), Acquire(resource="own")]
-        return tuple(ops + hog if random.random() < 0.2 else ops)
+        return (*ops, *hog) if random.random() < 0.2 else tuple(ops)
 
     instances = _fleet(random, processes, processes)
     return Plan(

@@ -166,13 +166,16 @@ class Run:
             world.breach(f"live: the last snapshot, with nobody in the way, is {assembled.outcome.value}")
         view = View(members=frozenset(self.watch.initiator.members), doubt=True)
         for verdict in verdicts:
-            said, about = frozenset(name for name in verdict.remainder if "~" not in name), f"at rest, {verdict.predicate} {verdict.holds.value}"
+            said = frozenset(name for name in verdict.remainder if "~" not in name)
+            about = f"at rest, {verdict.predicate} {verdict.holds.value}"
             if verdict.holds is Holds.UNDETERMINED:
                 world.breach(f"live: {about}: {verdict.witness.text}")
             elif verdict.predicate == "deadlock" and not oracle.stuck(world, view) <= said <= oracle.stuck(world):
                 world.breach(f"live: {about}: {sorted(said)} is said, {sorted(oracle.stuck(world, view))} is so")
-            elif verdict.predicate == "termination" and self.watch.initiator.members == tuple(sorted(world.processes)) and (
-                (verdict.holds is Holds.TRUE) != oracle.terminated(world)
+            elif (
+                verdict.predicate == "termination"
+                and self.watch.initiator.members == tuple(sorted(world.processes))
+                and ((verdict.holds is Holds.TRUE) != oracle.terminated(world))
             ):
                 world.breach(f"live: {about}")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from detector.simulator.diagram import Kind
-from detector.simulator.plan import Acquire, Call, Release, Stream, Work
+from detector.simulator.plan import Acquire, Call, Release, Work
 from detector.simulator.state import Block, Lock, Party, Process, SimCall
 from stilltrue.ledger import ChannelRecord, Served
 from stilltrue.model import Facts, ProcessName
-from stilltrue.report import CallerTarget, CallTarget, ResourceTarget
+from stilltrue.report import CallTarget, ResourceTarget
 
 if TYPE_CHECKING:
     from detector.simulator.world import World
@@ -29,8 +29,6 @@ def advance(world: World, who: Party) -> None:
     match who.body[who.at]:
         case Call() as op:
             _calls(world, who, op)
-        case Stream() as op:
-            _streams(world, who, op)
         case Acquire() as op:
             _acquires(world, who, op)
         case Release(resource=resource):
@@ -104,25 +102,6 @@ def abort(world: World, who: Party) -> None:
         _gives_back(world, who, lock)
     who.aborted = True
     _ends(world, who)
-
-
-def receives_item(world: World, call: SimCall, *, back: bool) -> Process:
-    """An item of a stream arrives: no stamp, no cut, only a count on either side."""
-    if back:
-        process = call.party.process
-        call.items_back -= 1
-        call.made.received += 1
-        reader = call.party if not call.over else None
-    else:
-        reader = call.served[0] if call.served else None
-        process = reader.process if reader is not None else call.party.process
-        call.items_there -= 1
-        if reader is not None and reader.handle is not None:
-            reader.handle.received += 1
-    world.tell(process, f"receives an item of {call.name}")
-    if reader is not None and reader.block is not None and reader.block.reads is call:
-        world.wakes(reader)
-    return process
 
 
 def _next(who: Party) -> None:
@@ -219,50 +198,6 @@ def _channel(process: Process, service: str) -> ChannelRecord:
     if service not in process.channels:
         process.channels[service] = ChannelRecord(service)
     return process.channels[service]
-
-
-def _streams(world: World, who: Party, op: Stream) -> None:
-    """Open; send the items; read as many back; then wait for the end."""
-    if who.depth <= 0:
-        _next(who)
-        return
-    if who.step == 0:
-        opening = Call(targets=(op.target,), needs=0)
-        who.sent.append(_sends(world, who, opening, op.target, waiting=False))
-        who.step = 1
-        return
-    call = who.sent[0]
-    if call.over:
-        _next(who)
-    elif who.step <= op.items:
-        call.made.sent += 1
-        call.items_there += 1
-        who.step += 1
-        world.post(("item", call.key, False, call.made.sent), who.process.name, call.service)
-        world.tell(who.process, f"{who.name} sends an item of call {call.key[2]}")
-    elif call.made.received < min(op.items, who.step - op.items):
-        target = (CallTarget(number=call.key[2]),)
-        who.waits.append(who.process.recorder.waits(who.name, target, world.now, uncoloured=True, what="the next item"))
-        _blocks(world, who, Block(reads=call, calls=(call,), needs=1))
-        world.tell(who.process, f"{who.name} waits for an item of call {call.key[2]}")
-    elif call.made.received < op.items:
-        who.step += 1
-    else:
-        who.process.recorder.awaits(call.made, world.now)
-        _blocks(world, who, Block(calls=(call,), needs=1))
-
-
-def reads_item(world: World, who: Party, items: int) -> bool:
-    """A handler wants its stream's item number ``items``: True if it is there, else it blocks."""
-    assert who.handle is not None
-    if who.handle.received >= items:
-        return True
-    number = who.process.recorder.waits(
-        who.name, (CallerTarget(served=who.name),), world.now, uncoloured=True, what="the next item"
-    )
-    who.waits.append(number)
-    _blocks(world, who, Block(reads=who.call, items=items))
-    return False
 
 
 def _acquires(world: World, who: Party, op: Acquire) -> None:

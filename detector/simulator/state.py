@@ -23,8 +23,6 @@ class SimCall:
         "copies_there",
         "deadline",
         "depth",
-        "items_back",
-        "items_there",
         "key",
         "made",
         "method",
@@ -40,7 +38,15 @@ class SimCall:
     )
 
     def __init__(
-        self, key: CallKey, made: Made, stamp: Stamp, party: Party, service: str, method: str, deadline: float | None, token: int
+        self,
+        key: CallKey,
+        made: Made,
+        stamp: Stamp,
+        party: Party,
+        service: str,
+        method: str,
+        deadline: float | None,
+        token: int,
     ) -> None:
         self.key = key
         self.made = made
@@ -61,8 +67,6 @@ class SimCall:
         """Its outcome is known at the caller, or the caller has given up."""
         self.broken = False
         """A server died with it: its caller will be told."""
-        self.items_there = 0
-        self.items_back = 0
 
     @property
     def name(self) -> str:
@@ -84,9 +88,9 @@ class Lock:
 
 
 class Block:
-    """Why a party does not go on: ``needs`` of ``calls``, or a lock, or the next item of a stream."""
+    """Why a party does not go on: ``needs`` of ``calls``, or a lock."""
 
-    __slots__ = ("calls", "deadline", "items", "lock", "needs", "reads")
+    __slots__ = ("calls", "deadline", "lock", "needs")
 
     def __init__(
         self,
@@ -94,15 +98,11 @@ class Block:
         calls: tuple[SimCall, ...] = (),
         needs: int = 0,
         lock: Lock | None = None,
-        reads: SimCall | None = None,
-        items: int = 0,
         deadline: float | None = None,
     ) -> None:
         self.calls = calls
         self.needs = needs
         self.lock = lock
-        self.reads = reads
-        self.items = items
         self.deadline = deadline
 
 

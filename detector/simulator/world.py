@@ -45,7 +45,12 @@ class World:
     """The truth. ``frozen`` are parties that were said to be stuck for ever: one that moves is a breach."""
 
     def __init__(
-        self, plan: Plan, *, recorder: RecorderOf = plain_recorder, story: list[str] | None = None, step_seconds: float = STEP_SECONDS
+        self,
+        plan: Plan,
+        *,
+        recorder: RecorderOf = plain_recorder,
+        story: list[str] | None = None,
+        step_seconds: float = STEP_SECONDS,
     ) -> None:
         """``story``, when given, gets a sentence for each step. ``step_seconds``: how long a step takes."""
         self.step_seconds = step_seconds
@@ -77,7 +82,6 @@ class World:
             "step": self._step,
             "request": self._request,
             "reply": self._reply,
-            "item": self._item,
             "take": self._take,
             "expire": self._expire,
             "interrupt": self._interrupt,
@@ -173,7 +177,9 @@ class World:
         self.reports[key] = report
         self.agenda.add("report", *key)
 
-    def draw(self, process: Process, kind: Kind, *, packet: Action = (), label: str = "", snapshot: SnapshotId | None = None) -> None:
+    def draw(
+        self, process: Process, kind: Kind, *, packet: Action = (), label: str = "", snapshot: SnapshotId | None = None
+    ) -> None:
         """Something for the diagram; a packet is drawn as an arrow from its sending to its arrival."""
         if self.story is not None:
             number = self._drawn.setdefault(packet, len(self._drawn) + 1) if packet else None
@@ -305,10 +311,6 @@ class World:
         self.draw(process, Kind.RECEIVE, packet=packet)
         running.settles(self, call)
         return process
-
-    def _item(self, key: CallKey, back: bool, number: int) -> Process:
-        self.gone(("item", key, back, number))
-        return running.receives_item(self, self.calls[key], back=back)
 
     def _fail(self, key: CallKey) -> Process:
         """The caller learns that a call has failed, not whether it was received (rule 8)."""

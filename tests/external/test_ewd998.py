@@ -1,4 +1,4 @@
-"""The published EWD998 trace (tlaplus/Examples): `termination` at its consistent cuts and prefixes is the truth, and stays so."""
+"""The published EWD998 trace (tlaplus/Examples): `termination` is the truth at its consistent cuts, and stays so."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def closed(trace: Trace, wanted: Sequence[int]) -> Cut:
     """The smallest consistent cut with at least ``wanted[node]`` events of each node."""
     cut = list(wanted)
     while True:
-        known = [max((trace[at][cut[at] - 1].clock[node] for at in range(len(trace)) if cut[at]), default=0) for node in range(len(trace))]
+        last = [trace[at][count - 1].clock for at, count in enumerate(cut) if count]
+        known = [max((clock[node] for clock in last), default=0) for node in range(len(trace))]
         grown = [sum(one.clock[node] <= known[node] for one in trace[node]) for node in range(len(trace))]
         grown = [max(old, new) for old, new in zip(cut, grown, strict=True)]
         if grown == cut:
@@ -126,9 +127,7 @@ def extension(trace: Trace, random: Random) -> Iterator[Cut]:
     yield tuple(cut)
     while True:
         able = [
-            node
-            for node in range(len(trace))
-            if cut[node] < len(trace[node]) and _ready(trace, cut, trace[node][cut[node]])
+            node for node in range(len(trace)) if cut[node] < len(trace[node]) and _ready(trace, cut, trace[node][cut[node]])
         ]
         if not able:
             assert cut == [len(own) for own in trace]
