@@ -118,7 +118,9 @@ def test_selectors_match_and_hold_nothing_that_changes(name: str, rendered: Rend
         if each["kind"] in ("StatefulSet", "Deployment"):
             selector = each["spec"]["selector"]["matchLabels"]
             assert set(selector) == {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
-            assert selector.items() <= each["spec"]["template"]["metadata"]["labels"].items()
+            labels = each["spec"]["template"]["metadata"]["labels"]
+            assert selector.items() <= labels.items()
+            assert "helm.sh/chart" not in labels, "an upgrade of the chart alone would restart it"
         if each["kind"] == "Service":
             matching = [p for p in pods(objects) if each["spec"]["selector"].items() <= p["metadata"]["labels"].items()]
             assert len(matching) == 1, each["metadata"]["name"]

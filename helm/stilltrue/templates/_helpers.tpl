@@ -31,6 +31,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
+{{/* Labels of pods: without versions, so that an upgrade of the chart alone restarts nothing. */}}
+{{- define "stilltrue.podLabels" -}}
+{{ include "stilltrue.selectorLabels" . }}
+app.kubernetes.io/part-of: stilltrue
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{/* The image, from a dict of image (the values) and appVersion. */}}
 {{- define "stilltrue.image" -}}
 {{- $name := ternary (printf "%s/%s" .image.registry .image.repository) .image.repository (ne .image.registry "") -}}
