@@ -39,7 +39,8 @@ class Detector:
     def watch(self, predicate: str = "", *, scope: str = "") -> Iterator[Verdict]:
         """The verdict as it stands, then each that differs from the one before; empty ``predicate``: every one's."""
         for response in self._stub.Watch(pb.WatchRequest(predicate=predicate, scope=scope)):
-            yield verdict_from_wire(response.verdict)
+            if response.HasField("verdict"):  # else it is a sign of life
+                yield verdict_from_wire(response.verdict)
 
     def close(self) -> None:
         """Hang up."""

@@ -1,0 +1,27 @@
+"""The client that programs ask with, against a running detector: verdicts only, whatever else comes over the line."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from stilltrue import Detector
+from stilltrue.model import Holds
+
+
+async def test_a_program_asks_and_watches(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path, heartbeat_seconds=0.05) as running:
+        await running.join(a, b)
+        with Detector(running.address) as detector:
+            asked = await asyncio.to_thread(detector.ask, "deadlock")
+            assert asked.holds is Holds.FALSE
+            verdicts = detector.watch("deadlock")
+            assert (await asyncio.to_thread(next, verdicts)).holds is Holds.FALSE
+            told = asyncio.create_task(asyncio.to_thread(next, verdicts))
+            done, _ = await asyncio.wait([told], timeout=0.5)  # ten signs of life, and no news
+            assert not done
+            broken = deadlock(a, b)
+            assert (await asyncio.to_thread(detector.ask, "deadlock")).core == tuple(broken.core)
+            assert (await asyncio.wait_for(told, 10)).holds is Holds.TRUE
