@@ -12,7 +12,7 @@ from stilltrue.model import Holds
 
 async def test_a_program_asks_and_watches(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
     a, b = process("a"), process("b")
-    async with start_detector(tmp_path, heartbeat_seconds=0.05) as running:
+    async with start_detector(tmp_path, heartbeat_seconds=0.1) as running:
         await running.join(a, b)
         with Detector(running.address) as detector:
             asked = await asyncio.to_thread(detector.ask, "deadlock")
@@ -20,7 +20,7 @@ async def test_a_program_asks_and_watches(start_detector: Any, process: Any, dea
             verdicts = detector.watch("deadlock")
             assert (await asyncio.to_thread(next, verdicts)).holds is Holds.FALSE
             told = asyncio.create_task(asyncio.to_thread(next, verdicts))
-            done, _ = await asyncio.wait([told], timeout=0.5)  # ten signs of life, and no news
+            done, _ = await asyncio.wait([told], timeout=0.5)  # several signs of life, and no news
             assert not done
             broken = deadlock(a, b)
             assert (await asyncio.to_thread(detector.ask, "deadlock")).core == tuple(broken.core)
