@@ -102,11 +102,6 @@ def first_worker(right: Function) -> Function:
     return held
 
 
-def first_server(right: Function) -> Function:
-    """Of several processes that have the call only the first counts."""
-    return lambda self, records: right(self, records[:1])
-
-
 def strict_orphans(_right: Function) -> Function:
     """A call counts as unsent one number too early."""
 

@@ -107,7 +107,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant("4", "a full pool is never full", "pools", (parts.PoolView, "full", parts.never)),
     _mutant("4", "a request in transit always arrives", "pools fans", (parts.Channels, "_all_busy", parts.nothing)),
-    _mutant("4", "of several servers of one call the first counts", "retries", (parts.Channels, "_held", parts.first_server)),
     _mutant("5", "the last call sent counts as an orphan", "pools", (parts.Channels, "orphans", parts.strict_orphans)),
     _mutant("6", "an explicit mark is ignored", "pools", (parts.Recorder, "marked", parts.nothing)),
     _mutant("7", "facts change one step after their message", "tokens", (parts.Recorder, "sent", parts.sends_then_changes)),

@@ -10,15 +10,12 @@ from stilltrue.recorder import Recorder
 
 QUICK_WORLDS_MAX = 120
 SLOW = {
-    "the server forgets what it has answered",
-    "a reply in transit is a wait",
     "a request in transit always arrives",
     "uncoloured waits need no confirmation",
     "waits are confirmed without their numbers",
     "an overlapping snapshot confirms",
     "a reactive process that serves is idle",
     "a lock with shares left is waited for",
-    "of several servers of one call the first counts",
     "the missing are free",
 }
 """Caught too, but only after hundreds of worlds or more: `stilltrue simulate --mutants`, and the table in docs/proofs.md."""

@@ -1,0 +1,53 @@
+"""`stilltrue simulate`: the summary, one world's story and picture, a scenario file, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from detector.commands.simulate import simulate
+
+SCENARIOS = Path(__file__).parents[1] / "scenarios"
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(simulate, list(args))
+
+
+def test_the_summary_counts_worlds_and_snapshots() -> None:
+    result = run("--seeds", "0..20", "--cores", "1")
+    assert result.exit_code == 0, result.output
+    assert "20 worlds" in result.output
+    assert "every promise was kept" in result.output
+
+
+def test_one_world_is_told_as_a_story_and_drawn(tmp_path: Path) -> None:
+    picture = tmp_path / "out.svg"
+    result = run("--world", "tokens", "--seed", "4", "--trace", "--diagram", str(picture))
+    assert result.exit_code == 0, result.output
+    assert "begins snapshot 1 of" in result.output
+    assert picture.read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    assert run("--world", "fans", "--seed", "2", "--trace").output == run("--world", "fans", "--seed", "2", "--trace").output
+
+
+def test_a_scenario_file_is_played(tmp_path: Path) -> None:
+    result = run(str(SCENARIOS / "single_token.txt"), "--diagram", str(tmp_path / "token.svg"))
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "token.svg").exists()
+
+
+def test_a_scenario_that_cannot_be_read_is_refused_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.txt").write_text("fly a b\n", encoding="utf-8")
+    result = run(str(tmp_path / "bad.txt"))
+    assert result.exit_code == 1
+    assert "bad.txt: line 1" in result.output
+
+
+def test_a_range_of_seeds_that_is_none_is_refused() -> None:
+    result = run("--seeds", "9..3")
+    assert result.exit_code == 2
+    assert "A..B with A below B" in result.output

@@ -1,0 +1,63 @@
+"""check-predicate: an unstable predicate is found out and its run made small; a stable one is let be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from detector.commands.check_predicate import check_predicate
+from detector.core.snapshot import Snapshot
+from detector.predicates.termination import Termination
+from detector.simulator.stability import WORLDS, check
+from stilltrue.model import Holds, Verdict, Witness
+
+
+class SomebodyWaits:
+    """Holds while anybody waits: anything but stable."""
+
+    name = "somebody-waits"
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        """TRUE when there is a wait."""
+        holds = Holds.TRUE if len(snapshot.waits) else Holds.FALSE
+        witness = Witness(kind="count", parties=(), text=f"{len(snapshot.waits)} waits")
+        return Verdict(predicate=self.name, holds=holds, witness=witness, snapshot=snapshot.ref)
+
+
+def test_an_unstable_predicate_is_found_out_in_a_small_run() -> None:
+    found = check(SomebodyWaits, worlds=50)
+    assert found is not None
+    assert (found.held.holds, found.fell.holds) == (Holds.TRUE, Holds.FALSE)
+    assert len(found.plan.roots) == 1
+    assert any("somebody-waits true" in line for line in found.story)
+    assert found.events
+
+
+def test_a_stable_predicate_never_falls() -> None:
+    counted: list[int] = []
+    assert check(Termination, worlds=2 * len(WORLDS), told=counted.append) is None
+    assert counted == list(range(1, 2 * len(WORLDS) + 1))
+
+
+def test_the_command_tells_the_story_and_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(__file__).read_text(encoding="utf-8").split("def test_")[0]
+    (tmp_path / "waiting_predicate.py").write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = CliRunner().invoke(check_predicate, ["waiting_predicate:SomebodyWaits", "--diagram", "why.svg"])
+    assert result.exit_code == 1, result.output
+    assert "is not stable: it held in snapshot" in result.output
+    assert (tmp_path / "why.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_a_place_that_names_no_predicate_is_refused_in_one_line() -> None:
+    for place, said in (
+        ("nothing", "names no class"),
+        ("no_such_module:X", "cannot import"),
+        ("json:JSONDecoder", "no predicate"),
+    ):
+        result = CliRunner().invoke(check_predicate, [place])
+        assert result.exit_code == 2
+        assert said in result.output
