@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, NoReturn
 
+from detector.core.document_out import write_document
 from detector.core.locate import line_of
 from detector.core.snapshot import Snapshot
-from detector.core.times import read_time, write_time
+from detector.core.times import read_time
 from detector.graph.columns import WaitColumns, WaitError, columns_of_lists
 from stilltrue.model import (
     Activity,
@@ -20,9 +21,10 @@ from stilltrue.model import (
     ProcessState,
     SnapshotId,
     SnapshotRef,
-    Wait,
     process_of,
 )
+
+__all__ = ["DocumentError", "key_of", "message_order", "parse_document", "read_document", "write_document"]
 
 Path = tuple[str | int, ...]
 NAN = float("nan")
@@ -109,21 +111,6 @@ def read_document(raw: object) -> Snapshot:
         missing=missing,
         previous=previous,
     )
-
-
-def write_document(snapshot: Snapshot) -> dict[str, Any]:
-    """The document that :func:`read_document` reads back to an equal snapshot; keys that say nothing are left out."""
-    ref = snapshot.ref
-    document: dict[str, Any] = {"id": ref.id, "scope": ref.scope if ref.scope != "all" else None}
-    document |= {key: None if at is None else write_time(at) for key, at in (("begun", ref.begun), ("ended", ref.ended))}
-    document = {key: value for key, value in document.items() if value is not None}
-    document["processes"] = {name: _written_state(state) for name, state in sorted(snapshot.processes.items())}
-    document["waits"] = _written_waits(snapshot.waits)
-    document["in_transit"] = [_written_message(message) for message in snapshot.in_transit]
-    document["missing"] = list(snapshot.missing)
-    if snapshot.previous is not None:
-        document["previous"] = _written_waits(snapshot.previous)
-    return document
 
 
 def message_order(message: Message) -> tuple[Any, ...]:
@@ -251,31 +238,6 @@ def _facts(value: Mapping[str, Any], path: Path) -> Facts:
         if not isinstance(fact, (int, float, str, bool)):
             _refuse("a number, a text, true or false", fact, (*path, "facts", name))
     return dict(sorted(facts.items()))
-
-
-def _written_state(state: ProcessState) -> dict[str, Any]:
-    extra = {"facts": dict(state.facts), "service": state.service, "labels": dict(state.labels)}
-    return {"activity": state.activity.value} | {key: value for key, value in extra.items() if value}
-
-
-def _written_message(message: Message) -> dict[str, Any]:
-    extra = {"target": message.target, "facts": dict(message.facts), "what": message.what}
-    return {"source": message.source} | {key: value for key, value in extra.items() if value}
-
-
-def _written_waits(waits: WaitColumns) -> list[dict[str, Any]]:
-    return [_written_wait(wait) for wait in waits.waits()]
-
-
-def _written_wait(wait: Wait) -> dict[str, Any]:
-    times = {"deadline": wait.deadline, "since": wait.since}
-    written: dict[str, Any] = {"waiter": wait.waiter, "needs": wait.needs, "among": list(wait.among)}
-    written |= {key: write_time(at) for key, at in times.items() if at is not None}
-    if wait.number is not None:
-        written["number"] = wait.number
-    if wait.uncoloured:
-        written["uncoloured"] = True
-    return written | ({"what": wait.what} if wait.what else {})
 
 
 def _refuse(wanted: str, value: object, path: Path) -> NoReturn:
