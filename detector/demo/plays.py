@@ -30,13 +30,13 @@ class Play:
 
     def say(self, text: str) -> None:
         """One paragraph of the story."""
-        self.console.print(text)
+        self.console.print(text, soft_wrap=True)
 
     def command(self, *arguments: str, exit_codes: tuple[int, ...] = (0,)) -> str:
         """Show a command as a user would type it, run it, show what it prints."""
         self.console.print(f"\n[bold]$ stilltrue {' '.join(arguments)}[/bold]", highlight=False)
         done = self.stage.run(*arguments)
-        self.console.print((done.stdout + done.stderr).rstrip(), markup=False, highlight=False)
+        self.console.print((done.stdout + done.stderr).rstrip(), markup=False, highlight=False, soft_wrap=True)
         if done.returncode not in exit_codes:
             raise StageError(f"'stilltrue {' '.join(arguments)}' ended with {done.returncode}, expected {exit_codes}")
         return done.stdout
@@ -71,7 +71,7 @@ class Play:
         """Show the lines of one metric."""
         lines = [line for line in self._page() if line.startswith(name) and line.endswith(" 1.0")]
         self.console.print(f"\n[bold]$ curl -s http://{self.stage.http}/metrics | grep {name}[/bold]", highlight=False)
-        self.console.print("\n".join(lines), markup=False, highlight=False)
+        self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
     def count(self, counter: str) -> int:
         """The sum of a counter over its labels."""
