@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from functools import lru_cache
 
-from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
 from detector.sidecar.frames import BrokenFrameError
+from detector.sidecar.huffman import unpacked
 
 Header = tuple[bytes, bytes]
 Headers = list[Header]
@@ -59,8 +59,6 @@ class HeaderReader:
             headers, same = self._read(block)
         except (IndexError, ValueError, KeyError) as error:
             raise BrokenFrameError(f"a header block that cannot be read: {error}") from None
-        except Exception as error:  # hpack's own errors share no public ancestor with the above
-            raise BrokenFrameError(f"a header block that cannot be read: {error}") from error
         if not same or len(self._known) >= KNOWN_MAX:
             self._known.clear()
         if same:
@@ -174,9 +172,4 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     if end > len(block):
         raise IndexError("a string cut short")
     text = block[at:end]
-    return (_unpacked(text) if huffman else text), end
-
-
-@lru_cache(maxsize=4096)
-def _unpacked(text: bytes) -> bytes:
-    return bytes(decode_huffman(text))
+    return (unpacked(text) if huffman else text), end
