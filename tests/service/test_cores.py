@@ -68,6 +68,12 @@ def test_two_incidents_between_the_same_services_are_one_series_until_both_end(s
     assert shown.series() == []
 
 
+def test_each_predicate_has_its_own(shown: Shown) -> None:
+    shown.cores.changed(incident("a", "stock-0/x", "orders-7f9c/y"))
+    shown.cores.changed(replace(incident("b", "stock-0/z"), predicate="gridlock"))
+    assert shown.series() == [LINE, 'stilltrue_incident_core_info{predicate="gridlock",services="stock"} 1.0']
+
+
 def test_a_process_that_has_left_is_still_named_by_its_service(shown: Shown) -> None:
     one = incident("a", "stock-0/Reserve#3", "orders-7f9c/Place#7")
     shown.cores.changed(one)

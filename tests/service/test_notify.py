@@ -176,6 +176,7 @@ def test_closing_does_not_wait_for_a_webhook_that_is_down(webhook: Webhook) -> N
     webhook.next()
     told.close(5)
     assert told.dropped == 1
+    assert webhook.got.empty(), "it paused, and was not tried again"
 
 
 @pytest.mark.parametrize("url", ["", "hooks.example.org/x", "file:///etc/passwd", "https://", "ftp://example.org"])
