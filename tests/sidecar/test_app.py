@@ -1,0 +1,162 @@
+"""The sidecar as a process: its pages, its command, and how it ends without losing a call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import grpc
+import grpc.aio
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from detector.sidecar.settings import SettingError, Settings
+from detector.sidecar.upstreams import Address, Upstreams
+from stilltrue.model import Activity, SnapshotId
+
+FREE = Address(host="127.0.0.1", port=0)
+
+
+async def page(admin: Address, path: str) -> tuple[int, str]:
+    def fetch() -> tuple[int, str]:
+        try:
+            with urlopen(f"http://{admin}{path}", timeout=5) as reply:
+                return reply.status, reply.read().decode()
+        except HTTPError as error:
+            return error.code, error.read().decode()
+
+    return await asyncio.to_thread(fetch)
+
+
+async def call(target: object, method: str = "Unary", **metadata: str) -> bytes:
+    async with grpc.aio.insecure_channel(str(target), (("grpc.use_local_subchannel_pool", 1),)) as channel:
+        unary: Any = channel.unary_unary(f"/mix.Mix/{method}")
+        return bytes(await unary(b"hello", metadata=tuple(metadata.items()), timeout=20))
+
+
+async def test_the_pages_tell_of_health_coverage_and_counts(program: str, start_sidecar: Any) -> None:
+    async with start_sidecar(program, upstream=program, workers=3, never_awaited=("/a.B/C",)) as (_, listening):
+        await call(listening.inbound)
+        await call(listening.outbound)
+        admin = listening.admin
+        assert await page(admin, "/healthz") == (200, "ok\n")
+        assert await page(admin, "/readyz") == (200, "ok\n")
+        metadata = json.loads((await page(admin, "/metadata"))[1])
+        assert metadata["process"]["service"] == "program"
+        assert metadata["coverage"] == {
+            "workers": 3,
+            "workers_told": 3,
+            "outbound_calls": 1,
+            "outbound_calls_of_unknown_caller": 1,
+            "methods_not_awaited": ["/a.B/C"],
+        }
+        families = text_string_to_metric_families((await page(admin, "/metrics"))[1])
+        samples = {(s.name, tuple(s.labels.values())): s.value for family in families for s in family.samples}
+        assert samples["stilltrue_sidecar_inbound_calls_total", ()] == 1
+        assert samples["stilltrue_sidecar_outbound_calls_total", ("unknown",)] == 1
+        assert samples["stilltrue_sidecar_workers", ()] == 3
+        assert samples["stilltrue_sidecar_faults_total", ()] == 0
+        assert (await page(admin, "/nothing"))[0] == 404
+
+
+async def test_without_its_program_it_is_well_but_not_ready(start_sidecar: Any) -> None:
+    async with start_sidecar("127.0.0.1:1") as (_, listening):
+        assert (await page(listening.admin, "/healthz"))[0] == 200
+        status, text = await page(listening.admin, "/readyz")
+        assert status == 503
+        assert "127.0.0.1:1 does not accept connections" in text
+
+
+async def test_calls_in_progress_end_before_it_does(program: str, start_sidecar: Any) -> None:
+    async with start_sidecar(program, drain_seconds_max=10.0) as (sidecar, listening):
+        slow = asyncio.create_task(call(listening.inbound, sleep="0.5"))
+        while not sidecar.program.in_progress:
+            await asyncio.sleep(0.01)
+    assert await slow == b"hello"
+
+
+async def test_a_call_that_is_given_up_leaves_nothing_behind(program: str, start_sidecar: Any) -> None:
+    async with start_sidecar(program) as (sidecar, listening):
+        slow = asyncio.create_task(call(listening.inbound, sleep="0.5"))
+        while not sidecar.program.in_progress:
+            await asyncio.sleep(0.01)
+        slow.cancel()
+        async with asyncio.timeout(10):
+            while sidecar.program.in_progress:
+                await asyncio.sleep(0.01)
+        assert not sidecar.agent.live.recorder._served
+        assert not any(relay.streams for relay in sidecar.relays)
+
+
+async def test_health_checks_pass_unrecorded(program: str, start_sidecar: Any) -> None:
+    async with start_sidecar(program) as (sidecar, listening):
+        async with grpc.aio.insecure_channel(str(listening.inbound)) as channel:
+            health: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+            with pytest.raises(grpc.aio.AioRpcError) as failure:
+                await health(b"")
+        assert failure.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert sidecar.program.inbound == 0
+
+
+def run(*flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "detector", "sidecar", *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--app", "nowhere"), "--app: 'nowhere' is no HOST:PORT"),
+        (("--upstream", "=x:1"), "--upstream: '=x:1' is no NAME=HOST:PORT"),
+        (("--never-awaited", "Watch"), "--never-awaited: 'Watch' is no /package.Service/Method"),
+        (("--label", "team"), "--label: write NAME=VALUE"),
+        (("--admin-port", "0", "--inbound", "192.0.2.1:1"), "--inbound: cannot listen on 192.0.2.1:1"),
+        (("--instance", "a/b"), "instance: "),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_is_said_in_one_line(flags: tuple[str, ...], says: str) -> None:
+    done = run(*flags)
+    assert done.returncode == 2
+    assert says in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_checking_a_sidecar_that_is_not_there_fails() -> None:
+    done = run("--check", "--admin-port", "1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("stilltrue: not ready: ")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"outbound": Address(host="0.0.0.0", port=1)},
+        {"workers": 0},
+        {"inbound": Address(host="h", port=1), "program": Address(host="h", port=1)},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    values: dict[str, Any] = {
+        "program": FREE,
+        "inbound": FREE,
+        "outbound": FREE,
+        "admin": FREE,
+        "upstreams": Upstreams(named={}),
+    }
+    with pytest.raises(SettingError, match=r"^--"):
+        Settings(**values | wrong)
+
+
+async def test_a_sidecar_never_says_that_its_program_is_idle(
+    program: str, start_sidecar: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STILLTRUE_REACTIVE", "true")
+    async with start_sidecar(program) as (sidecar, _):
+        report = sidecar.agent.live.marked(SnapshotId(1))
+        assert report.activity is Activity.ACTIVE
