@@ -150,7 +150,8 @@ def _awaited(world: World, who: Party, view: View) -> Iterable[Party]:
         yield from call.served
         for process, pool in call.queued:
             yield from process.busy[pool]
-        if call.requests and not call.served and not call.queued:
+        untraced = view.doubt and (not call.made.channel.servers or _stale(world, call, view))
+        if call.requests and not call.served and not call.queued and not untraced:
             for name in world.of_service[call.service]:
                 if view.members is None or name in view.members:
                     yield from (party for busy in world.processes[name].busy.values() for party in busy)

@@ -24,6 +24,7 @@ class Instant:
     stuck: frozenset[PartyName]
     knowable: frozenset[PartyName]
     core: frozenset[PartyName]
+    knowable_core: frozenset[PartyName]
     held_up: frozenset[PartyName]
     terminated: bool
     knowably_terminated: bool
@@ -34,13 +35,15 @@ def instant(world: World, members: frozenset[ProcessName]) -> Instant:
     """The truth now."""
     knowable = oracle.stuck(world, View(members=members, doubt=True))
     stuck = oracle.stuck(world, View(members=members))
+    few = 0 < len(stuck) <= CORE_PARTIES_MAX
     terminated = oracle.terminated(world)
     return Instant(
         members=members,
         outside=world.outside,
         stuck=stuck,
         knowable=knowable,
-        core=oracle.core(world, stuck, View(members=members)) if 0 < len(stuck) <= CORE_PARTIES_MAX else frozenset(),
+        core=oracle.core(world, stuck, View(members=members)) if few else frozenset(),
+        knowable_core=oracle.core(world, stuck, View(members=members, doubt=True)) if few else frozenset(),
         held_up=oracle.stuck(world, View(members=members, deadlines=False)) if _has_deadlines(world) else stuck,
         terminated=terminated,
         knowably_terminated=terminated and oracle.terminated(world, knowable=True),
@@ -68,7 +71,7 @@ def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, beg
 def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
     about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value}"
     missing = frozenset(assembled.snapshot.missing)
-    knowable = frozenset(name for name in begun.knowable if process_of(name) not in missing)
+    knowable = frozenset(name for name in begun.knowable & ended.knowable if process_of(name) not in missing)
     undisturbed = begun.outside == ended.outside
     vouched = not missing and not assembled.snapshot.waits.uncoloured.any()
     if verdict.holds is Holds.TRUE:
@@ -98,7 +101,7 @@ def _stuck(world: World, verdict: Verdict, about: str, begun: Instant, ended: In
         world.breach(f"safe: {about}: {_names(said - ended.stuck)} could move when it ended")
         return
     world.frozen.update(dict.fromkeys(said, f"snapshot {verdict.snapshot.id}"))
-    still = begun.knowable == ended.stuck == said and begun.core == ended.core != frozenset()
+    still = begun.knowable == ended.stuck == said and begun.knowable_core == begun.core == ended.core != frozenset()
     if still and begun.core != {name for name in verdict.core if "~" not in name}:
         world.breach(f"exact: {about}: the core is {_names(begun.core)}, not {_names(verdict.core)}")
 
