@@ -130,15 +130,13 @@ class Channels:
     def _unseen(self, call: CallMade) -> Place:
         """No member that answered has seen it: in transit to a member, perhaps at a missing one, or outside."""
         services = self._services(call)
-        if services is None:
-            return Place(where=Where.UNKNOWN)
-        if call.strangers:
-            return Place(where=Where.OUTSIDE)
         absent = [name for name in sorted(self._missing) if not services or self._missing[name].service in services]
         if absent:  # perhaps one of them has it: how busy the others are is then of no help
             what = f"a reply, perhaps of {' or '.join(absent)} (no report)"
             return Place(where=Where.MISSING, among=tuple(map(PartyName, absent)), what=what)
-        if not services:
+        if services is None:
+            return Place(where=Where.UNKNOWN)
+        if call.strangers or not services:
             return Place(where=Where.OUTSIDE)
         busy = self._all_busy([name for service in services for name in self._of_service.get(service, [])])
         if busy is None:

@@ -154,3 +154,18 @@ def test_a_call_that_was_seen_before_it_was_sent_is_an_orphan() -> None:
     fleet.servers["s1"].arrived(stamp._replace(colour=SnapshotId(0)), method="/s/Do", now=0.0)
     reports = {ProcessName("caller"): cut, ProcessName("s1"): _report(fleet.servers["s1"])}
     assert Channels(reports, []).orphans() == ["s1 had seen call 1 of caller, which had sent 0 at its cut"]
+
+
+def test_a_call_is_perhaps_at_the_missing_member_though_another_server_of_its_channel_has_gone() -> None:
+    fleet = Fleet("s1", "s2")
+    fleet.answered("s1", "s2")
+    made, _ = fleet.send()
+    del fleet.servers["s1"]
+    assert fleet.place(made).where is Where.UNKNOWN
+    fleet = Fleet("s1", "s2")
+    fleet.answered("s1", "s2")
+    made, _ = fleet.send()
+    gone = fleet.servers.pop("s1")
+    place = fleet.place(made, missing=["s2"])
+    assert gone.process.instance not in place.among
+    assert (place.where, place.among) == (Where.MISSING, ("s2",))
