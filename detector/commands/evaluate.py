@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import io
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,15 +16,13 @@ from rich.progress import Progress
 
 from detector.commands.asking import Asking, Question, complaints
 from detector.commands.batch import Chunk, chunked, evaluated
-from detector.commands.run import EXIT_PIPE, EXIT_WRONG, CommandError
-from detector.commands.verdict_text import print_verdict
+from detector.commands.render import EXIT_CODES, print_verdict
+from detector.commands.run import EXIT_WRONG, CommandError
 from detector.core.document import DocumentError
 from detector.core.registry import PluginError, UnknownPredicateError
 from detector.core.scope import parse_selector
 from detector.core.verdict import write_verdict
 from stilltrue.model import Holds
-
-EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}
 
 EPILOG = """\b
 Examples:
@@ -126,9 +123,6 @@ def evaluate(
         raise CommandError(str(error)) from None
     except UnknownPredicateError as error:
         raise CommandError(str(error.args[0])) from None
-    except BrokenPipeError:  # click would end with 1, which is an answer here
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = EXIT_PIPE
     click.get_current_context().exit(code)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -59,7 +60,8 @@ def holds_text(verdict: Verdict) -> str:
         case Holds.TRUE:
             return "TRUE"
         case Holds.FALSE:
-            return f"not as of {moment(verdict.snapshot.begun)}"
+            begun = verdict.snapshot.begun
+            return "not when the snapshot began" if begun is None else f"not as of {moment(begun)}"
         case Holds.UNDETERMINED:
             return "undetermined"
 
@@ -70,15 +72,22 @@ def styled(holds: Holds, predicate: str, text: str) -> str:
     return f"[{style}]{escape(text)}[/]"
 
 
-def print_verdict(verdict: Verdict) -> None:
-    """A verdict with its evidence."""
+def print_verdict(verdict: Verdict, *, title: str = "") -> None:
+    """A verdict with its evidence; ``title`` says which of several it is."""
     out = console()
-    out.print(f"{escape(verdict.predicate)}: {styled(verdict.holds, verdict.predicate, holds_text(verdict))}")
+    with out.capture() as text:  # rich would end the program when the reader goes away, with another answer's exit code
+        _print(verdict, f"{title}: " if title else "", out)
+    click.echo(text.get(), nl=False)
+
+
+def _print(verdict: Verdict, head: str, out: Console) -> None:
+    answer = styled(verdict.holds, verdict.predicate, holds_text(verdict))
+    out.print(f"{escape(head + verdict.predicate)}: {answer}")
     if verdict.witness.text:
         out.print(f"  {escape(verdict.witness.text)}")
     for sentence in verdict.explanation:
         out.print(f"  - {escape(sentence)}")
-    for title, names in (
+    for word, names in (
         ("core", verdict.core),
         ("behind it", verdict.behind),
         ("missing", verdict.missing),
@@ -86,16 +95,17 @@ def print_verdict(verdict: Verdict) -> None:
         ("giving up would free all", verdict.victims),
     ):
         if names:
-            out.print(f"  {title}: {escape(listed(names))}")
+            out.print(f"  {word} ({len(names)}): {escape(listed(names))}")
     if verdict.until is not None:
         out.print(f"  until {moment(verdict.until)} (a deadline ends it then)")
-    out.print(f"  [dim]{escape(_about(verdict))}[/]")
+    if verdict.snapshot.id is not None:
+        out.print(f"  [dim]{escape(_about(verdict))}[/]")
 
 
 def _about(verdict: Verdict) -> str:
     ref = verdict.snapshot
-    parts = [f"snapshot {ref.id}" if ref.id is not None else "no snapshot", f"scope {ref.scope}", f"{ref.members} members"]
-    if ref.begun is not None and ref.ended is not None and ref.id is not None:
+    parts = [f"snapshot {ref.id}", f"scope {ref.scope}", f"{ref.members} members"]
+    if ref.begun is not None and ref.ended is not None:
         parts.append(f"began {moment(ref.begun)}, took {duration(ref.ended - ref.begun)}")
     return ", ".join(parts)
 

@@ -33,20 +33,35 @@ def quietly(command: click.Command, arguments: Sequence[str] | None = None) -> i
     try:
         code = command.main(arguments, standalone_mode=False, prog_name="stilltrue")
         sys.stdout.flush()
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it ends
-        return EXIT_PIPE
-    except click.UsageError as error:
-        _show_usage(error)
-        return EXIT_WRONG
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _reader_gone()
+    except SystemExit:
+        if not type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
+            raise
+        return _reader_gone()  # click ends with 1 when the reader goes away, which is another answer here
+    except (click.exceptions.Exit, click.exceptions.Abort, click.ClickException, KeyboardInterrupt) as end:
+        return _told(end)
     return code if isinstance(code, int) else 0
+
+
+def _told(end: BaseException) -> int:
+    """Say why the command ended, where that needs words: its exit code."""
+    match end:
+        case click.exceptions.Exit():
+            return end.exit_code
+        case click.UsageError():
+            _show_usage(end)
+            return EXIT_WRONG
+        case click.ClickException():
+            end.show()
+            return end.exit_code
+        case _:
+            return EXIT_INTERRUPTED
+
+
+def _reader_gone() -> int:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains when it ends
+    return EXIT_PIPE
 
 
 def _show_usage(error: click.UsageError) -> None:

@@ -166,6 +166,6 @@ def test_other_processes_give_the_same_lines_in_the_same_order(tmp_path: Path, m
 def test_text_for_people_names_core_and_behind() -> None:
     waits = [*RING["waits"], {"waiter": "c/9", "among": ["a/1"], "since": "2026-11-20T14:02:08Z"}]
     result = run("deadlock", "-", text=json.dumps({"waits": waits, "ended": "2026-11-20T14:02:11Z"}))
-    assert result.stdout.startswith("deadlock: TRUE  each waits for the next, round and round: a/1, b/1, a/1\n")
+    assert result.stdout.startswith("deadlock: TRUE\n  each waits for the next, round and round: a/1, b/1, a/1\n")
     assert "  core (2): a/1, b/1\n" in result.stdout
-    assert "  behind (1): c/9\n" in result.stdout
+    assert "  behind it (1): c/9\n" in result.stdout
