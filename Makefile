@@ -65,7 +65,7 @@ proto-check: ## buf: STANDARD lint, and no breaking change against protos/baseli
 BUF_VERSION := 1.75.0
 
 bench: setup ## the benchmarks (printed, nothing asserted about time)
-	$(BIN)/pytest tests/bench -s --benchmark-only
+	$(BIN)/pytest tests/bench -s
 
 soak: setup ## `healthy` under load with a snapshot every 100 ms: not one false TRUE (SOAK_SECONDS=600)
 	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1

@@ -26,9 +26,9 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 _FILES = (
-    ("--tls-ca-file", "ca", "STILLTRUE_TLS_CA", "PEM certificates of those who sign the detector's; TLS is used then."),
-    ("--tls-cert-file", "certificate", "STILLTRUE_TLS_CERTIFICATE", "PEM certificate to show."),
-    ("--tls-key-file", "key", "STILLTRUE_TLS_KEY", "PEM key of --tls-cert-file."),
+    ("--tls-ca-file", "ca", "STILLTRUE_TLS_CA_FILE", "PEM certificates of those who sign the detector's; TLS is used then."),
+    ("--tls-cert-file", "certificate", "STILLTRUE_TLS_CERT_FILE", "PEM certificate to show."),
+    ("--tls-key-file", "key", "STILLTRUE_TLS_KEY_FILE", "PEM key of --tls-cert-file."),
     ("--token-file", "token", "STILLTRUE_TOKEN_FILE", "File with the bearer token to show."),
 )
 _WORDS = {
