@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,7 +78,7 @@ class App:
         self.channels: dict[str, ChannelRecord] = {}
         self.program = Program(
             self.live,
-            later=lambda _, do: world.put_off.append(do),
+            later=world.later,
             warn=world.warnings.append,
             workers=workers if told else None,
             needs_all=all_told,
@@ -149,7 +150,7 @@ class World:
         handler.needs = len(targets) if mode == "all" else 1
         handler.gives_up_the_rest = mode == "first and give up"
         for call in handler.made:
-            self.link(handler.app, "out", lambda call=call: self.leaves_maker(call))
+            self.link(handler.app, "out", partial(self.leaves_maker, call))
 
     def answer(self, handler: Handler) -> None:
         app, call = handler.app, handler.call
@@ -240,7 +241,7 @@ class World:
             snapshot=SnapshotId(self.snapshots), members=members, begun=self.now, begun_by="the dice"
         )
         for app in self.apps:
-            self.net.append(lambda app=app: self.mark(app))
+            self.net.append(partial(self.mark, app))
 
     def mark(self, app: App) -> None:
         report = app.live.marked(SnapshotId(self.snapshots))
@@ -289,6 +290,9 @@ class World:
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
+    def later(self, _: float, do: Callable[[], None]) -> None:
+        self.put_off.append(do)
+
     def link(self, app: App, name: str, happening: Callable[[], None]) -> None:
         self.links.setdefault((app.name, name), deque()).append(happening)
 
@@ -305,10 +309,10 @@ class World:
         """One thing happens; False when nothing can."""
         self.now += 0.001
         choices: list[Callable[[], Any]] = [link.popleft for link in self.links.values() if link]
-        choices += [lambda index=index: self.net.pop(index) for index in range(len(self.net))]
+        choices += [partial(self.net.pop, index) for index in range(len(self.net))]
         ready = [handler for app in self.apps for handler in app.busy if not handler.blocked]
         runners = [handler for handler in ready if self.dice.random() < handler.haste]
-        choices += [lambda handler=handler: lambda: self.step_of(handler) for handler in runners]
+        choices += [partial(partial, self.step_of, handler) for handler in runners]
         if not choices:
             return bool(ready)
         self.dice.choice(choices)()()
@@ -353,7 +357,7 @@ def test_where_handlers_wait_for_all_and_parties_are_forwarded_every_deadlock_is
         for app in world.apps:
             app.forwards = True
             app.program = Program(
-                app.live, later=lambda _, do, world=world: world.put_off.append(do), warn=world.warnings.append,
+                app.live, later=world.later, warn=world.warnings.append,
                 workers=app.workers, needs_all=True,
             )  # fmt: skip
         world.run()

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 
@@ -24,9 +25,10 @@ def visit(request: bytes, context: grpc.ServicerContext) -> bytes:
     if authority not in channels:
         channels[authority] = grpc.insecure_channel(OUTBOUND, options=[("grpc.default_authority", authority)])
     given = dict(context.invocation_metadata())
-    trace = given["traceparent"].split("-")
-    metadata = [("traceparent", "-".join([*trace[:2], "00f067aa0ba902b7", trace[3]]))]
-    reply = channels[authority].unary_unary(METHOD)(json.dumps({"path": rest, "hold": 0}).encode(), metadata=metadata)
+    trace = str(given["traceparent"]).split("-")
+    metadata = (("traceparent", "-".join([*trace[:2], "00f067aa0ba902b7", trace[3]])),)
+    call: Any = channels[authority].unary_unary(METHOD)
+    reply = call(json.dumps({"path": rest, "hold": 0}).encode(), metadata=metadata)
     return json.dumps([authority, *json.loads(reply)]).encode()
 
 
