@@ -104,7 +104,8 @@ class Sidecar:
 
     async def _admin(self) -> Address:
         try:
-            server = await Admin(pages(self)).start(self.settings.admin.host, self.settings.admin.port)
+            shown = pages(self.settings, self.agent, self.program, self.relays.__len__)
+            server = await Admin(shown).start(self.settings.admin.host, self.settings.admin.port)
         except OSError as error:
             reason = error.strerror or error
             raise CannotListenError(f"--admin-port: cannot listen on {self.settings.admin}: {reason}") from None

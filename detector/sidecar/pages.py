@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from detector.sidecar.admin import METRICS, TEXT, Page, Pages, as_json, exposition, ok
-from detector.sidecar.program import DISTRUSTED
+from detector.sidecar.program import DISTRUSTED, Program
+from detector.sidecar.settings import Settings
 from detector.sidecar.whose import How
-
-if TYPE_CHECKING:
-    from detector.sidecar.app import Sidecar
+from stilltrue.agent import Agent
 
 PROGRAM_SECONDS_MAX = 1.0
 
 
-def pages(sidecar: Sidecar) -> Pages:
-    """The admin pages by path."""
+def pages(settings: Settings, agent: Agent, program: Program, connections: Callable[[], int]) -> Pages:
+    """The admin pages by path; ``connections`` counts those that are relayed."""
 
     async def healthz() -> Page:
         return ok("ok\n")
 
     async def readyz() -> Page:
-        address = sidecar.settings.program
+        address = settings.program
         try:
             async with asyncio.timeout(PROGRAM_SECONDS_MAX):
                 _, writer = await asyncio.open_connection(address.host, address.port)
@@ -33,17 +32,16 @@ def pages(sidecar: Sidecar) -> Pages:
         return ok("ok\n")
 
     async def metadata() -> Page:
-        return as_json(describe(sidecar))
+        return as_json(describe(settings, agent, program))
 
     async def metrics() -> Page:
-        return ok(_metrics(sidecar), METRICS)
+        return ok(_metrics(agent, program, connections()), METRICS)
 
     return {"/healthz": healthz, "/readyz": readyz, "/metadata": metadata, "/metrics": metrics}
 
 
-def describe(sidecar: Sidecar) -> dict[str, object]:
+def describe(settings: Settings, agent: Agent, program: Program) -> dict[str, object]:
     """Who this is, where its calls go, and its coverage: what counts as active because nobody can tell."""
-    settings, program, agent = sidecar.settings, sidecar.program, sidecar.agent
     unknown = sum(count for how, count in program.callers.items() if how not in (How.PARTY.value, How.TRACE.value))
     return {
         "process": {
@@ -65,8 +63,8 @@ def describe(sidecar: Sidecar) -> dict[str, object]:
     }
 
 
-def _metrics(sidecar: Sidecar) -> str:
-    program, live = sidecar.program, sidecar.agent.live
+def _metrics(agent: Agent, program: Program, connections: int) -> str:
+    live = agent.live
     served, queued = program.pool.counts
     callers = [({"caller": how}, float(program.callers[how])) for how in sorted([*(how.value for how in How), DISTRUSTED])]
     return exposition(
@@ -91,7 +89,7 @@ def _metrics(sidecar: Sidecar) -> str:
                 "Methods whose calls do not count as waited for.",
                 [({}, len(program.distrusted))],
             ),
-            ("stilltrue_sidecar_connections", "gauge", "Connections that are relayed.", [({}, len(sidecar.relays))]),
+            ("stilltrue_sidecar_connections", "gauge", "Connections that are relayed.", [({}, connections)]),
             ("stilltrue_sidecar_faults_total", "counter", "Failures of our own; the calls went on.", [({}, live.faults)]),
             ("stilltrue_sidecar_reports_dropped_total", "counter", "Reports that could not be sent.", [({}, live.dropped)]),
         ]

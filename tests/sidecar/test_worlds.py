@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
