@@ -21,6 +21,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from detector.service.logs import Log
 from detector.service.roles import Role, SecurityError, read_grants, wanted
@@ -429,3 +431,22 @@ def test_a_key_that_does_not_fit_is_refused_at_the_start(tmp_path: Path, authori
         Certificates(Files(certificate=certificate, key=key), Log("test"))
     with pytest.raises(SecurityError, match="No such file"):
         Certificates(Files(certificate=tmp_path / "none", key=key), Log("test"))
+
+
+async def test_health_needs_no_role_and_reflection_needs_one(
+    start_detector: Any, tmp_path: Path, server_files: dict[str, Any], roles: Path, authority: Authority
+) -> None:
+    async with (
+        start_detector(tmp_path / "data", **server_files, roles_file=roles) as detector,
+        channel(detector.address, authority.file) as anybody,
+    ):
+        check: Any = health_pb2_grpc.HealthStub(anybody).Check
+        assert (await check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+        token = (("authorization", "Bearer open sesame"),)
+        wish = reflection_pb2.ServerReflectionRequest(list_services="")
+        reflect: Any = reflection_pb2_grpc.ServerReflectionStub(anybody).ServerReflectionInfo
+        answers = [answer async for answer in reflect(iter([wish]), metadata=token)]
+        assert "stilltrue.v1.AgentService" in {service.name for service in answers[0].list_services_response.service}
+        with pytest.raises(grpc.aio.AioRpcError) as failure:
+            [answer async for answer in reflect(iter([wish]))]
+        assert failure.value.code() is grpc.StatusCode.UNAUTHENTICATED
