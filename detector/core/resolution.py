@@ -20,7 +20,6 @@ from stilltrue.report import (
     Target,
 )
 
-
 UNKNOWN_FACT = "unknown"
 """What a fact is of which nobody can tell whether it still travels: no amount, so that no sum leans on it."""
 

@@ -28,7 +28,8 @@ _WORDS = {Holds.TRUE: "true", Holds.FALSE: "not", Holds.UNDETERMINED: "undetermi
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222;background:#fff}
 table{border-collapse:collapse;width:100%;margin:.5rem 0 1.5rem}td,th{text-align:left;padding:.25rem .75rem .25rem 0;
-vertical-align:top;border-bottom:1px solid #ddd;overflow-wrap:break-word}h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}
+vertical-align:top;border-bottom:1px solid #ddd;overflow-wrap:break-word}h1{font-size:1.4rem}
+h2{font-size:1.1rem;margin-top:2rem}
 .true,.open{color:#b00020;font-weight:600}.not,.live,.complete{color:#1b6e3c}.undetermined,.missing,.incomplete{color:#8a5a00}
 .rejected{color:#b00020}.quiet{color:#666}a{color:#1a4f8b}svg{max-width:100%;height:auto}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#16181b}td,th{border-color:#333}a{color:#8ab4f8}

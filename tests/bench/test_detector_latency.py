@@ -59,7 +59,7 @@ async def test_last_event_to_true(tmp_path: Path, how: str) -> None:
     processes = [played.FakeProcess(f"p{index:03}", service="s") for index in range(AGENTS)]
     times = []
     async with detector(tmp_path) as address, grpc.aio.insecure_channel(address) as channel:
-        stub = detector_pb2_grpc.DetectorServiceStub(channel)
+        stub = detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
         question = detector_pb2.AskRequest(predicate="deadlock")
         await asyncio.gather(*(process.connect(address) for process in processes))
         assert (await stub.Ask(question)).verdict.holds == snapshot_pb2.HOLDS_FALSE

@@ -63,7 +63,7 @@ def test_what_a_snapshot_a_second_costs(tmp_path: Path) -> None:
         stage.start_scene("test_snapshot_throughput:SCENE")
         load = stage.actors["load"]
         with grpc.insecure_channel(stage.detector) as channel:
-            stub = DetectorServiceStub(channel)
+            stub = DetectorServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
             calls_a_second(stage, load, None)
             pairs = [(calls_a_second(stage, load, None), calls_a_second(stage, load, stub)) for _ in range(ROUNDS)]
     lost = [1 - with_snapshots / without for without, with_snapshots in pairs]

@@ -167,5 +167,5 @@ def test_a_call_is_perhaps_at_the_missing_member_though_another_server_of_its_ch
     made, _ = fleet.send()
     gone = fleet.servers.pop("s1")
     place = fleet.place(made, missing=["s2"])
-    assert gone.process.instance not in place.among
+    assert PartyName(gone.process.instance) not in place.among
     assert (place.where, place.among) == (Where.MISSING, ("s2",))
