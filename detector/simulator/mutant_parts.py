@@ -14,7 +14,6 @@ from detector.core.channels import Channels, Place, _PoolView
 from detector.core.initiator import Effect, Finish, Initiator
 from detector.core.resolution import Resolution, _Awaited
 from detector.core.snapshot import Snapshot
-from detector.graph import confirm
 from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
 from detector.predicates import deadlock
@@ -36,7 +35,6 @@ __all__ = [
     "Reduction",
     "Resolution",
     "Snapshot",
-    "confirm",
     "deadlock",
     "resolution",
 ]
@@ -153,11 +151,6 @@ def waits_on(right: Function) -> Function:
 def all_vouched(_right: Function) -> Function:
     """Every wait counts as confirmed."""
     return lambda waits, _previous, _ended: np.ones(len(waits), np.bool_)
-
-
-def unnumbered(_right: Function) -> Function:
-    """Two waits of one party for the same things count as one that lasted."""
-    return lambda waits, at: (waits.names[waits.waiter[at]], int(waits.needs[at]), waits.named(waits.targets_of(at)))
 
 
 def any_previous(right: Function) -> Function:

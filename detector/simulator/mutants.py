@@ -114,7 +114,6 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("8", "a failed call is over", "failures deadlines", (parts.Recorder, "settled", parts.no_doubt)),
     _mutant("8", "a failed call is still waited for", "deadlines failures", (parts.Recorder, "settled", parts.waits_on)),
     _mutant("section 3", "uncoloured waits need no confirmation", "store", (parts.deadlock, "confirmed", parts.all_vouched)),
-    _mutant("section 3", "waits are confirmed without their numbers", "store", (parts.confirm, "_identity", parts.unnumbered)),
     _mutant("section 3", "an overlapping snapshot confirms", "store", (parts.Initiator, "_finish", parts.any_previous)),
     _mutant(
         "section 4",

@@ -187,8 +187,8 @@ def _store(random: Random, seed: int, processes: int) -> Plan:
         instances=instances,
         roots=tuple((name, rounds()) for name in instances for _ in range(random.randint(1, 2))),
         locks={"wide": 2},
-        weights=replace(_weights(random), ask=random.choice((0.2, 0.5)), mark=random.choice((0.2, 0.5)), report=2.0),
-        asks=random.randint(6, 12),
+        weights=replace(_weights(random), ask=random.choice((0.2, 2.0)), mark=random.choice((0.1, 0.3)), report=4.0),
+        asks=random.randint(8, 16),
         pending_max=random.randint(1, 4),
     )
 

@@ -12,10 +12,8 @@ QUICK_WORLDS_MAX = 120
 SLOW = {
     "a request in transit always arrives",
     "uncoloured waits need no confirmation",
-    "waits are confirmed without their numbers",
     "an overlapping snapshot confirms",
     "a reactive process that serves is idle",
-    "a lock with shares left is waited for",
     "the missing are free",
 }
 """Caught too, but only after hundreds of worlds or more: `stilltrue simulate --mutants`, and the table in docs/proofs.md."""
