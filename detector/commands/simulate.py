@@ -171,15 +171,16 @@ def _scenario(path: Path, picture: Path | None) -> None:
 
 
 def _explore(console: Console) -> None:
-    table = Table("world", "processes", "states", "steps", "snapshots", "ends", "broken", box=None, pad_edge=False)
+    table = Table("world", "processes", "states", "steps", "ends", "snapshots", "broken", box=None, pad_edge=False)
     broken = 0
     with console.status("exploring") as status:
         for plan in SMALL_WORLDS:
             status.update(f"exploring {plan.name}")
             found = explore(plan)
             broken += len(found.breaches)
-            counts = (len(plan.instances), found.states, found.steps, found.snapshots, found.ends, len(found.breaches))
-            table.add_row(plan.name, *(f"{count:,}" for count in counts))
+            counts = (len(plan.instances), found.states, found.steps, found.ends, found.snapshots, len(found.breaches))
+            name = plan.name if found.whole else f"{plan.name} (stopped)"
+            table.add_row(name, *(f"{count:,}" for count in counts))
     console.print(table)
     raise SystemExit(1 if broken else 0)
 

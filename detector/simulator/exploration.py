@@ -121,7 +121,14 @@ def _follow(place: _Place, seen: set[int], todo: list[tuple[Action, ...]], found
 
 
 def _small(
-    name: str, *, asks: int = 1, pool: int = 1, roots: dict[str, Call], methods: dict[str, Call | None], token: str = ""
+    name: str,
+    *,
+    asks: int = 1,
+    pool: int = 1,
+    roots: dict[str, Call],
+    methods: dict[str, Call | None],
+    token: str = "",
+    depth: int = 2,
 ) -> Plan:
     """One process a service, named like it; each service has one method ``m`` that makes one call or none."""
     return Plan(
@@ -139,7 +146,7 @@ def _small(
         tokens={ProcessName(f"{service}-0"): int(service == token) for service in methods} if token else {},
         asks=asks,
         pending_max=asks,
-        depth=2,
+        depth=depth,
     )
 
 
@@ -149,8 +156,14 @@ def _call(*services: str, needs: int = 1, token: bool = False) -> Call:
 
 SMALL_WORLDS: tuple[Plan, ...] = (
     _small("a call and its reply", pool=0, roots={"a": _call("b")}, methods={"a": None, "b": None}),
-    _small("a call and its reply, two snapshots", asks=2, roots={"a": _call("b")}, methods={"a": None, "b": None}),
-    _small("two pools in a circle", roots={"a": _call("b"), "b": _call("a")}, methods={"a": _call("b"), "b": _call("a")}),
+    _small("a worker that calls its own pool", roots={"a": _call("b")}, methods={"a": None, "b": _call("b")}),
+    _small("two pools in a circle", depth=3, roots={"a": _call("b")}, methods={"a": _call("b"), "b": _call("a")}),
+    _small(
+        "three pools in a ring",
+        depth=4,
+        roots={"a": _call("b")},
+        methods={"a": _call("b"), "b": _call("c"), "c": _call("a")},
+    ),
     _small(
         "a token that is passed on",
         pool=0,
@@ -158,8 +171,6 @@ SMALL_WORLDS: tuple[Plan, ...] = (
         roots={"a": _call("b", token=True)},
         methods={"a": None, "b": _call("a", token=True)},
     ),
-    _small("one of two answers", roots={"a": _call("b", "c")}, methods={"a": None, "b": None, "c": None}),
-    _small("three in a ring", roots={"a": _call("b"), "b": _call("c")}, methods={"a": None, "b": _call("c"), "c": _call("a")}),
     _small(
         "a message that nobody waits for",
         pool=0,
