@@ -56,7 +56,8 @@ def _sentence(text: str) -> str:
     help="A setting of a predicate, for example token-lost.fact=lease; may be given again.",
 )  # fmt: skip
 def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None:
-    """Run the detector until SIGINT or SIGTERM: agents and askers on --port, metrics and pages on --http-port.
+    """Run the detector until SIGINT or SIGTERM: agents and askers on --port, metrics and pages (in the
+    clear, on loopback unless --http-host says otherwise) on --http-port.
 
     The first line on standard output says where it listens; events go to standard error, one a line.
 
@@ -73,11 +74,8 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None
     configure(settings.log_format)
 
     def started(listening: Listening) -> None:
-        host = f"[{listening.host}]" if ":" in listening.host else listening.host
-        click.echo(
-            f"listening grpc={host}:{listening.port} metrics=http://{host}:{listening.http_port}/metrics "
-            f"pages=http://{host}:{listening.http_port}/ archive={settings.data}"
-        )
+        http = f"http://{listening.http}"
+        click.echo(f"listening grpc={listening.grpc} metrics={http}/metrics pages={http}/ archive={settings.data}")
 
     try:
         asyncio.run(run_service(settings, started))

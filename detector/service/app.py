@@ -45,11 +45,22 @@ class AddressInUseError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """Where the service listens."""
+    """Where the service listens: gRPC on ``host`` and ``port``, HTTP on its own."""
 
     host: str
     port: int
+    http_host: str
     http_port: int
+
+    @property
+    def grpc(self) -> str:
+        """``HOST:PORT`` of gRPC."""
+        return _address(self.host, self.port)
+
+    @property
+    def http(self) -> str:
+        """``HOST:PORT`` of HTTP."""
+        return _address(self.http_host, self.http_port)
 
 
 @contextlib.asynccontextmanager
@@ -90,9 +101,10 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         for service in ("", AGENT_SERVICE, DETECTOR_SERVICE):
             await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
         expiry = asyncio.create_task(_expire(driver, settings.lease_seconds / _EXPIRE_PER_LEASE, log))
-        log.info("listening", grpc=f"{settings.host}:{port}", http=f"{settings.host}:{http_port}", archive=settings.data)
+        listening = Listening(host=settings.host, port=port, http_host=settings.http_host, http_port=http_port)
+        log.info("listening", grpc=listening.grpc, http=listening.http, archive=settings.data)
         try:
-            yield Listening(host=settings.host, port=port, http_port=http_port)
+            yield listening
         finally:
             expiry.cancel()
             await healthy.enter_graceful_shutdown()
@@ -199,7 +211,7 @@ def _server(
 
 
 def _bind(server: grpc.aio.Server, settings: Settings, log: Log) -> int:
-    address = f"{settings.host}:{settings.port}"
+    address = _address(settings.host, settings.port)
     try:
         if settings.tls_cert_file is not None and settings.tls_key_file is not None:
             files = Files(certificate=settings.tls_cert_file, key=settings.tls_key_file, client_ca=settings.tls_client_ca_file)
@@ -215,11 +227,22 @@ def _bind(server: grpc.aio.Server, settings: Settings, log: Log) -> int:
 
 def _bind_web(web: Web, settings: Settings) -> int:
     try:
-        return web.bind(settings.host, settings.http_port)
+        return web.bind(_bare(settings.http_host), settings.http_port)
     except OSError as error:
         reason = error.strerror or str(error)
-        text = f"cannot listen on {settings.host}:{settings.http_port}: {reason}; choose another --http-port (0: any)"
+        address = _address(settings.http_host, settings.http_port)
+        text = f"cannot listen on {address}: {reason}; choose another --http-host or --http-port (0: any)"
         raise AddressInUseError(text) from None
+
+
+def _address(host: str, port: int) -> str:
+    bare = _bare(host)
+    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+
+
+def _bare(host: str) -> str:
+    """An IPv6 address may come in brackets, as in a URL, or without."""
+    return host.removeprefix("[").removesuffix("]")
 
 
 async def _expire(driver: Driver, seconds: float, log: Log) -> None:

@@ -50,8 +50,11 @@ class Scope:
 class Settings:
     """What the service is told when it starts. Making one checks every bound and raises :class:`SettingError`."""
 
-    host: str = _text("127.0.0.1", "address to listen on, for gRPC and HTTP")
+    host: str = _text("127.0.0.1", "address to listen on for gRPC; beyond this machine it needs TLS, or --allow-plaintext")
     port: int = _bounded(7600, 0, 65535, "gRPC port; 0 takes a free one and says which")
+    http_host: str = _text(
+        "127.0.0.1", "address to listen on for HTTP, which has no TLS and no login: another one exposes it in the clear"
+    )
     http_port: int = _bounded(7601, 0, 65535, "HTTP port (metrics, health, pages); 0 takes a free one and says which")
     data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
     log_format: str = _text("logfmt", "logfmt or json")
@@ -65,7 +68,7 @@ class Settings:
     roles_file: Path | None = field(
         default=None, metadata={"help": "TOML file that says who is agent, reader and operator; needs TLS"}
     )
-    allow_plaintext: bool = _text(False, "listen beyond this machine without TLS")
+    allow_plaintext: bool = _text(False, "let --host be beyond this machine without TLS")
     notify_url: str = _text("", "webhook that is told of each incident that opens or ends")
     scopes: tuple[Scope, ...] = ()
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
@@ -111,7 +114,10 @@ class Settings:
                 raise SettingError("--scope", f"{name!r} is taken: each scope has its own name, and 'all' is always there")
 
     def _check_security(self) -> None:
-        """TLS is whole or not there at all; nobody speaks in the clear beyond this machine unless told to."""
+        """TLS is whole or not there at all; nobody speaks in the clear beyond this machine unless told to.
+
+        HTTP has no TLS, so an ``http_host`` beyond this machine is itself the telling.
+        """
         if (self.tls_cert_file is None) is not (self.tls_key_file is None):
             raise SettingError("--tls-cert-file", "needs --tls-key-file, and that needs it")
         if self.tls_cert_file is not None:

@@ -27,7 +27,7 @@ HELM = ROOT / "build" / "tools" / "helm"
 RELEASE, NAMESPACE, KUBERNETES = "watch", "observability", "1.29.0"
 BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 
-MADE_BY_CHART = ("host", "port", "http_port", "data", "data_dir", "log_format", "scopes")
+MADE_BY_CHART = ("host", "port", "http_host", "http_port", "data", "data_dir", "log_format", "scopes")
 """Settings that the chart gives itself."""
 
 NAME = {"type": "string", "pattern": r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 253}
@@ -40,6 +40,7 @@ EXACT: dict[str, Mapping[str, Any]] = {
     "pipeline.cronjob.image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "detector.logFormat": {"enum": ["json", "logfmt"]},
+    "detector.httpHost": {"type": "string", "minLength": 1, "not": {"pattern": r"^(127\.|localhost$|::1$)"}},
     "detector.scopes": {"type": "object", "additionalProperties": {**LABELS, "minProperties": 1}},
     "detector.predicates": {"type": "object", "additionalProperties": {"type": "object", "minProperties": 1}},
     "persistence.whenDeleted": {"enum": ["Retain", "Delete"]},

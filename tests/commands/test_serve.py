@@ -10,6 +10,9 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
 
 
 async def test_it_says_where_it_listens_and_stops_when_told(serve: Any, tmp_path: Path) -> None:
@@ -26,6 +29,24 @@ async def test_it_says_where_it_listens_and_stops_when_told(serve: Any, tmp_path
             assert detector.process.returncode == 0
             events = [json.loads(line)["event"] for line in log.splitlines()]
             assert (events[0], events[-1]) == ("listening", "stopped")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8 on its loopback")
+@pytest.mark.parametrize(
+    ("flag", "grpc", "http"), [("--host", "127.0.0.2", "127.0.0.1"), ("--http-host", "127.0.0.1", "127.0.0.2")]
+)
+async def test_grpc_and_http_each_listen_on_their_own_address_only(
+    flag: str, grpc: str, http: str, serve: Any, tmp_path: Path
+) -> None:
+    async with serve(tmp_path, flag, "127.0.0.2") as detector:
+        port = urlsplit(detector.metrics).port
+        assert detector.address.rpartition(":")[0] == grpc
+        assert detector.metrics == f"http://{http}:{port}/metrics"
+        assert detector.pages == f"http://{http}:{port}/"
+        _, writer = await asyncio.open_connection(http, port)
+        writer.close()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(grpc, port)
 
 
 async def test_ports_and_archives_in_use_are_one_clear_line(serve: Any, command: Any, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def test_helm_lint_passes_for_every_ci_file(helm: Helm) -> None:
         ("service.grpcPort=http", "grpcPort"),
         ("image.digest=latest", "digest"),
         ("persistence.size=big", "size"),
+        ("detector.httpHost=127.0.0.1", "httpHost"),
         ("serviceMonitor.interval=often", "interval"),
         ("pipeline.mode=sometimes", "mode"),
         ("networkPolicy.enabled=yes", "networkPolicy"),

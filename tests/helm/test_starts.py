@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-OURS = {"--host=0.0.0.0": "--host=127.0.0.1", "--port=7600": "--port=0", "--http-port=7601": "--http-port=0"}
+OURS = {
+    "--host=0.0.0.0": "--host=127.0.0.1", "--port=7600": "--port=0",
+    "--http-host=0.0.0.0": "--http-host=127.0.0.1", "--http-port=7601": "--http-port=0",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["default", "ephemeral", "tuned"])

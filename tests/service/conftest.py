@@ -128,7 +128,7 @@ class Detector:
 
     def __init__(self, listening: Listening, channel: grpc.aio.Channel) -> None:
         self.address = f"{listening.host}:{listening.port}"
-        self.web = f"http://{listening.host}:{listening.http_port}"
+        self.web = f"http://{listening.http}"
         self.channel = channel
         self.stub: Any = detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
         self._processes: list[FakeProcess] = []

@@ -381,6 +381,11 @@ def test_nothing_but_loopback_without_tls_unless_told_so(host: str) -> None:
     Settings(host=host, tls_cert_file=Path("a"), tls_key_file=Path("b"))
 
 
+def test_http_has_no_tls_and_stays_on_loopback_whatever_grpc_is_told() -> None:
+    assert Settings(host="0.0.0.0", allow_plaintext=True).http_host == "127.0.0.1"
+    assert Settings(host="0.0.0.0", tls_cert_file=Path("a"), tls_key_file=Path("b")).http_host == "127.0.0.1"
+
+
 @pytest.mark.parametrize(
     "wrong",
     ["tls_cert_file", "tls_key_file", "tls_client_ca_file", "roles_file"],
