@@ -67,8 +67,9 @@ BUF_VERSION := 1.75.0
 bench: setup ## the benchmarks (printed, nothing asserted about time)
 	$(BIN)/pytest tests/bench -s
 
-soak: setup ## `healthy` under load with a snapshot every 100 ms: not one false TRUE (SOAK_SECONDS=600)
+soak: setup ## `healthy` under load: not one false TRUE (SOAK_SECONDS=600); then the sidecar: 100,000 calls, 5,000 worlds
 	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1
+	$(BIN)/pytest tests/sidecar -m soak -q
 
 prove: setup ## seeded worlds against the oracle (PROVE_SEEDS=0..100000)
 	$(BIN)/stilltrue simulate --seeds $(PROVE_SEEDS)
