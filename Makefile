@@ -65,7 +65,7 @@ proto-check: ## buf: STANDARD lint, and no breaking change against protos/baseli
 BUF_VERSION := 1.75.0
 
 bench: setup ## the benchmarks (printed, nothing asserted about time)
-	$(BIN)/pytest tests/bench -s
+	STILLTRUE_BENCH=1 $(BIN)/pytest tests/bench -s
 
 soak: setup ## `healthy` under load: not one false TRUE (SOAK_SECONDS=600); then the sidecar: 100,000 calls, 5,000 worlds
 	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1
