@@ -138,7 +138,11 @@ def _fans(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _deadlines(random: Random, seed: int, processes: int) -> Plan:
-    return _mixture("deadlines", random, seed, processes, wide=0.3, deadline=0.3, pools=(0, 1, 1))
+    usual = _mixture("deadlines", random, seed, processes, wide=0.3, deadline=0.3, pools=(0, 1, 1))
+    if random.random() < 0.6:
+        return usual
+    late = replace(usual.weights, deliver=0.03, expire=1.0, mark=1.0, report=2.0, ask=0.4)
+    return replace(usual, weights=late, asks=8)  # messages outlive the patience of those who sent them
 
 
 def _locks(random: Random, seed: int, processes: int) -> Plan:

@@ -10,6 +10,7 @@ from stilltrue.recorder import Recorder
 
 QUICK_WORLDS_MAX = 120
 SLOW = {
+    "a failed call is over",
     "a request in transit always arrives",
     "uncoloured waits need no confirmation",
     "an overlapping snapshot confirms",
