@@ -109,6 +109,8 @@ async def test_a_new_incarnation_replaces_the_old_one(start_detector: Any, proce
         verdict = await detector.ask()
         assert (verdict.snapshot.members, list(verdict.missing)) == (1, [])
         await old.connect(detector.address)
+        async with asyncio.timeout(5):
+            await old.ended.wait()  # the welcome may come before the refusal
         assert old.status is grpc.StatusCode.ALREADY_EXISTS
         assert "instance name of its own" in old.details
         assert not new.ended.is_set()
@@ -193,5 +195,7 @@ async def test_the_bound_on_members_refuses_the_next(start_detector: Any, proces
     async with start_detector(tmp_path, members_max=1) as detector:
         await detector.join(a)
         await detector.join(b)
+        async with asyncio.timeout(10):
+            await b.ended.wait()  # the welcome may come before the refusal
         assert b.status is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert (await detector.ask()).snapshot.members == 1
