@@ -10,7 +10,10 @@ Two kinds of parties are known without going round by round, both with a search 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
@@ -18,7 +21,7 @@ from detector.graph.columns import Bools, Ints
 
 FREED_SHARE_MIN = 32
 """A leap that frees fewer than one in this many of the waiting parties is not worth another."""
-WAITS_MIN = 4_000
+WAITS_MIN = 500
 """With fewer open waits than this, going party by party is faster than a search."""
 
 
@@ -30,18 +33,25 @@ def leap(free: Bools, owed: Ints, waiter: Ints, short: Ints, indptr: Ints, targe
     """
     if len(waiter) < WAITS_MIN:
         return False
-    freed = _by_one(free, owed, waiter, short, indptr, targets)
+    easy = (short == 1) & (owed[waiter] == 1)
+    freed = 0
+    if 2 * np.count_nonzero(easy) > len(waiter):
+        freed = _by_one(free, easy, waiter, indptr, targets)
     if FREED_SHARE_MIN * freed < len(waiter):
         freed += _on_no_cycle(free, waiter, indptr, targets)
     return FREED_SHARE_MIN * freed >= len(waiter)
 
 
-def _by_one(free: Bools, owed: Ints, waiter: Ints, short: Ints, indptr: Ints, targets: Ints) -> int:
-    """Free all that is reached through waits short of one; how many parties that frees."""
-    easy = (short == 1) & (owed[waiter] == 1)
-    chosen = np.repeat(easy, np.diff(indptr))
-    waiters = np.repeat(waiter, np.diff(indptr))[chosen]
-    reached = _reached(targets[chosen], waiters, np.unique(targets[free[targets]]), len(free))
+def _by_one(free: Bools, easy: Bools, waiter: Ints, indptr: Ints, targets: Ints) -> int:
+    """Free all that is reached through the waits in ``easy`` (O,), short of one; how many parties that frees."""
+    if easy.all():
+        sources, sinks = targets, np.repeat(waiter, np.diff(indptr))
+    else:
+        chosen = np.repeat(easy, np.diff(indptr))
+        sources, sinks = targets[chosen], np.repeat(waiter[easy], np.diff(indptr)[easy])
+    given = free.copy()
+    given &= _among(targets, len(free))
+    reached = _reached(sources, sinks, np.flatnonzero(given), len(free))
     before = np.count_nonzero(free)
     free |= reached
     return int(np.count_nonzero(free) - before)
@@ -50,25 +60,51 @@ def _by_one(free: Bools, owed: Ints, waiter: Ints, short: Ints, indptr: Ints, ta
 def _on_no_cycle(free: Bools, waiter: Ints, indptr: Ints, targets: Ints) -> int:
     """Free all from whom no way leads to a cycle or to a party that is held; how many parties that frees."""
     size = len(free)
-    waiters = np.repeat(waiter, np.diff(indptr))
-    graph = csr_array((np.ones(len(targets), np.int8), (waiters, targets)), shape=(size, size))
-    graph.sum_duplicates()  # scipy's search for strong components may never end on entries given twice
-    graph.data[:] = 1
-    _, labels = connected_components(graph, directed=True, connection="strong")
-    waiting = np.zeros(size, np.bool_)
-    waiting[waiter] = True
-    lasting = (np.bincount(labels)[labels] > 1) | (graph.diagonal() > 0) | (~free & ~waiting)
-    stuck = _reached(targets, waiters, np.flatnonzero(lasting), size)
-    freed = waiting & ~free & ~stuck
+    graph = _by_waiter(waiter, indptr, targets, size)
+    components, labels = connected_components(graph, directed=True, connection="strong")
+    waiting = _among(waiter, size)
+    lasting = ~free & ~waiting
+    lasting |= graph.diagonal() > 0
+    if components < size:
+        lasting |= np.bincount(labels)[labels] > 1
+    freed = waiting & ~free
+    if lasting.any():
+        freed &= ~_reached(targets, np.repeat(waiter, np.diff(indptr)), np.flatnonzero(lasting), size)
     free |= freed
     return int(np.count_nonzero(freed))
 
 
+def _by_waiter(waiter: Ints, indptr: Ints, targets: Ints, size: int) -> Any:
+    """Who waits for whom, a row a party, no entry twice: scipy's search for strong components may never end on those."""
+    sizes = np.diff(indptr)
+    if (waiter[1:] > waiter[:-1]).all():  # nobody waits twice, and a wait's targets are different
+        begins = np.zeros(size + 1, targets.dtype)
+        begins[waiter + 1] = sizes
+        np.cumsum(begins, out=begins)
+        return csr_array((_ones(len(targets)), targets, begins), shape=(size, size))
+    graph: Any = csr_array((np.ones(len(targets)), (np.repeat(waiter, sizes), targets)), shape=(size, size))
+    graph.sum_duplicates()
+    return graph
+
+
+def _ones(count: int) -> NDArray[np.float64]:
+    """Weights that take no memory: scipy's searches ask for float64 and do not read them."""
+    return np.broadcast_to(np.float64(1.0), count)
+
+
+def _among(parties: Ints, size: int) -> Bools:
+    """(size,) who is among ``parties``."""
+    among = np.zeros(size, np.bool_)
+    among[parties] = True
+    return among
+
+
 def _reached(sources: Ints, sinks: Ints, begins: Ints, size: int) -> Bools:
     """(size,) what is reached from ``begins``, themselves included, along the edges from ``sources`` to ``sinks``."""
-    rows = np.concatenate((sources, np.full(len(begins), size, sources.dtype)))
-    columns = np.concatenate((sinks, begins.astype(sinks.dtype, copy=False)))
-    graph = csr_array((np.ones(len(rows), np.float64), (rows, columns)), shape=(size + 1, size + 1))
+    turned = csr_array((np.ones(len(sinks), np.int8), (sources, sinks)), shape=(size, size))
+    ends = np.append(turned.indptr, turned.indptr[-1] + len(begins)).astype(turned.indptr.dtype, copy=False)
+    ways = np.concatenate((turned.indices, begins.astype(turned.indices.dtype, copy=False)))
+    graph = csr_array((_ones(len(ways)), ways, ends), shape=(size + 1, size + 1))
     order = breadth_first_order(graph, size, directed=True, return_predecessors=False)
     reached = np.zeros(size + 1, np.bool_)
     reached[order] = True

@@ -1,4 +1,4 @@
-"""The reduction's second gear: from newly free parties to the waits that they end, touching nothing else."""
+"""The reduction's third gear: from newly free parties to the waits that they end, touching nothing else."""
 
 from __future__ import annotations
 
@@ -23,22 +23,12 @@ class Ledger:
     waiter: Ints
     short: Ints
 
-    def push(self, indptr: Ints, targets: Ints, patience: int) -> Bools:
-        """Run the rules on, given the open waits' targets; every free party among them counts once, now.
-
-        Gives up after ``patience`` parties that came singly; answers (P,) which free parties have not been counted yet.
-        """
+    def push(self, indptr: Ints, targets: Ints) -> None:
+        """Run the rules to their end, given the open waits' targets; every free party among them counts once, now."""
         ups, waits = _turned(indptr, targets, len(self.free))
         frontier = np.unique(targets[self.free[targets]])
-        while len(frontier) and patience > 0:
-            if len(frontier) < FRONTIER_PARTIES_MIN:
-                frontier, handled = self._few(ups, waits, frontier, patience)
-                patience -= handled
-            else:
-                frontier = self._many(ups, waits, frontier)
-        uncounted = np.zeros(len(self.free), np.bool_)
-        uncounted[frontier] = True
-        return uncounted
+        while len(frontier):
+            frontier = (self._few if len(frontier) < FRONTIER_PARTIES_MIN else self._many)(ups, waits, frontier)
 
     def _many(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
         """One round with arrays: the parties that ``frontier`` frees."""
@@ -55,15 +45,13 @@ class Ledger:
         self.free[freed] = True
         return freed
 
-    def _few(self, ups: Ints, waits: Ints, frontier: Ints, patience: int) -> tuple[Ints, int]:
-        """One party at a time, until nothing is left to do or the frontier has grown: who is left, and how many were done."""
+    def _few(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
+        """One party at a time, until nothing is left to do or the frontier has grown: who is left to do."""
         free, owed, waiter, short = _view(self.free), _view(self.owed), _view(self.waiter), _view(self.short)
         begins, lined = _view(ups), _view(waits)
         todo: list[int] = frontier.tolist()
-        handled = 0
-        while todo and len(todo) < 4 * FRONTIER_PARTIES_MIN and handled < patience:
+        while todo and len(todo) < 4 * FRONTIER_PARTIES_MIN:
             party = todo.pop()
-            handled += 1
             for wait in lined[begins[party] : begins[party + 1]]:
                 short[wait] -= 1
                 if short[wait] == 0:
@@ -72,7 +60,7 @@ class Ledger:
                     if owed[blocked] == 0 and not free[blocked]:
                         free[blocked] = True
                         todo.append(blocked)
-        return np.asarray(todo, ups.dtype), handled
+        return np.asarray(todo, ups.dtype)
 
 
 def _turned(indptr: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:

@@ -10,15 +10,14 @@ Rules 2 and 3 only ever add, so the order does not matter, and a reduction that 
 becomes known to be free: :meth:`Reduction.further`. That is how one pass over the columns answers several questions, the
 most pessimistic first.
 
-The work has three gears. While a round ends many waits, count the free targets of all open waits, as one sparse product a
-round (``_pull``). When a round ends few, leap along whatever must follow in any order (:mod:`detector.graph.closure`). What
-is left then goes party by party (:mod:`detector.graph.push`). So a random graph takes a few passes, a chain of a million two
-searches, and the worst case is linear.
+The work has three gears. Count the free targets of all open waits, as one sparse product a round, while a round ends many or
+the rounds die out or grow quickly (``_pull``). When they do neither, ways are long: leap along whatever must follow in any
+order (:mod:`detector.graph.closure`). What no leap frees goes party by party (:mod:`detector.graph.push`). So a random graph
+takes a few passes, a chain of a million one search, and the worst case is linear.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,14 +29,15 @@ from detector.graph.columns import Bools, Ints, WaitColumns
 from detector.graph.push import Ledger
 
 PULL_SHARE_MIN = 32
-"""Go on counting over all open waits while a round ends at least one in this many of them."""
+"""A round that ends fewer than one in this many of the open waits ends few."""
+FEW_ROUNDS_MAX = 3
+"""So many rounds that end few, and about as many as the round before, mean long ways."""
+ROUNDS_MAX = 64
+"""Rounds between two compactions, whatever they end: what bounds the passes over memory."""
 COMPACT_WAITS_MIN = 20_000
 """With fewer open waits than this, leaving out those that are over costs more than it saves."""
-SMALL_ROUNDS_MAX = 24
-"""Rounds over so few waits that are cheaper than turning them round."""
-PUSH_PARTIES_MIN = 4_000
-PUSH_SHARE_MAX = 64
-"""Handle so many, and one in so many of the waits' parties, one by one before trying a leap."""
+LEAPS_MAX = 8
+"""So many leaps, then party by party: what bounds the searches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,7 +83,7 @@ class Reduction:
         if released is not None:
             gone |= released[self.waiter]
             owed[released] = 0
-        state = _kept(state, ~gone, np.zeros(len(self.targets), np.bool_))
+        state = _chosen(state, ~gone)
         free |= owed == 0
         return _run(state)
 
@@ -129,7 +129,7 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
         indptr = np.zeros(len(opened) + 1, columns.indptr.dtype)
         np.cumsum(columns.sizes()[opened], out=indptr[1:])
     waiter = columns.waiter[opened]
-    owed = np.bincount(waiter, minlength=parties).astype(columns.waiter.dtype, copy=False)
+    owed = _waits_of_each(waiter, parties)
     if held is not None:
         owed += held
     return _run(
@@ -139,62 +139,80 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
     )
 
 
+def _waits_of_each(waiter: Ints, parties: int) -> Ints:
+    """(P,) how many of the waits are whose; ``waiter`` is sorted."""
+    if (waiter[1:] > waiter[:-1]).all():  # nobody twice: the fast way
+        owed = np.zeros(parties, waiter.dtype)
+        owed[waiter] = 1
+        return owed
+    return np.bincount(waiter, minlength=parties).astype(waiter.dtype, copy=False)
+
+
 def _run(state: Reduction) -> Reduction:
     """Apply the rules to their end, in place for ``free`` and ``owed``."""
-    state = _settled(_pull(state))
-    patience = len(state.open) // PUSH_SHARE_MAX + PUSH_PARTIES_MIN
-    while len(state.open) and state.free[state.targets].any():
-        ledger = Ledger(free=state.free, owed=state.owed, waiter=state.waiter, short=state.short)
-        uncounted = ledger.push(state.indptr, state.targets, patience)
-        state = _kept(state, (state.short > 0) & ~state.free[state.waiter], (state.free & ~uncounted)[state.targets])
-        if not uncounted.any():
+    leaps, worth_it = 0, True
+    while worth_it:
+        state, finished = _pull(state)
+        if finished:
             return state
-        worth_it = leap(state.free, state.owed, state.waiter, state.short, state.indptr, state.targets)
-        state = _settled(_kept(state, ~state.free[state.waiter], np.zeros(len(state.targets), np.bool_)))
-        patience = patience if worth_it else len(state.free)
-    return state
+        worth_it = leaps < LEAPS_MAX and leap(state.free, state.owed, state.waiter, state.short, state.indptr, state.targets)
+        leaps += 1
+        state = _chosen(state, ~state.free[state.waiter])
+    ledger = Ledger(free=state.free, owed=state.owed, waiter=state.waiter, short=state.short)
+    ledger.push(state.indptr, state.targets)
+    keep = (state.short > 0) & ~state.free[state.waiter]
+    stay = np.repeat(keep, np.diff(state.indptr))
+    stay &= ~state.free[state.targets]
+    left = np.zeros(len(state.targets) + 1, state.indptr.dtype)
+    np.cumsum(stay, out=left[1:])
+    return _kept(state, keep, left[state.indptr[1:]][keep], stay)
 
 
-def _pull(state: Reduction) -> Reduction:
-    """Rules 2 and 3 over all open waits at once, while a round ends many; targets that have come stay listed."""
-    while len(state.open):
-        come = _counter(state)
-        small = len(state.open) < COMPACT_WAITS_MIN
-        live = np.ones(len(state.open), np.bool_)
-        left, rounds = len(state.open), 0
-        while 2 * left > len(state.open) or small:
-            over = come() >= state.short
-            over &= live
-            ended = int(np.count_nonzero(over))
-            rounds += 1
-            if ended == 0 or (PULL_SHARE_MIN * ended < left and not (small and rounds < SMALL_ROUNDS_MAX)):
-                return _kept(state, live, np.zeros(len(state.targets), np.bool_)) if left < len(state.open) else state
-            _end(state, over)
-            live ^= over
+def _pull(state: Reduction) -> tuple[Reduction, bool]:
+    """Rules 2 and 3 over all open waits at once; whether that was the end.
+
+    If it was not, every free party among the targets that are left was freed last and has not been counted in ``short``.
+    """
+    few = last = 0
+    while size := len(state.open):
+        graph, short = _counted(state)
+        over = np.zeros(size, np.bool_)
+        left, rounds = size, 0
+        while left and (2 * left > size or size < COMPACT_WAITS_MIN):
+            come = graph @ state.free.view(np.int8)
+            before, over = over, come >= short
+            ended = int(np.count_nonzero(over)) - (size - left)
+            steady = PULL_SHARE_MIN * ended < left and 4 * last < 5 * ended < 10 * last
+            few, last, rounds = few + steady, ended, rounds + 1
+            if ended == 0 or few >= FEW_ROUNDS_MAX or rounds >= ROUNDS_MAX:
+                return _settled(state, come, over, over ^ before), ended == 0
+            _end(state, over ^ before)
             left -= ended
-        state = _kept(state, live, np.zeros(len(state.targets), np.bool_))
-    return state
+        state = _chosen(state, ~over)
+    return state, True
 
 
-def _settled(state: Reduction) -> Reduction:
-    """One more round: the targets that have come are counted and dropped; those that this round frees are still listed."""
-    if not len(state.open):
-        return state
-    hit = state.free[state.targets]
-    if not hit.any():
-        return state
-    short = state.short - _counter(state)()
-    over = short <= 0
-    _end(state, over)
-    return _kept(replace(state, short=short.astype(state.short.dtype, copy=False)), ~over, hit)
-
-
-def _counter(state: Reduction) -> Callable[[], Ints]:
-    """What counts how many targets of each open wait have come, now: one sparse product."""
-    counts = np.int8 if int(np.diff(state.indptr).max()) < 127 else np.int32
+def _counted(state: Reduction) -> tuple[Any, Ints]:
+    """The open waits as a matrix whose product with ``free`` counts the targets that have come, and how many must."""
+    most = int(np.diff(state.indptr).max())
+    counts = np.int8 if most < 127 else np.int32  # a byte is a quarter of the memory
     shape = (len(state.open), len(state.free))
     graph: Any = csr_array((np.ones(len(state.targets), counts), state.targets, state.indptr), shape=shape)
-    return lambda: graph @ state.free.astype(counts)
+    return graph, np.minimum(state.short, most + 1).astype(counts)
+
+
+def _settled(state: Reduction, come: Ints, over: Bools, fresh: Bools) -> Reduction:
+    """The open waits without those in ``over`` and without the ``come`` targets; then those in ``fresh`` end."""
+    if not come.any():
+        return state
+    sizes = np.diff(state.indptr)
+    keep = ~over
+    stay = np.repeat(keep, sizes)
+    stay &= ~state.free.take(state.targets)
+    sizes -= come
+    _end(state, fresh)
+    ends = np.cumsum(sizes[keep], dtype=sizes.dtype)
+    return _kept(replace(state, short=state.short - come), keep, ends, stay)
 
 
 def _end(state: Reduction, over: Bools) -> None:
@@ -209,18 +227,33 @@ def _end(state: Reduction, over: Bools) -> None:
         state.free[waiters[state.owed[waiters] <= 0]] = True
 
 
-def _kept(state: Reduction, keep: Bools, hit: Bools) -> Reduction:
-    """The state with only the open waits in ``keep``, without the targets in ``hit``."""
-    stay = np.repeat(keep, np.diff(state.indptr))
-    stay &= ~hit
-    left = np.zeros(len(state.targets) + 1, state.indptr.dtype)
-    np.cumsum(stay, out=left[1:])
-    ends = left[state.indptr[1:]][keep]
+def _chosen(state: Reduction, keep: Bools) -> Reduction:
+    """The state with only the open waits in ``keep``, with all their targets."""
+    rows = np.flatnonzero(keep)
+    if len(rows) == len(keep):
+        return state
+    begins = state.indptr[rows]
+    sizes = state.indptr[1:][rows] - begins
+    ends = np.cumsum(sizes, dtype=sizes.dtype)
+    at = np.repeat(begins - (ends - sizes), sizes)
+    at += np.arange(len(at), dtype=at.dtype)
+    return replace(
+        state,
+        open=state.open[rows],
+        waiter=state.waiter[rows],
+        short=state.short[rows],
+        indptr=np.concatenate((state.indptr[:1], ends)) if len(rows) else state.indptr[:1],
+        targets=state.targets.take(at),
+    )
+
+
+def _kept(state: Reduction, keep: Bools, ends: Ints, stay: Bools) -> Reduction:
+    """The state with only the open waits in ``keep`` and the targets in ``stay``, of which each wait's end at ``ends``."""
     return replace(
         state,
         open=state.open[keep],
         waiter=state.waiter[keep],
         short=state.short[keep],
-        indptr=np.concatenate((left[:1], ends)),
+        indptr=np.concatenate((state.indptr[:1], ends)),
         targets=state.targets[stay],
     )

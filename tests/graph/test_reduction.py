@@ -84,8 +84,9 @@ def test_every_gear_gives_the_same(waits: list[Wait], rng: random.Random) -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reduction, "PULL_SHARE_MIN", rng.choice([0, 1, 10**9]))
         patch.setattr(reduction, "COMPACT_WAITS_MIN", rng.choice([0, 10**9]))
-        patch.setattr(reduction, "SMALL_ROUNDS_MAX", rng.choice([0, 1, 24]))
-        patch.setattr(reduction, "PUSH_PARTIES_MIN", rng.choice([0, 1, 10**9]))
+        patch.setattr(reduction, "FEW_ROUNDS_MAX", rng.choice([0, 1, 10**9]))
+        patch.setattr(reduction, "ROUNDS_MAX", rng.choice([1, 2, 64]))
+        patch.setattr(reduction, "LEAPS_MAX", rng.choice([0, 1, 8]))
         patch.setattr(closure, "WAITS_MIN", rng.choice([0, 10**9]))
         patch.setattr(push, "FRONTIER_PARTIES_MIN", rng.choice([1, 2, 10**9]))
         assert remainder(columns) == plain(waits)
