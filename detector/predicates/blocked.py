@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from detector.core.snapshot import Snapshot
@@ -14,6 +16,7 @@ from detector.graph.witness import Evidence, evidence
 from detector.predicates.explain import sentences, shortened
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness, process_of
 
+_STAND_IN = re.compile(r"(.+)~\d+\.\d+")
 NAMED_MAX = 12
 """Parties that a FALSE or UNDETERMINED answer names, at most; who could still move is often everybody."""
 
@@ -47,12 +50,18 @@ def _true(name: str, snapshot: Snapshot, graph: Stuck) -> Verdict:
         holds=Holds.TRUE,
         witness=Witness(kind=proof.kind, parties=parties, text=_proof_text(proof, parties)),
         snapshot=snapshot.ref,
-        remainder=waits.named(graph.parties),
-        core=waits.named(proof.core),
-        behind=waits.named(proof.behind),
+        remainder=_people(waits.named(graph.parties)),
+        core=_people(waits.named(proof.core)),
+        behind=_people(waits.named(proof.behind)),
         missing=snapshot.missing,
         explanation=sentences(snapshot, proof.waits.tolist(), len(parties)),
     )
+
+
+def _people(names: tuple[PartyName, ...]) -> tuple[PartyName, ...]:
+    """The names without the stand-ins that a wait for k of several sets needs (``party~3.1``): they are nobody."""
+    known = frozenset(names)
+    return tuple(name for name in names if not (stand := _STAND_IN.fullmatch(name)) or stand[1] not in known)
 
 
 def _proof_text(proof: Evidence, parties: tuple[PartyName, ...]) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from detector.core.resolution import Resolution
+from detector.core.snapshot import Snapshot
+from detector.graph.columns import WaitColumns
+from detector.predicates.deadlock import Deadlock
 from stilltrue.ledger import ChannelRecord, Made
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
 from stilltrue.recorder import Recorder
@@ -113,3 +116,15 @@ def test_nobody_can_tell_whether_a_fact_still_travels_whose_request_is_perhaps_a
     (known,) = Resolution(with_b, []).in_transit()
     (unknown,) = Resolution({A: with_b[A]}, without_b).in_transit()
     assert (known.facts, unknown.facts) == ({"token": 1}, {"token": "unknown"})
+
+
+def test_who_merely_stands_for_a_set_is_named_in_no_verdict() -> None:
+    """A wait for 2 of 3 sets of workers needs three stand-ins; the parties are what a person is told of."""
+    names = [PartyName(f"s/w{index}") for index in range(6)]
+    sets = [names[0:2], names[2:4], names[4:6]]
+    stands = [PartyName(f"a/x~7.{index}") for index in (1, 2, 3)]
+    waits = [Wait(waiter=stand, among=tuple(among)) for stand, among in zip(stands, sets, strict=True)]
+    waits += [Wait(waiter=PartyName("a/x"), among=tuple(stands), needs=2)]
+    waits += [Wait(waiter=name, among=(PartyName("a/x"),)) for name in names]
+    verdict = Deadlock().evaluate(Snapshot(waits=WaitColumns.of(waits)))
+    assert verdict.remainder == verdict.core == (PartyName("a/x"), *names)
