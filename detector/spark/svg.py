@@ -45,7 +45,7 @@ def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end:
         y = 8 + at * high
         x = _across(first, begin, end)
         parts.append(f'<line x1="{LEFT}" y1="{y + 10}" x2="{WIDTH - RIGHT}" y2="{y + 10}" stroke="{FAINT}"/>')
-        parts.append(_text(LEFT - 8, y + 14, _short(label, 34), "end"))
+        parts.append(_text(LEFT - 8, y + 14, _short(label, 30), "end"))
         parts.append(_box(x, y + 3, max(_across(last, begin, end) - x, 4), 14, colour, text))
     bottom = 8 + len(rows) * high
     return _svg(bottom + 34, [*parts, *_axis(begin, end, LEFT, bottom)])
@@ -61,7 +61,7 @@ def bars(rows: Sequence[tuple[str, float, str]], colour: str = BLUE, most: float
     for at, (label, value, text) in enumerate(rows):
         y = 4 + at * high
         wide = room * min(value / most, 1)
-        parts.append(_text(LEFT - 8, y + 14, _short(label, 34), "end"))
+        parts.append(_text(LEFT - 8, y + 14, _short(label, 30), "end"))
         parts.append(_box(LEFT, y + 3, max(wide, 1), 14, colour, f"{label}: {text}"))
         parts.append(_text(LEFT + wide + 8, y + 14, text))
     return _svg(8 + len(rows) * high, parts)
@@ -113,7 +113,7 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: frozenset[str]) ->
         parts.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="5" fill="{colour}"/>')
         angle = at * turn
         out_x, out_y = x + 10 * math.cos(angle), y + 10 * math.sin(angle) + 4
-        parts.append(_text(out_x, out_y, _short(name, 20), "start" if math.cos(angle) >= 0 else "end"))
+        parts.append(_spoke(out_x, out_y, _short(name, 20), angle))
     shift = (WIDTH - size) / 2
     return _svg(size, [f'<g transform="translate({shift:.0f} 0)">', *parts, "</g>"])
 
@@ -136,6 +136,15 @@ def _box(x: float, y: float, wide: float, high: float, colour: str, text: str) -
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _spoke(x: float, y: float, text: str, angle: float) -> str:
+    """A label along a spoke, so that neighbours on a crowded circle do not cover each other; never upside down."""
+    flipped = math.cos(angle) < 0
+    turned = math.degrees(angle) + (180 if flipped else 0)
+    anchor = "end" if flipped else "start"
+    place = f"translate({x:.1f} {y - 4:.1f}) rotate({turned:.1f})"
+    return f'<text text-anchor="{anchor}" transform="{place}" dy="4">{escape(text)}</text>'
 
 
 def _short(text: str, most: int) -> str:
