@@ -28,16 +28,20 @@ WAITS_MIN = 500
 def leap(free: Bools, owed: Ints, waiter: Ints, short: Ints, indptr: Ints, targets: Ints) -> bool:
     """Free what follows from ``free`` (in place); whether it was worth it, so that another leap may be.
 
-    The columns are those of a :class:`~detector.graph.reduction.Reduction` none of whose open waits is over; the parties
-    among the targets that are free have not been counted in ``short``.
+    The columns are those of a :class:`~detector.graph.reduction.Reduction` in which nobody who still waits has a wait that is
+    over; the free parties among the targets have not been counted in ``short``.
     """
     if len(waiter) < WAITS_MIN:
         return False
-    easy = (short == 1) & (owed[waiter] == 1)
     freed = 0
+    if len(targets) == len(waiter):  # one target each: nothing to turn round, and cycles are rare
+        freed = _on_no_cycle(free, waiter, indptr, targets)
+        if FREED_SHARE_MIN * freed >= len(waiter):
+            return True
+    easy = (short == 1) & (owed[waiter] == 1)
     if 2 * np.count_nonzero(easy) > len(waiter):
         freed = _by_one(free, easy, waiter, indptr, targets)
-    if FREED_SHARE_MIN * freed < len(waiter):
+    if FREED_SHARE_MIN * freed < len(waiter) and len(targets) > len(waiter):
         freed += _on_no_cycle(free, waiter, indptr, targets)
     return FREED_SHARE_MIN * freed >= len(waiter)
 

@@ -26,7 +26,9 @@ class Ledger:
     def push(self, indptr: Ints, targets: Ints) -> None:
         """Run the rules to their end, given the open waits' targets; every free party among them counts once, now."""
         ups, waits = _turned(indptr, targets, len(self.free))
-        frontier = np.unique(targets[self.free[targets]])
+        listed = np.zeros(len(self.free), np.bool_)
+        listed[targets] = True
+        frontier: Ints = np.flatnonzero(listed & self.free)
         while len(frontier):
             frontier = (self._few if len(frontier) < FRONTIER_PARTIES_MIN else self._many)(ups, waits, frontier)
 

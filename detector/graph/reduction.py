@@ -30,7 +30,7 @@ from detector.graph.push import Ledger
 
 PULL_SHARE_MIN = 32
 """A round that ends fewer than one in this many of the open waits ends few."""
-FEW_ROUNDS_MAX = 3
+FEW_ROUNDS_MAX = 2
 """So many rounds that end few, and about as many as the round before, mean long ways."""
 ROUNDS_MAX = 64
 """Rounds between two compactions, whatever they end: what bounds the passes over memory."""
@@ -171,9 +171,10 @@ def _run(state: Reduction) -> Reduction:
 def _pull(state: Reduction) -> tuple[Reduction, bool]:
     """Rules 2 and 3 over all open waits at once; whether that was the end.
 
-    If it was not, every free party among the targets that are left was freed last and has not been counted in ``short``.
+    If it was not, the free parties among the targets that are left have not been counted in ``short``.
     """
     few = last = 0
+    single = bool(state.owed.max(initial=0) <= 1)  # nobody waits twice: who has a wait that is over is free
     while size := len(state.open):
         graph, short = _counted(state)
         over = np.zeros(size, np.bool_)
@@ -184,9 +185,12 @@ def _pull(state: Reduction) -> tuple[Reduction, bool]:
             ended = int(np.count_nonzero(over)) - (size - left)
             steady = PULL_SHARE_MIN * ended < left and 4 * last < 5 * ended < 10 * last
             few, last, rounds = few + steady, ended, rounds + 1
-            if ended == 0 or few >= FEW_ROUNDS_MAX or rounds >= ROUNDS_MAX:
-                return _settled(state, come, over, over ^ before), ended == 0
-            _end(state, over ^ before)
+            fresh = over ^ before
+            if ended == 0:
+                return _settled(state, come, over, fresh), True
+            if few >= FEW_ROUNDS_MAX or rounds >= ROUNDS_MAX:
+                return (state if single else _settled(state, come, over, fresh)), False
+            _end(state, fresh, single)
             left -= ended
         state = _chosen(state, ~over)
     return state, True
@@ -210,15 +214,18 @@ def _settled(state: Reduction, come: Ints, over: Bools, fresh: Bools) -> Reducti
     stay = np.repeat(keep, sizes)
     stay &= ~state.free.take(state.targets)
     sizes -= come
-    _end(state, fresh)
+    _end(state, fresh, single=False)
     ends = np.cumsum(sizes[keep], dtype=sizes.dtype)
     return _kept(replace(state, short=state.short - come), keep, ends, stay)
 
 
-def _end(state: Reduction, over: Bools) -> None:
-    """The waits in ``over`` end: rule 3 for their waiters, in place."""
-    waiters = state.waiter[over]
-    if (waiters[1:] > waiters[:-1]).all():  # nobody twice: the fast way
+def _end(state: Reduction, over: Bools, single: bool) -> None:
+    """The waits in ``over`` end: rule 3 for their waiters, in place; ``single`` says that none of them has another."""
+    waiters = state.waiter.take(np.flatnonzero(over))
+    if single:
+        state.owed[waiters] = 0
+        state.free[waiters] = True
+    elif (waiters[1:] > waiters[:-1]).all():  # nobody twice: the fast way
         owed = state.owed[waiters] - 1
         state.owed[waiters] = owed
         state.free[waiters[owed <= 0]] = True

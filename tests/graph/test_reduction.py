@@ -114,6 +114,30 @@ def test_large_random_graphs_leave_what_the_textbook_leaves() -> None:
         assert remainder(WaitColumns.of(waits)) == _worklist(waits), f"seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["chain", "round trips", "ladder", "with rings", "two waits each"])
+def test_long_ways_leave_what_the_textbook_leaves(kind: str, seed: int) -> None:
+    """Ways of thousands of parties, which are leapt: with cycles on them, beside them, and with parties that wait twice."""
+    rng = random.Random(seed)
+    names = [PartyName(f"p{at:05}") for at in rng.sample(range(4_000), 4_000)]
+    back = {"chain": [1], "round trips": [1, -1], "ladder": [1, 2, 3], "with rings": [1], "two waits each": [1]}[kind]
+    waits = [
+        Wait(waiter=names[at], among=tuple(names[(at - step) % 4_000] for step in back), needs=2 if kind == "ladder" else 1)
+        for at in range(3, 4_000)
+    ]
+    if kind == "with rings":
+        waits = [wait for at, wait in enumerate(waits) if at % 900]  # the ways' first parties wait for nothing, and ...
+        waits += [Wait(waiter=names[3], among=(names[500],))]  # ... the first way bites its own tail
+    if kind == "two waits each":
+        extra = [Wait(waiter=names[at], among=(names[at - 2],)) for at in range(10, 4_000)]
+        assert remainder(WaitColumns.of(waits + extra)) == []
+        stuck = Wait(waiter=names[2_000], among=(names[2_010],))
+        assert remainder(WaitColumns.of([*waits, *extra, stuck])) == sorted(names[2_000:])
+        return
+    rng.shuffle(waits)
+    assert remainder(WaitColumns.of(waits)) == _worklist(waits)
+
+
 def _random_wait(rng: random.Random, waiter: PartyName, names: list[PartyName]) -> Wait:
     among = tuple(rng.sample(names, rng.choice([1, 1, 2, 3])))
     return Wait(waiter=waiter, among=among, needs=rng.randint(1, len(among)))
