@@ -23,6 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("detector.commands.simulate:simulate", "Run seeded worlds or a scenario file."),
     "check-predicate": ("detector.commands.check_predicate:check_predicate", "Hunt for a world that breaks a predicate."),
     "analyze": ("detector.commands.analyze:analyze", "Run the Spark pipeline over an archive."),
+    "generate-archive": (
+        "detector.commands.generate_archive:generate_archive",
+        "Write an archive of any size, with known truth, for benchmarks.",
+    ),
     "sidecar": ("detector.commands.sidecar:sidecar", "Run the proxy beside a program that knows nothing of us."),
     "webhook": ("detector.commands.webhook:webhook", "Run the webhook that puts the sidecar into pods."),
     "demo": ("detector.commands.demo:demo", "Start real gRPC processes that get into trouble, and see the verdict."),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -10,14 +12,16 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from detector.commands.run import CommandError
 from detector.demo.plays import PLAYS, Play
 from detector.demo.stage import Stage, StageError
+from detector.spark.java import JavaError, find_java
 
 DEFAULT_PLAYS = ("pools", "job")
 _EXAMPLES = """
 \b
 Examples:
-  stilltrue demo                 pools that call in a circle, then a job that ends
+  stilltrue demo                 pools that call in a circle, a job that ends, the archive analysed
   stilltrue demo locks --keep    locks taken in two orders; leaves all running to look at
   stilltrue demo healthy --seconds 60 --period-seconds 0.1
 """
@@ -43,7 +47,8 @@ Examples:
 def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float, folder: Path | None) -> None:
     """Start a detector and real gRPC processes on loopback, let them get into trouble, and show the verdict.
 
-    NAME is one of pools, locks, job, healthy; without it, pools and then job. Everything is stopped at the end.
+    NAME is one of pools, locks, job, healthy; without it, pools, then job, then Spark over the
+    archive of the first (where Java is found). Everything is stopped at the end.
     """
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -54,9 +59,31 @@ def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float,
                 console.print()
             console.rule(play_name)
             _show(play_name, where / play_name, console, keep=keep, seconds=seconds, period_seconds=period_seconds)
+        if name is None:
+            _analyse(where / DEFAULT_PLAYS[0], console)
     except StageError as error:
-        raise click.ClickException(str(error)) from error
+        raise CommandError(str(error)) from error
     console.print(f"\nEverything is stopped. Logs and data: {where}", highlight=False)
+
+
+def _analyse(folder: Path, console: Console) -> None:
+    """Run the pipeline over what the detector of a play has archived, where there is a Java for it."""
+    console.print()
+    console.rule("the archive")
+    try:
+        find_java()
+    except JavaError as error:
+        console.print(f"The same snapshots can be analysed with Spark: {error}", soft_wrap=True, highlight=False)
+        return
+    out = folder / "analysis"
+    console.print("The detector has kept every snapshot as Parquet; Spark asks all of them at once (half a minute):")
+    console.print(f"\n[bold]$ stilltrue analyze {folder}/data/archive --out {out}[/bold]", soft_wrap=True, highlight=False)
+    command = [sys.executable, "-m", "detector", "analyze", str(folder / "data" / "archive"), "--out", str(out)]
+    with (folder / "analysis.log").open("wb") as log:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, check=False)
+    console.print(done.stdout.strip(), soft_wrap=True, markup=False, highlight=False)
+    if done.returncode:
+        raise StageError(f"the analysis ended with {done.returncode}; see {folder / 'analysis.log'}")
 
 
 def _show(name: str, folder: Path, console: Console, *, keep: bool, seconds: float, period_seconds: float) -> None:
@@ -70,4 +97,5 @@ def _show(name: str, folder: Path, console: Console, *, keep: bool, seconds: flo
                 f"or http://{stage.http}/ and end it with ctrl-C.",
                 highlight=False,
             )
-            signal.pause()
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pause()
