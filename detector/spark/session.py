@@ -18,7 +18,8 @@ LOCAL = {
     "spark.sql.shuffle.partitions": "16",
 }
 ALWAYS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),  # any other limit is checked per row, at a row's cost each
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a day stays the text that it is
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
