@@ -52,8 +52,8 @@ def analyze(
         from detector.spark.java import JavaError  # noqa: PLC0415
         from detector.spark.session import open_session  # noqa: PLC0415
         from detector.spark.tables import open_archive  # noqa: PLC0415
-    except ImportError:
-        _fail("the pipeline needs PySpark and pyarrow: pip install 'stilltrue-detector[spark]'")
+    except ImportError as error:
+        _fail(f"the pipeline needs PySpark and pyarrow ({error}): pip install 'stilltrue-detector[spark]'")
     try:
         for name in predicates:
             find_predicate(name)

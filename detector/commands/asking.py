@@ -55,6 +55,10 @@ class Asking:
         views = [scoped(snapshot, name, labels) for name, labels in self.question.scopes.items()] or [snapshot]
         verdicts = []
         for view in views:
+            if self.question.scopes and not (view.processes or view.missing):
+                text = f"no process bears {view.ref.scope}"
+                verdicts.append(_unanswered(self.question.predicate, view.ref, "empty", text))
+                continue
             try:
                 with within(self.question.seconds_max):
                     verdicts.append(ask(self.predicate, view))

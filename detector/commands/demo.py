@@ -52,6 +52,7 @@ def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float,
     """
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it
     where = folder or Path(tempfile.mkdtemp(prefix="stilltrue-demo-"))
     try:
         for index, play_name in enumerate((name,) if name else DEFAULT_PLAYS):

@@ -72,7 +72,8 @@ def parse_document(text: str, *, file: str = "", first_line: int = 1) -> tuple[A
     try:
         raw = json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        raise DocumentError(f"no JSON: {error.msg}", file=file, line=first_line + error.lineno - 1) from None
+        last = text.rstrip().count("\n") + 1  # an end that comes too early is on the last line that has anything
+        raise DocumentError(f"no JSON: {error.msg}", file=file, line=first_line + min(error.lineno, last) - 1) from None
     except RecursionError:
         raise DocumentError("no JSON: nested too deeply", file=file, line=first_line) from None
     except ValueError as error:

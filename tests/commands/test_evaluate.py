@@ -169,3 +169,15 @@ def test_text_for_people_names_core_and_behind() -> None:
     assert result.stdout.startswith("deadlock: TRUE\n  each waits for the next, round and round: a/1, b/1, a/1\n")
     assert "  core (2): a/1, b/1\n" in result.stdout
     assert "  behind it (1): c/9\n" in result.stdout
+
+
+def test_an_end_that_comes_too_early_is_on_the_last_line_there_is(tmp_path: Path) -> None:
+    (tmp_path / "l.jsonl").write_text('{"waits": []}\n\n{"waits": [\n')
+    result = run("deadlock", "--jsonl", str(tmp_path / "l.jsonl"))
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "l.jsonl: 3: no JSON" in result.stderr
+
+
+def test_a_scope_that_nobody_bears_has_no_answer() -> None:
+    result = run("deadlock", "-", "--scope", "team=none", text=json.dumps(RING))
+    assert (result.exit_code, "no process bears team=none" in result.stdout) == (3, True)

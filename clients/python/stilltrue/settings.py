@@ -67,9 +67,11 @@ def read_settings(given: Mapping[str, object], environment: Mapping[str, str] = 
     """
     known = {item.name: item.type for item in fields(Settings)}
     values: dict[str, object] = {name: value for name, value in given.items() if value is not None}
-    for name in values:
+    for name, value in tuple(values.items()):
         if name not in known:
             raise TypeError(f"no such setting: {name}")
+        if isinstance(value, str) and str(known[name]).startswith("Mapping"):
+            values[name] = _parse(name, str(known[name]), value)
     for name, kind in known.items():
         text = environment.get(_PREFIX + name.upper())
         if text is not None and name not in values:
@@ -99,5 +101,5 @@ def _parse(name: str, kind: str, text: str) -> object:
         if kind.startswith("Mapping"):
             return dict(pair.split("=", 1) for pair in text.split(",") if pair)
     except (ValueError, KeyError):
-        raise SettingRefusedError(f"{_PREFIX}{name.upper()}: {text!r} is no {kind}") from None
+        raise SettingRefusedError(f"{name} ({_PREFIX}{name.upper()}): {text!r} is no {kind}") from None
     return text
