@@ -95,7 +95,3 @@ def _left_out(count: int) -> str:
 def _fail(text: str) -> NoReturn:
     click.echo(f"stilltrue: {text}", err=True)
     sys.exit(2)
-
-
-if __name__ == "__main__":  # for spark-submit
-    analyze()
