@@ -45,22 +45,23 @@ def _true(name: str, snapshot: Snapshot, graph: Stuck) -> Verdict:
     waits = snapshot.waits
     proof = evidence(graph)
     parties = waits.named(proof.witness)
+    remainder = waits.named(graph.parties)
+    known = frozenset(remainder)
     return Verdict(
         predicate=name,
         holds=Holds.TRUE,
         witness=Witness(kind=proof.kind, parties=parties, text=_proof_text(proof, parties)),
         snapshot=snapshot.ref,
-        remainder=_people(waits.named(graph.parties)),
-        core=_people(waits.named(proof.core)),
-        behind=_people(waits.named(proof.behind)),
+        remainder=_people(remainder, known),
+        core=_people(waits.named(proof.core), known),
+        behind=_people(waits.named(proof.behind), known),
         missing=snapshot.missing,
         explanation=sentences(snapshot, proof.waits.tolist(), len(parties)),
     )
 
 
-def _people(names: tuple[PartyName, ...]) -> tuple[PartyName, ...]:
-    """The names without the stand-ins that a wait for k of several sets needs (``party~3.1``): they are nobody."""
-    known = frozenset(names)
+def _people(names: tuple[PartyName, ...], known: frozenset[PartyName]) -> tuple[PartyName, ...]:
+    """The names without the stand-ins that a ``known`` party's wait for k of several sets needs (``party~3.1``): nobody."""
     return tuple(name for name in names if not (stand := _STAND_IN.fullmatch(name)) or stand[1] not in known)
 
 
