@@ -50,18 +50,26 @@ def _mark(snapshot: SnapshotId) -> bytes:
 
 
 class _Stream:
-    """The way to one agent. At most one mark waits: the newest bids for all before it."""
+    """The way to one agent. At most one mark waits, the newest, which bids for all before it; none goes before the welcome."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._handler = asyncio.current_task()
         self._mark: SnapshotId | None = None
         self._writer: asyncio.Task[None] | None = None
+        self._open = False
         self.ended: str | None = None
+
+    async def open(self, welcome: pb.ConnectResponse) -> None:
+        """Welcome the agent; marks may follow."""
+        await self._context.write(welcome.SerializeToString())
+        self._open = True
+        if self._mark is not None:
+            self.send_mark(self._mark)
 
     def send_mark(self, snapshot: SnapshotId) -> None:
         self._mark = snapshot
-        if self._writer is None or self._writer.done():
+        if self._open and (self._writer is None or self._writer.done()):
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:
@@ -104,7 +112,8 @@ class AgentServicer:
         stream = _Stream(context)
         member: Member | None = None
         try:
-            member = await self._welcome(stream, context)
+            member = await self._admit(stream, context)
+            await stream.open(self._welcome())
             await self._listen(member, context)
         except RefusedError as refusal:
             self._metrics.report_refused(refusal.reason)
@@ -122,8 +131,16 @@ class AgentServicer:
             if member is not None and member.stream is stream:
                 self._driver.broke(member)
 
-    async def _welcome(self, stream: _Stream, context: Context) -> Member:
-        """Take the hello, answer with the welcome: the member."""
+    def _welcome(self) -> pb.ConnectResponse:
+        welcome = pb.Welcome(
+            detector=f"stilltrue {detector_version()}",
+            lease_seconds=self._settings.lease_seconds,
+            report_bytes_max=self._settings.report_bytes_max,
+        )
+        return pb.ConnectResponse(welcome=welcome)
+
+    async def _admit(self, stream: _Stream, context: Context) -> Member:
+        """Take the hello: the member. Whoever is welcomed afterwards is one already."""
         try:
             data = await asyncio.wait_for(context.read(), _HELLO_SECONDS_MAX)
         except TimeoutError:
@@ -133,12 +150,6 @@ class AgentServicer:
         if request.WhichOneof("message") != "hello":
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "hello: an agent's first message must be one", "no_hello")
         member = self._member(request.hello, stream)
-        welcome = pb.Welcome(
-            detector=f"stilltrue {detector_version()}",
-            lease_seconds=self._settings.lease_seconds,
-            report_bytes_max=self._settings.report_bytes_max,
-        )
-        await context.write(pb.ConnectResponse(welcome=welcome).SerializeToString())
         try:
             self._driver.joined(member)
         except NameTakenError as error:

@@ -190,6 +190,14 @@ class Adding(grpc.UnaryUnaryClientInterceptor):
         return continuation(Details(), request)
 
 
+async def all_served(agent: Agent) -> None:
+    """Wait until every service is over: a sync handler that was cancelled ends on a thread of its own."""
+    async with asyncio.timeout(10):
+        while agent.live.recorder._served:
+            agent.live.catch_up()
+            await asyncio.sleep(0.01)
+
+
 def nothing_left(*agents: Agent) -> None:
     """Every call is settled and every service over; nothing failed in the glue."""
     for agent in agents:
@@ -285,6 +293,7 @@ async def test_the_story_on_a_loop_is_the_same_with_agents(alone: Alone, found: 
         client.channel(grpc.aio.insecure_channel(address)) as channel,
     ):
         assert await aio_story(channel) == plain
+    await all_served(server)
     nothing_left(client, server)
 
 
