@@ -18,7 +18,7 @@ from typing import IO, Any
 from detector.demo.player import load_scene
 
 START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 3.0
+STOP_SECONDS_MAX = 15.0
 
 
 class StageError(RuntimeError):

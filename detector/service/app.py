@@ -35,6 +35,8 @@ from detector.service.web import Web
 from stilltrue.v1 import detector_pb2_grpc
 
 _STOP_SECONDS = 0.5
+_ARCHIVE_SECONDS = 10.0
+"""What is to be archived is written before the service ends, also where disks are slow."""
 _MESSAGE_HEADROOM = 4
 _EXPIRE_PER_LEASE = 4
 
@@ -115,8 +117,8 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         judge.close()
         if notifier is not None:
             await asyncio.to_thread(notifier.close, _STOP_SECONDS)
-        await asyncio.to_thread(archivist.close, _STOP_SECONDS)
-        await asyncio.to_thread(history.close, _STOP_SECONDS)
+        await asyncio.to_thread(archivist.close, _ARCHIVE_SECONDS)
+        await asyncio.to_thread(history.close, _ARCHIVE_SECONDS)
         log.info("stopped")
 
 
