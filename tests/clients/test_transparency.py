@@ -19,6 +19,7 @@ from stilltrue.model import SnapshotId
 
 Alone = Callable[..., Agent]
 SECRET = ("secret", "given")
+LEFT = threading.Event()  # the caller of ``many`` has cancelled
 
 
 def seen(metadata: Any) -> list[tuple[str, Any]]:
@@ -45,9 +46,18 @@ def one(request: bytes, context: Any) -> bytes:
 
 
 def many(request: bytes, context: Any) -> Iterator[bytes]:
+    """Three items; for ``c`` one, and then the caller's cancellation.
+
+    A generator that has more items than room when its call is cancelled would never be run on by grpc.aio, which leaves its
+    worker waiting for ever, with an agent or without.
+    """
     context.set_trailing_metadata((("last", "word"),))
+    LEFT.clear()
     for number in range(3):
         yield request + b"%d" % number
+        if request == b"c":
+            LEFT.wait(10)
+            return
     if request == b"abort":
         context.abort(grpc.StatusCode.ABORTED, "enough")
 
@@ -157,6 +167,7 @@ def story(channel: grpc.Channel) -> list[Any]:
     told += [failing(lambda: list(items)), *ending(items)]
     items = stream(b"c")
     told += [next(items), items.cancel(), items.cancelled(), items.code(), items.details()]
+    LEFT.set()
     told += [gather(iter([b"1", b"2"])), gather.with_call(iter([b"3"]))[0], gather.future(iter([b"4", b"5"])).result()]
     told += [list(talk(iter([b"a", b"b"]))), list(talk(iter([])))]
     return told
@@ -263,6 +274,7 @@ async def aio_story(channel: grpc.aio.Channel) -> list[Any]:
     told += [await aio_failing(_all(items)), *await aio_ending(items)]
     items = stream(b"c")
     told += [await items.read(), items.cancel(), items.cancelled(), await items.code()]
+    LEFT.set()
     told += [await gather(letters("12")), await gather(iter([b"3", b"4"]))]
     writing = gather()
     await writing.write(b"5")
