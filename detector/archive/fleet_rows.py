@@ -171,6 +171,7 @@ class FleetRows:
             "highest": calls.number[order][last],
             "forgotten": np.zeros(len(last), np.int64),
             "answered": _lists(_struct(listed, kind.value_type), np.bincount(group[answered], minlength=len(last)), kind),
+            "plain": pa.nulls(len(last), pa.list_(pa.int64())),
         }
         return _nested("seen", fields, key[last] // self._width, count)
 

@@ -151,12 +151,19 @@ def _seen_row(seen: Seen) -> Row:
             }
             for answered in seen.answered
         ],
+        "plain": seen.plain,
     }
 
 
 def _seen(row: Row) -> Seen:
     answered = (Answered(**(entry | {"facts": facts_of(entry["facts"])})) for entry in row["answered"] or ())
-    return Seen(caller=_caller(row["caller"]), highest=row["highest"], forgotten=row["forgotten"], answered=tuple(answered))
+    return Seen(
+        caller=_caller(row["caller"]),
+        highest=row["highest"],
+        forgotten=row["forgotten"],
+        answered=tuple(answered),
+        plain=tuple(row["plain"] or ()),
+    )
 
 
 def _wait_row(wait: LocalWait) -> Row:

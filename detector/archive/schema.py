@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised when a column is added."""
 
 VERSION_KEY = b"stilltrue.schema_version"
@@ -119,6 +119,7 @@ REPORTS = pa.schema(
                 highest=WHOLE,
                 forgotten=WHOLE,
                 answered=_listed(number=WHOLE, sent=WHOLE, received=WHOLE, facts=FACTS, taken=TRUTH),
+                plain=pa.list_(WHOLE),
             ),
         ),
         ("pools", _listed(name=TEXT, size=SMALL, queued=SMALL)),

@@ -199,7 +199,9 @@ class _World:
                 )
             )
         elif where < 0.85:
-            server.answered.setdefault(caller.id.instance, []).append(Answered(number=call.number, sent=1, received=1))
+            counted = call.number % 2
+            known = server.answered.setdefault(caller.id.instance, [])
+            known.append(Answered(number=call.number, sent=counted, received=counted))
 
     def _lock(self, resource: str) -> None:
         holder, other = self._random.sample(self._locals, 2)
@@ -258,9 +260,11 @@ class _World:
                 Seen(
                     caller=caller,
                     highest=CallNumber(max(highest)),
-                    answered=tuple(sorted(local.answered.get(caller.process, ()), key=lambda each: each.number)),
+                    answered=tuple(each for each in known if each.sent),
+                    plain=tuple(each.number for each in known if not each.sent),
                 )
                 for caller, highest in seen.items()
+                for known in [sorted(local.answered.get(caller.process, ()), key=lambda each: each.number)]
             ),
             pools=tuple(local.pools),
             waits=tuple(local.waits),

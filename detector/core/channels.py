@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import chain
 
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName
-from stilltrue.report import Answered, Caller, CallMade, CallServed, Pool, Report
+from stilltrue.report import Answered, Caller, CallMade, CallServed, Pool, Report, Seen
 
 
 class Where(Enum):
@@ -71,8 +71,7 @@ class Channels:
         self._missing = {member.instance: member for member in missing}
         self._forgetful = {name for name, report in reports.items() if report.lost}
         self._served: dict[tuple[Caller, CallNumber], list[tuple[ProcessName, CallServed]]] = {}
-        self._answered: dict[tuple[Caller, CallNumber], tuple[ProcessName, Answered]] = {}
-        self._forgotten: dict[Caller, CallNumber] = {}
+        self._seen: dict[Caller, list[tuple[ProcessName, Seen]]] = {}
         self._pools: dict[tuple[ProcessName, str], _PoolView] = {}
         self._pools_of: dict[ProcessName, list[_PoolView]] = {}
         for name in sorted(reports):
@@ -89,9 +88,7 @@ class Channels:
             if served.serving and served.pool in busy:
                 busy[served.pool].append(served.party)
         for seen in report.seen:
-            self._forgotten[seen.caller] = max(self._forgotten.get(seen.caller, seen.forgotten), seen.forgotten)
-            for answered in seen.answered:
-                self._answered[seen.caller, answered.number] = (name, answered)
+            self._seen.setdefault(seen.caller, []).append((name, seen))
         views = [_PoolView(name, pool, tuple(busy[pool.name])) for pool in report.pools]
         self._pools_of[name] = views
         self._pools.update({(name, view.pool.name): view for view in views})
@@ -102,10 +99,12 @@ class Channels:
         records = self._served.get((caller, call.number))
         if records:
             return self._held(records)
-        answered = self._answered.get((caller, call.number))
-        if answered is not None:
-            return Place(where=Where.REPLY_IN_TRANSIT, server=answered[0], answered=answered[1])
-        if call.number <= self._forgotten.get(caller, 0):
+        memories = self._seen.get(caller, ())
+        for name, seen in reversed(memories):
+            answered = seen.answer(call.number)
+            if answered is not None:
+                return Place(where=Where.REPLY_IN_TRANSIT, server=name, answered=answered)
+        if any(call.number <= seen.forgotten for _, seen in memories):
             return Place(where=Where.UNKNOWN)
         return self._unseen(call)
 

@@ -85,7 +85,7 @@ def sees_no_reply(right: Function) -> Function:
 
     def init(self: Channels, *rest: Any) -> None:
         right(self, *rest)
-        self._answered.clear()
+        self._seen.clear()
 
     return init
 

@@ -37,7 +37,9 @@ def message_balance(reports: DataFrame) -> DataFrame:
     )
     held = once.select("snapshot", F.explode("served").alias("call")).where("call.caller is not null")
     answers = once.select("snapshot", F.explode("seen").alias("seen")).select(
-        "snapshot", F.col("seen.caller").alias("caller"), F.explode("seen.answered.number").alias("number")
+        "snapshot",
+        F.col("seen.caller").alias("caller"),
+        F.explode(F.concat("seen.answered.number", F.coalesce("seen.plain", F.array().cast("array<long>")))).alias("number"),
     )
     found = held.select("snapshot", "call.caller", "call.number", F.lit(0).alias("place")).unionByName(
         answers.withColumn("place", F.lit(1))

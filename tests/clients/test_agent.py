@@ -239,7 +239,7 @@ def test_what_is_joined_by_hand_is_not_joined_twice(instrumented: Agent) -> None
     report = instrumented.live.marked(SnapshotId(1))
     assert report is not None
     assert [pool.name for pool in report.pools] == ["mine"]
-    assert [answered.number for seen in report.seen for answered in seen.answered] == [1]
+    assert [number for seen in report.seen for number in seen.numbers] == [1]
     assert instrumented.live.recorder._next_party == 2
 
 

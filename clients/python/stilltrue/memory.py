@@ -24,7 +24,7 @@ class CallerMemory:
         self.highest = CallNumber(0)
         self._floor = CallNumber(0)
         self._forgotten = CallNumber(0)
-        self._answered: dict[CallNumber, Answered | bool] = {}  # a bool is all of an entry that is but ``taken``
+        self._answered: dict[CallNumber, Answered | None] = {}  # None: there is no more to say of it
 
     def saw(self, number: CallNumber, floor: CallNumber) -> None:
         """A request with this number arrived, and the caller's floor with it: what lies below the floor is forgotten."""
@@ -46,10 +46,10 @@ class CallerMemory:
         """The service of this call is over; its reply may be in transit until the floor passes it."""
         if number < self._floor:
             return
-        if sent or received or facts:
-            self._answered[number] = Answered(number=number, sent=sent, received=received, facts=facts, taken=taken)
-        else:
-            self._answered[number] = taken
+        more_to_say = sent or received or facts or not taken
+        self._answered[number] = (
+            Answered(number=number, sent=sent, received=received, facts=facts, taken=taken) if more_to_say else None
+        )
         if len(self._answered) > self.answered_max:
             self._prune()
         if len(self._answered) > self.answered_max:
@@ -58,11 +58,12 @@ class CallerMemory:
             self._forgotten = max(self._forgotten, oldest)
 
     def seen(self) -> Seen:
-        """The memory as it goes into a report. What is made for it is kept: the next cut may come soon, and find most of it."""
+        """The memory as it goes into a report."""
         self._prune()
-        answered = self._answered
-        plain = [(number, entry) for number, entry in answered.items() if isinstance(entry, bool)]
-        for number, taken in plain:
-            answered[number] = Answered(number=number, taken=taken)
-        entries = tuple(entry for entry in answered.values() if isinstance(entry, Answered))
-        return Seen(caller=self.caller, highest=self.highest, forgotten=self._forgotten, answered=entries)
+        return Seen(
+            caller=self.caller,
+            highest=self.highest,
+            forgotten=self._forgotten,
+            answered=tuple(entry for entry in self._answered.values() if entry is not None),
+            plain=tuple(sorted(number for number, entry in self._answered.items() if entry is None)),
+        )

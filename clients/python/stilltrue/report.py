@@ -6,6 +6,7 @@ happenings (arrival, sending), so that equal histories give equal reports.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -136,13 +137,27 @@ class Seen:
     """What a server remembers of one caller: the highest number seen, the calls answered, what had to be forgotten.
 
     No call above ``highest`` has been seen (rule 5 checks it). A call up to ``forgotten`` that is not listed may have been
-    answered: its memory had to be given up for space.
+    answered: its memory had to be given up for space. ``plain`` are the numbers, ascending, of answered calls of which there
+    is no more to say (there may be thousands while one call holds the floor); ``answered`` are the others.
     """
 
     caller: Caller
     highest: CallNumber
     forgotten: CallNumber = CallNumber(0)
     answered: tuple[Answered, ...] = ()
+    plain: tuple[CallNumber, ...] = ()
+
+    def answer(self, number: CallNumber) -> Answered | None:
+        """What is remembered of this call if it was answered here."""
+        at = bisect_left(self.plain, number)
+        if at < len(self.plain) and self.plain[at] == number:
+            return Answered(number=number)
+        return next((answered for answered in self.answered if answered.number == number), None)
+
+    @property
+    def numbers(self) -> tuple[CallNumber, ...]:
+        """The numbers of all the calls known to be answered, ascending."""
+        return tuple(sorted((*self.plain, *(answered.number for answered in self.answered))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -254,11 +254,8 @@ def _served_from_wire(own: ProcessName, message: pb.CallServed) -> CallServed:
 
 
 def _seen_to_wire(seen: Seen) -> pb.Seen:
-    message = pb.Seen(caller=_caller_to_wire(seen.caller), highest=seen.highest, forgotten=seen.forgotten)
+    message = pb.Seen(caller=_caller_to_wire(seen.caller), highest=seen.highest, forgotten=seen.forgotten, plain=seen.plain)
     for answered in seen.answered:
-        if answered.taken and not (answered.sent or answered.received or answered.facts):
-            message.plain.append(answered.number)
-            continue
         entry = message.answered.add(
             number=answered.number, sent=answered.sent, received=answered.received, untaken=not answered.taken
         )
@@ -267,8 +264,8 @@ def _seen_to_wire(seen: Seen) -> pb.Seen:
 
 
 def _seen_from_wire(message: pb.Seen) -> Seen:
-    answered = [Answered(number=CallNumber(number)) for number in message.plain]
-    answered += [
+    plain = tuple(sorted(map(CallNumber, message.plain)))
+    answered = tuple(
         Answered(
             number=CallNumber(entry.number),
             sent=entry.sent,
@@ -277,15 +274,16 @@ def _seen_from_wire(message: pb.Seen) -> Seen:
             taken=not entry.untaken,
         )
         for entry in message.answered
-    ]
+    )
     highest = _number("seen.highest", message.highest)
-    if any(entry.number > highest for entry in answered):
+    if (plain and plain[-1] > highest) or any(entry.number > highest for entry in answered):
         raise MalformedError(f"seen.answered: a number above the highest seen ({highest})")
     return Seen(
         caller=_caller_from_wire(message.caller),
         highest=CallNumber(highest),
         forgotten=CallNumber(message.forgotten),
         answered=tuple(sorted(answered, key=attrgetter("number"))),
+        plain=plain,
     )
 
 
