@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from detector.commands.run import CommandError
+from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_settings
 from detector.service.app import AddressInUseError, Listening
 from detector.service.app import serve as run_service
 from detector.service.logs import configure
@@ -69,8 +70,11 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None
         settings = Settings(
             scopes=tuple(map(scope_from_text, scopes)), predicate_settings=predicate_settings_from_texts(sets), **values
         )
+        check_settings(settings.predicate_settings)
     except SettingError as error:
         raise CommandError(str(error)) from None
+    except (RefusedSettingError, UnknownPredicateError) as error:
+        raise CommandError(f"--set: {error.args[0]}") from None
     configure(settings.log_format)
 
     def started(listening: Listening) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
+from detector.core.plugin_settings import SettingError, fitted
 from detector.core.predicate import Predicate, treats_missing
 from detector.core.snapshot import Snapshot
 from stilltrue.model import Holds, PartyName, Verdict, Witness
@@ -17,6 +18,10 @@ Settings = Mapping[str, Any]
 
 class PluginError(Exception):
     """A predicate's own fault (or of whoever configured it); the text names the predicate and where it comes from."""
+
+
+class RefusedSettingError(PluginError):
+    """Whoever configured the predicate gave a setting that it cannot take; the text says what it can."""
 
 
 class UnknownPredicateError(LookupError):
@@ -35,6 +40,8 @@ def find_predicate(name: str, settings: Settings | None = None) -> Predicate:
     ------
     UnknownPredicateError
         When there is none of that name.
+    RefusedSettingError
+        When it has no such setting, or the value is not what its class asks for (a ``ValueError`` of its own counts too).
     PluginError
         When it cannot be imported or made, two packages claim the name, or what is made is no predicate.
     """
@@ -45,12 +52,34 @@ def find_predicate(name: str, settings: Settings | None = None) -> Predicate:
     if len(places) > 1:
         raise PluginError(f"predicate {name!r} is claimed by {' and by '.join(places)}")
     try:
-        made = found[0].load()(**(settings or {}))
+        kind = found[0].load()
+        made = kind(**fitted(kind, settings or {}))
+    except SettingError as error:
+        raise RefusedSettingError(f"predicate {name!r}: {error}") from error
     except Exception as error:
+        if settings and isinstance(error, ValueError):
+            raise RefusedSettingError(f"predicate {name!r}: {' '.join(str(error).split())}") from error
         raise PluginError(f"predicate {name!r} ({places[0]}) cannot be made: {_said(error)}") from error
     if not isinstance(made, Predicate):
         raise PluginError(f"predicate {name!r} ({places[0]}) has no name and evaluate(snapshot)")
     return made
+
+
+def check_settings(settings: Mapping[str, Settings]) -> None:
+    """See that predicates can take their settings (by the predicate's name), before anything is asked.
+
+    Raises
+    ------
+    UnknownPredicateError, RefusedSettingError
+        As :func:`find_predicate`. One that cannot be made for another reason is passed over: that hurts its own answers only.
+    """
+    for name, given in settings.items():
+        try:
+            find_predicate(name, given)
+        except RefusedSettingError:
+            raise
+        except PluginError:
+            continue
 
 
 def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:

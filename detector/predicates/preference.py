@@ -59,7 +59,8 @@ def find_preference(name: str) -> Preference:
         return PREFERENCES[name]
     found = sorted(entry_points(group=GROUP, name=name), key=lambda entry: entry.value)
     if not found:
-        raise ValueError(f"no preference {name!r}; there are {', '.join(sorted(PREFERENCES))}")
+        known = sorted({*PREFERENCES, *(entry.name for entry in entry_points(group=GROUP))})
+        raise ValueError(f"setting victims must be one of {', '.join(known)}, not {name!r}; for example victims=youngest")
     loaded: Preference = found[0].load()
     return loaded
 

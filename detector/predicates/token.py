@@ -17,7 +17,7 @@ class TokenLost:
     Parameters
     ----------
     fact : the fact's name. A process that does not declare it has none of it.
-    expected : how much there is in all.
+    expected : how much there is in all, at least 0.
 
     Notes
     -----
@@ -35,7 +35,7 @@ class TokenLost:
 
     def __init__(self, *, fact: str = "token", expected: float = 1) -> None:
         self._fact = fact
-        self._expected = expected
+        self._expected = _at_least_nothing(expected)
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """TRUE when the sum is short, with who has how much."""
@@ -54,7 +54,8 @@ class TokenDuplicated:
 
     Parameters
     ----------
-    fact, expected : as for ``token-lost``.
+    fact : the fact's name. A process that does not declare it has none of it.
+    expected : how much there is in all, at least 0.
 
     Notes
     -----
@@ -67,7 +68,7 @@ class TokenDuplicated:
 
     def __init__(self, *, fact: str = "token", expected: float = 1) -> None:
         self._fact = fact
-        self._expected = expected
+        self._expected = _at_least_nothing(expected)
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """TRUE when the sum is over, with who has how much."""
@@ -79,6 +80,14 @@ class TokenDuplicated:
             return hangs_on_missing(self.name, snapshot, _sum(amount, self._fact, self._expected))
         holds = Holds.TRUE if over else Holds.FALSE
         return answered(self.name, snapshot, holds, "sum", _sum(amount, self._fact, self._expected), amount.holders)
+
+
+def _at_least_nothing(expected: float) -> float:
+    if not expected >= 0:
+        raise ValueError(
+            f"setting expected must be at least 0 (how much there is in all), not {expected:g}; for example expected=1"
+        )
+    return expected
 
 
 def _no_answer(name: str, snapshot: Snapshot, fact: str, amount: Amount) -> Verdict:

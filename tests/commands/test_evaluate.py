@@ -133,7 +133,7 @@ def test_settings_reach_the_predicate() -> None:
     assert run("token-lost", "-", "--set", "fact=lease", "--set", "expected=3", text=document).exit_code == 0
     unknown = run("token-lost", "-", "--set", "colour=red", text=document)
     assert unknown.exit_code == 2
-    assert unknown.stderr.startswith("stilltrue: predicate 'token-lost' (detector.predicates.token:TokenLost) cannot be made")
+    assert unknown.stderr == "stilltrue: predicate 'token-lost': it has no setting 'colour'; there are fact, expected\n"
 
 
 def test_each_scope_gets_its_own_verdict() -> None:

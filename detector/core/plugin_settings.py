@@ -1,0 +1,191 @@
+"""The settings of a predicate, checked against what its class says of them: one clear line instead of an error deep inside."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin
+
+EXAMPLES: dict[object, Any] = {float: 2.5, int: 7, bool: True, str: "name"}
+_WORDS: dict[object, str] = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", type(None): "null"}
+_ENTRY = re.compile(r"(\w+(?:, \w+)*) : (.+)")
+
+
+class SettingError(ValueError):
+    """A setting that the predicate does not have, or a value that it cannot take; one line, which says what it can."""
+
+
+class _Refused(Exception):  # noqa: N818 - never leaves this file
+    """The value is not of the kind."""
+
+
+def fitted(make: Callable[..., object], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``settings`` as keyword arguments for ``make``, each of the type that its annotation asks for.
+
+    Parameters
+    ----------
+    make : the predicate's class. Annotations that are checked: ``float``, ``int``, ``bool``, ``str``, enums, ``Literal``,
+        sequences of these, and unions. A text for a sequence is a sequence of one; a number for a text is that text.
+    settings : by name, as JSON reads them.
+
+    Raises
+    ------
+    SettingError
+        Naming the setting, what it must be, what the class's docstring says of it (under Parameters), and an example.
+    """
+    known = _known(make)
+    if known is None:
+        return dict(settings)
+    return {name: _fitted(make, name, value, known) for name, value in settings.items()}
+
+
+def _known(make: Callable[..., object]) -> Mapping[str, inspect.Parameter] | None:
+    """The keyword arguments that ``make`` takes; None when nobody can tell."""
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        return None
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return None
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind in named}
+
+
+def _fitted(make: Callable[..., object], name: str, value: object, known: Mapping[str, inspect.Parameter]) -> object:
+    if name not in known:
+        raise SettingError(_unknown(name, known))
+    hint = _hint(make, name)
+    try:
+        return _of_kind(hint, value)
+    except _Refused:
+        said = _told(make, name)
+        meaning = f" ({said})" if said else ""
+        example = f"for example {name}={_example(hint, known[name].default)}"
+        raise SettingError(f"setting {name} must be {_words(hint)}{meaning}, not {_short(value)}; {example}") from None
+
+
+def _unknown(name: str, known: Mapping[str, inspect.Parameter]) -> str:
+    if not known:
+        return f"it has no settings, so none called {name!r}"
+    near = get_close_matches(name, known, n=1)
+    guess = f" (did you mean {near[0]}?)" if near else ""
+    return f"it has no setting {name!r}{guess}; there are {', '.join(known)}"
+
+
+def _hint(make: Callable[..., object], name: str) -> object:
+    """The annotation of the argument ``name``; anything, where it cannot be read."""
+    try:
+        hint = inspect.signature(make, eval_str=True).parameters[name].annotation
+    except Exception:  # noqa: BLE001 - whatever a stranger's annotations raise, they say nothing then
+        return Any
+    return Any if hint is inspect.Parameter.empty else hint
+
+
+def _of_kind(hint: object, value: object) -> object:  # noqa: PLR0911 - one answer for each kind
+    """``value`` as ``hint`` wants it."""
+    options = _options(hint)
+    if options:
+        return _first_of(options, value)
+    if get_origin(hint) is Literal:
+        return _chosen(value, {choice: choice for choice in get_args(hint)})
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _chosen(value, {choice.value: choice for choice in hint})
+    if _of_many(hint):
+        items = value if isinstance(value, list) else [value]
+        inner = next(iter(get_args(hint)), Any)
+        return [_of_kind(inner, item) for item in items]
+    if hint is bool or hint is type(None):
+        return _only(value, type(value) is hint)
+    if hint is int:
+        return _only(value, type(value) is int)
+    if hint is float:
+        return _only(value, isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value))
+    if hint is str:
+        return value if isinstance(value, str) else _only(json.dumps(value), isinstance(value, (int, float)))
+    return value
+
+
+def _options(hint: object) -> tuple[object, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
+
+
+def _of_many(hint: object) -> bool:
+    origin = get_origin(hint) or hint
+    return isinstance(origin, type) and issubclass(origin, Sequence) and origin not in (str, bytes)
+
+
+def _first_of(options: Sequence[object], value: object) -> object:
+    for option in options:
+        try:
+            return _of_kind(option, value)
+        except _Refused:
+            continue
+    raise _Refused
+
+
+def _chosen(value: object, choices: Mapping[Any, object]) -> object:
+    for said, choice in choices.items():
+        if type(said) is type(value) and said == value:
+            return choice
+    raise _Refused
+
+
+def _only(value: object, fits: bool) -> object:
+    if not fits:
+        raise _Refused
+    return value
+
+
+def _words(hint: object) -> str:
+    """What ``hint`` asks for, as people say it."""
+    if options := _options(hint):
+        return " or ".join(map(_words, options))
+    if get_origin(hint) is Literal:
+        return " or ".join(map(json.dumps, get_args(hint)))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return " or ".join(json.dumps(choice.value) for choice in hint)
+    if _of_many(hint):
+        inner = next(iter(get_args(hint)), Any)
+        return "a list" if inner is Any else f"a list, each item {_words(inner)}"
+    return _WORDS.get(hint, "something else")
+
+
+def _example(hint: object, default: object) -> str:
+    """A value that would do: the default, where there is one to show."""
+    if isinstance(default, (str, int, float)) and default != "":
+        return default if isinstance(default, str) else json.dumps(default)
+    options = _options(hint) or get_args(hint)
+    if _of_many(hint):
+        return json.dumps([EXAMPLES.get(options[0], "name") if options else "name"])
+    if get_origin(hint) is Literal:
+        return str(options[0])
+    kinds = [EXAMPLES[option] for option in (hint, *options) if option in EXAMPLES]
+    return json.dumps(kinds[0]) if kinds else "..."
+
+
+def _told(make: Callable[..., object], name: str) -> str:
+    """The first sentence that the docstring of ``make`` says of an argument, under Parameters."""
+    _, _, told = inspect.cleandoc(make.__doc__ or "").partition("Parameters\n----------\n")
+    lines = told.splitlines()
+    for at, line in enumerate(lines):
+        entry = _ENTRY.fullmatch(line)
+        if entry and name in entry[1].split(", "):
+            more = [later.strip() for later in _while_indented(lines[at + 1 :])]
+            return re.split(r"\.(?:\s|$)", " ".join([entry[2], *more]), maxsplit=1)[0].replace("`", "")
+    return ""
+
+
+def _while_indented(lines: Sequence[str]) -> list[str]:
+    end = next((at for at, line in enumerate(lines) if not line.startswith(" ")), len(lines))
+    return list(lines[:end])
+
+
+def _short(value: object) -> str:
+    shown = json.dumps(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
