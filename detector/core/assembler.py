@@ -7,14 +7,14 @@ member, and only while the snapshot is pending; all else is refused with a reaso
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 
 from detector.core.resolution import Resolution
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
-from stilltrue.model import ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
+from stilltrue.model import CallNumber, ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
 from stilltrue.report import Report
 
 
@@ -37,13 +37,17 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
-    """A finished snapshot. ``orphans`` (rule 5) are sentences, and why it was rejected; ``reports`` are kept as evidence."""
+    """A finished snapshot. ``orphans`` (rule 5) are sentences, and why it was rejected; ``reports`` are kept as evidence.
+
+    ``settled``: by caller, the calls that it had in doubt and of which this snapshot shows that they were answered.
+    """
 
     snapshot: Snapshot
     outcome: Outcome
     begun_by: str
     reports: Mapping[ProcessName, Report]
     orphans: tuple[str, ...] = ()
+    settled: Mapping[ProcessId, tuple[CallNumber, ...]] = field(default_factory=dict)
 
 
 class PendingSnapshot:
@@ -101,7 +105,12 @@ class PendingSnapshot:
             previous=previous,
         )
         return Assembled(
-            snapshot=snapshot, outcome=outcome, begun_by=self.begun_by, reports=dict(self._reports), orphans=orphans
+            snapshot=snapshot,
+            outcome=outcome,
+            begun_by=self.begun_by,
+            reports=dict(self._reports),
+            orphans=orphans,
+            settled={} if orphans else resolution.settled_doubts(),
         )
 
 

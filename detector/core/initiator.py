@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from detector.core.assembler import Assembled, Outcome, PendingSnapshot, Refusal
 from detector.graph.columns import WaitColumns
-from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.report import Report
 
 
@@ -36,10 +37,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """Send a mark for ``snapshot`` to each of ``members``."""
+    """Send a mark for ``snapshot`` to each of ``members``, and with it the calls in doubt that are ``settled``."""
 
     snapshot: SnapshotId
     members: tuple[ProcessName, ...]
+    settled: Mapping[ProcessName, tuple[CallNumber, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class Initiator:
         self._wishes_at = -math.inf
         self._periodic_at = -math.inf
         self._suspects: set[ProcessName] = set()
+        self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
         self._finished: deque[tuple[float, WaitColumns]] = deque(maxlen=self.timing.pending_snapshots_max + 1)
 
     # -- members -------------------------------------------------------------------------------------------------------
@@ -166,8 +169,18 @@ class Initiator:
         self._asking.clear()
         self._wish = None
         self._periodic_at = now
-        begin = Begin(snapshot=snapshot, members=self.members)
+        begin = Begin(snapshot=snapshot, members=self.members, settled=self._settled_members())
         return [begin, *self._settle(now)]
+
+    def _settled_members(self) -> dict[ProcessName, tuple[CallNumber, ...]]:
+        """What the members shall learn of their calls in doubt. Said once: a doubt that lasts shows up again."""
+        told = {
+            process.instance: numbers
+            for process, numbers in self._settled.items()
+            if self._members.get(process.instance) == process
+        }
+        self._settled.clear()
+        return told
 
     def _wanted_by(self, now: float) -> str | None:
         if self._asking:
@@ -204,6 +217,7 @@ class Initiator:
         assembled = pending.assembled(now, before[-1] if before else None)
         self._suspects.update(name for name in pending.missing() if name in self._members)
         self._suspects.intersection_update(self._members)
+        self._settled.update(assembled.settled)
         if assembled.outcome is not Outcome.REJECTED:
             self._finished.append((now, assembled.snapshot.waits))
         return Finish(assembled=assembled, tickets=self._tickets.pop(pending.id))

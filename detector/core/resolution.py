@@ -132,6 +132,17 @@ class Resolution:
             for call in report.made:
                 yield from self._messages(report, call, self.channels.place(report.process, call))
 
+    def settled_doubts(self) -> dict[ProcessId, tuple[CallNumber, ...]]:
+        """By caller: its calls in doubt that a server has answered, so that it need remember them no longer (rule 8)."""
+        found: dict[ProcessId, tuple[CallNumber, ...]] = {}
+        for name in sorted(self._reports):
+            process = self._reports[name].process
+            doubts = [call for call in self._reports[name].made if call.doubtful]
+            answered = [call.number for call in doubts if self.channels.place(process, call).where is Where.REPLY_IN_TRANSIT]
+            if answered:
+                found[process] = tuple(answered)
+        return found
+
     def _messages(self, report: Report, call: CallMade, place: Place) -> Iterator[Message]:
         source = report.process.instance
         match place.where:

@@ -191,7 +191,7 @@ class Driver:
         for name in begin.members:
             member = self.roster.get(name)
             if member is not None and member.stream is not None:
-                member.stream.send_mark(begin.snapshot)
+                member.stream.send_mark(begin.snapshot, begin.settled.get(name, ()))
 
     def _finish(self, finish: Finish) -> None:
         assembled = finish.assembled

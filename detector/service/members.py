@@ -11,18 +11,21 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 
 
 class Stream(Protocol):
     """The way to one agent."""
 
-    def send_mark(self, snapshot: SnapshotId) -> None:
-        """Send the mark for ``snapshot``; one that is still on its way is replaced by it."""
+    def send_mark(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
+        """Send the mark for ``snapshot``; one that is still on its way is replaced by it.
+
+        ``settled``: the process's calls in doubt that were answered.
+        """
 
     def replaced(self, text: str) -> None:
         """End the stream: another one has taken its place."""

@@ -7,6 +7,7 @@ goes to all is written out once for all.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import lru_cache
 
 import grpc
@@ -20,7 +21,7 @@ from detector.service.members import Member, NameTakenError, TooManyMembersError
 from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
 from stilltrue import wire
-from stilltrue.model import SnapshotId
+from stilltrue.model import CallNumber, SnapshotId
 from stilltrue.report import CallMade, CallServed, LocalWait, Report
 from stilltrue.stamp import NUMBER_MAX
 from stilltrue.v1 import agent_pb2 as pb
@@ -46,7 +47,12 @@ class RefusedError(Exception):
 
 @lru_cache(maxsize=8)
 def _mark(snapshot: SnapshotId) -> bytes:
-    return pb.ConnectResponse(mark=pb.Mark(snapshot=snapshot)).SerializeToString()
+    """The mark of those who have nothing more to learn, which are most."""
+    return _mark_that_settles(snapshot, ())
+
+
+def _mark_that_settles(snapshot: SnapshotId, settled: Sequence[CallNumber]) -> bytes:
+    return pb.ConnectResponse(mark=pb.Mark(snapshot=snapshot, settled=settled)).SerializeToString()
 
 
 class _Stream:
@@ -56,6 +62,7 @@ class _Stream:
         self._context = context
         self._handler = asyncio.current_task()
         self._mark: SnapshotId | None = None
+        self._settled: Sequence[CallNumber] = ()
         self._writer: asyncio.Task[None] | None = None
         self._open = False
         self.ended: str | None = None
@@ -67,16 +74,19 @@ class _Stream:
         if self._mark is not None:
             self.send_mark(self._mark)
 
-    def send_mark(self, snapshot: SnapshotId) -> None:
+    def send_mark(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
         self._mark = snapshot
+        self._settled = settled or self._settled
         if self._open and (self._writer is None or self._writer.done()):
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:
         while self._mark is not None:
             snapshot, self._mark = self._mark, None
+            settled, self._settled = self._settled, ()
+            mark = _mark_that_settles(snapshot, settled) if settled else _mark(snapshot)
             try:
-                await self._context.write(_mark(snapshot))
+                await self._context.write(mark)
             except (grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError, asyncio.InvalidStateError):
                 return  # the stream is over: its reader finds out and says so
 

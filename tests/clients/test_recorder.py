@@ -143,6 +143,18 @@ def test_rule_8_a_failed_call_is_in_doubt_for_a_stated_time_and_no_wait_any_more
     assert [call.doubtful for call in cut(a, 2, now=40.0).made] == [False]
 
 
+def test_rule_8_a_doubt_ends_when_a_snapshot_shows_that_a_server_has_answered() -> None:
+    a = recorder()
+    for _ in range(3):
+        made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
+        a.settled(made, None, 0.0, in_doubt=True)
+    a.doubts_settled([CallNumber(1), CallNumber(3), CallNumber(77)])
+    assert [call.number for call in cut(a, 1).made] == [2]
+    assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].floor == 2
+    a.doubts_settled([CallNumber(2)])
+    assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].floor == 4
+
+
 def test_settling_twice_is_nothing() -> None:
     a = recorder()
     made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0)

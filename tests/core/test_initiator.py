@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from detector.core.assembler import Outcome, Refusal
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
+from stilltrue.ledger import ChannelRecord
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.recorder import Recorder
 
@@ -50,6 +51,30 @@ def test_a_question_begins_a_snapshot_that_ends_when_all_have_reported() -> None
     assert story.tell(story.initiator.asked(7, 1.0)) == ["begin 1 of a b"]
     assert story.report("a", 1, 1.1) == []
     assert story.report("b", 1, 1.2) == ["finish 1 complete for 7"]
+
+
+def test_the_next_mark_tells_a_caller_which_of_its_doubts_the_servers_have_settled() -> None:
+    story = Story("a", "b")
+    a, b = story.recorders["a"], story.recorders["b"]
+    channel = ChannelRecord("b:1")
+    for seen in (True, True, False):
+        made, stamp = a.sent(method="/s/M", channel=channel, now=0.0)
+        if seen:
+            served, _ = b.arrived(stamp, method="/s/M", now=0.0)
+        a.settled(made, None, 0.0, in_doubt=True)
+    b.replied(served)  # the second; the first is still served, the third was never seen
+    story.tell(story.initiator.asked(1, 1.0))
+    story.report("a", 1, 1.0)
+    story.report("b", 1, 1.0)
+    (begin,) = story.initiator.asked(2, 2.0)
+    assert isinstance(begin, Begin)
+    assert begin.settled == {"a": (2,)}
+    story.report("a", 2, 2.0)
+    story.report("b", 2, 2.0)
+    story.join("a", incarnation=2)
+    (begin,) = story.initiator.asked(3, 3.0)
+    assert isinstance(begin, Begin)
+    assert begin.settled == {}, "numbers begin anew with an incarnation"
 
 
 def test_one_cut_serves_every_snapshot_that_it_jumps_over() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from detector.service.members import Member, NameTakenError, Roster, TooManyMembersError
-from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 
 
 class Wire:
-    def send_mark(self, snapshot: SnapshotId) -> None:
+    def send_mark(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
         pass
 
     def replaced(self, text: str) -> None:

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 import grpc
 
 from stilltrue.live import LiveRecorder
-from stilltrue.model import ProcessId, SnapshotId
+from stilltrue.model import CallNumber, ProcessId, SnapshotId
 from stilltrue.security import Security
 from stilltrue.settings import Settings
 from stilltrue.v1 import agent_pb2 as pb
@@ -159,7 +159,7 @@ class Connection:
     def _hear(self, response: pb.ConnectResponse, patience: threading.Timer) -> None:
         kind = response.WhichOneof("message")
         if kind == "mark":
-            report = self._live.marked(SnapshotId(response.mark.snapshot))
+            report = self._live.marked(SnapshotId(response.mark.snapshot), map(CallNumber, response.mark.settled))
             if report is None:
                 self._wishes.lease_due = True  # it has been cut for: the lease says so
                 self._ring()

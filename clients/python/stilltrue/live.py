@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from stilltrue.ledger import ChannelRecord, Made, Served
-from stilltrue.model import NO_FACTS, Facts, PartyName, SnapshotId, WaitNumber
+from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, SnapshotId, WaitNumber
 from stilltrue.recorder import Recorder
 from stilltrue.report import Report, Target
 from stilltrue.stamp import METADATA_KEY, Stamp, decode, encode
@@ -93,10 +93,14 @@ class LiveRecorder:
 
     # -- marks ---------------------------------------------------------------------------------------------------------
 
-    def marked(self, snapshot: SnapshotId) -> Report | None:
-        """A mark came: the report of the cut it makes (not put into the outbox), or None."""
+    def marked(self, snapshot: SnapshotId, settled: Iterable[CallNumber] = ()) -> Report | None:
+        """A mark came: the report of the cut it makes (not put into the outbox), or None.
+
+        ``settled``: calls in doubt of which the detector has learnt that they were answered.
+        """
         with self.lock:
             self._catch_up()
+            self.recorder.doubts_settled(settled)
             return self.recorder.marked(snapshot, self.clock())
 
     def post(self, report: Report) -> None:

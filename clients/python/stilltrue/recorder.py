@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from typing import Any
 
 from stilltrue.ledger import NO_WAIT, ChannelRecord, Made, Served, is_blocked
@@ -101,6 +102,7 @@ class Recorder:
         self._prefix = f"{process.instance}/"
         self._made: dict[CallNumber, Made] = {}
         self._doubts: dict[CallNumber, Made] = {}
+        self._doubts_lowest: list[CallNumber] = []  # a heap; those that are in doubt no more leave it when they come up
         self._served: dict[int, Served] = {}
         self._callers: dict[Caller, CallerMemory] = {}
         self._pools: dict[str, int | None] = {}
@@ -154,6 +156,11 @@ class Recorder:
             self._drop_doubts(now)
         return made, self._stamp(number)
 
+    def doubts_settled(self, numbers: Iterable[CallNumber]) -> None:
+        """A server's record has settled these calls, which were in doubt (rule 8): a snapshot showed it."""
+        for number in numbers:
+            self._doubts.pop(number, None)
+
     def awaits(self, made: Made, now: float, until: float | None = None) -> None:
         """The party that made the call is blocked on its outcome from now on; at ``until`` it gives up by itself."""
         if not made.wait and made.number in self._made:
@@ -179,6 +186,7 @@ class Recorder:
         elif in_doubt:
             made.since = now
             self._doubts[made.number] = made
+            heappush(self._doubts_lowest, made.number)
             self._drop_doubts(now)
         else:
             made.channel.strangers = True
@@ -396,8 +404,11 @@ class Recorder:
 
     def _stamp(self, number: CallNumber) -> Stamp:
         floor = next(iter(self._made), self._next_call)
-        if self._doubts:
-            floor = min(floor, *self._doubts)
+        lowest = self._doubts_lowest
+        while lowest and lowest[0] not in self._doubts:
+            heappop(lowest)
+        if lowest and lowest[0] < floor:
+            floor = lowest[0]
         stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor))
         return stamp
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from stilltrue.v1 import snapshot_pb2 as stilltrue_dot_v1_dot_snapshot__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18stilltrue/v1/agent.proto\x12\x0cstilltrue.v1\x1a\x1bstilltrue/v1/snapshot.proto\"\xc2\x01\n\x05Hello\x12(\n\x07process\x18\x01 \x01(\x0b\x32\x17.stilltrue.v1.ProcessId\x12/\n\x06labels\x18\x02 \x03(\x0b\x32\x1f.stilltrue.v1.Hello.LabelsEntry\x12\x0e\n\x06\x63olour\x18\x03 \x01(\x04\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x10\n\x08reactive\x18\x05 \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x05Lease\x12\x0e\n\x06\x63olour\x18\x01 \x01(\x04\x12\x17\n\x0freports_dropped\x18\x02 \x01(\x04\x12\x16\n\x0estamps_refused\x18\x03 \x01(\x04\"\x16\n\x04Wish\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\t\n\x07Goodbye\"\xdd\x01\n\x0e\x43onnectRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.stilltrue.v1.HelloH\x00\x12&\n\x06report\x18\x02 \x01(\x0b\x32\x14.stilltrue.v1.ReportH\x00\x12$\n\x05lease\x18\x03 \x01(\x0b\x32\x13.stilltrue.v1.LeaseH\x00\x12\"\n\x04wish\x18\x04 \x01(\x0b\x32\x12.stilltrue.v1.WishH\x00\x12(\n\x07goodbye\x18\x05 \x01(\x0b\x32\x15.stilltrue.v1.GoodbyeH\x00\x42\t\n\x07message\"L\n\x07Welcome\x12\x10\n\x08\x64\x65tector\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x18\n\x10report_bytes_max\x18\x03 \x01(\x04\"\x18\n\x04Mark\x12\x10\n\x08snapshot\x18\x01 \x01(\x04\"j\n\x0f\x43onnectResponse\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.stilltrue.v1.WelcomeH\x00\x12\"\n\x04mark\x18\x02 \x01(\x0b\x32\x12.stilltrue.v1.MarkH\x00\x42\t\n\x07message2Z\n\x0c\x41gentService\x12J\n\x07\x43onnect\x12\x1c.stilltrue.v1.ConnectRequest\x1a\x1d.stilltrue.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18stilltrue/v1/agent.proto\x12\x0cstilltrue.v1\x1a\x1bstilltrue/v1/snapshot.proto\"\xc2\x01\n\x05Hello\x12(\n\x07process\x18\x01 \x01(\x0b\x32\x17.stilltrue.v1.ProcessId\x12/\n\x06labels\x18\x02 \x03(\x0b\x32\x1f.stilltrue.v1.Hello.LabelsEntry\x12\x0e\n\x06\x63olour\x18\x03 \x01(\x04\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x10\n\x08reactive\x18\x05 \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x05Lease\x12\x0e\n\x06\x63olour\x18\x01 \x01(\x04\x12\x17\n\x0freports_dropped\x18\x02 \x01(\x04\x12\x16\n\x0estamps_refused\x18\x03 \x01(\x04\"\x16\n\x04Wish\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\t\n\x07Goodbye\"\xdd\x01\n\x0e\x43onnectRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.stilltrue.v1.HelloH\x00\x12&\n\x06report\x18\x02 \x01(\x0b\x32\x14.stilltrue.v1.ReportH\x00\x12$\n\x05lease\x18\x03 \x01(\x0b\x32\x13.stilltrue.v1.LeaseH\x00\x12\"\n\x04wish\x18\x04 \x01(\x0b\x32\x12.stilltrue.v1.WishH\x00\x12(\n\x07goodbye\x18\x05 \x01(\x0b\x32\x15.stilltrue.v1.GoodbyeH\x00\x42\t\n\x07message\"L\n\x07Welcome\x12\x10\n\x08\x64\x65tector\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x18\n\x10report_bytes_max\x18\x03 \x01(\x04\")\n\x04Mark\x12\x10\n\x08snapshot\x18\x01 \x01(\x04\x12\x0f\n\x07settled\x18\x02 \x03(\x04\"j\n\x0f\x43onnectResponse\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.stilltrue.v1.WelcomeH\x00\x12\"\n\x04mark\x18\x02 \x01(\x0b\x32\x12.stilltrue.v1.MarkH\x00\x42\t\n\x07message2Z\n\x0c\x41gentService\x12J\n\x07\x43onnect\x12\x1c.stilltrue.v1.ConnectRequest\x1a\x1d.stilltrue.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,9 +49,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WELCOME']._serialized_start=601
   _globals['_WELCOME']._serialized_end=677
   _globals['_MARK']._serialized_start=679
-  _globals['_MARK']._serialized_end=703
-  _globals['_CONNECTRESPONSE']._serialized_start=705
-  _globals['_CONNECTRESPONSE']._serialized_end=811
-  _globals['_AGENTSERVICE']._serialized_start=813
-  _globals['_AGENTSERVICE']._serialized_end=903
+  _globals['_MARK']._serialized_end=720
+  _globals['_CONNECTRESPONSE']._serialized_start=722
+  _globals['_CONNECTRESPONSE']._serialized_end=828
+  _globals['_AGENTSERVICE']._serialized_start=830
+  _globals['_AGENTSERVICE']._serialized_end=920
 # @@protoc_insertion_point(module_scope)

@@ -2,7 +2,7 @@ from stilltrue.v1 import snapshot_pb2 as _snapshot_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -72,10 +72,12 @@ class Welcome(_message.Message):
     def __init__(self, detector: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., report_bytes_max: _Optional[int] = ...) -> None: ...
 
 class Mark(_message.Message):
-    __slots__ = ("snapshot",)
+    __slots__ = ("snapshot", "settled")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
     snapshot: int
-    def __init__(self, snapshot: _Optional[int] = ...) -> None: ...
+    settled: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, snapshot: _Optional[int] = ..., settled: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
     __slots__ = ("welcome", "mark")
