@@ -9,6 +9,7 @@ from typing import Any
 
 from detector.commands.within import OverrunError, within
 from detector.core.document import parse_document
+from detector.core.document_keys import Told, unheard
 from detector.core.predicate import Predicate
 from detector.core.registry import PluginError, ask, find_predicate
 from detector.core.scope import scoped
@@ -43,15 +44,19 @@ class Asking:
     question: Question
     predicate: Predicate
 
-    def verdicts(self, text: str, *, file: str, first_line: int = 1) -> tuple[dict[str, Any], list[Verdict]]:
+    def verdicts(
+        self, text: str, *, file: str, first_line: int = 1, told: Told = unheard
+    ) -> tuple[dict[str, Any], list[Verdict]]:
         """The document in ``text`` as it stands, and a verdict for each scope (for everybody, when there is none).
+
+        ``told`` is told of each key that was passed over.
 
         Raises
         ------
         DocumentError
             When the text is no snapshot document.
         """
-        raw, snapshot = parse_document(text, file=file, first_line=first_line)
+        raw, snapshot = parse_document(text, file=file, first_line=first_line, told=told)
         views = [scoped(snapshot, name, labels) for name, labels in self.question.scopes.items()] or [snapshot]
         verdicts = []
         for view in views:
@@ -68,7 +73,7 @@ class Asking:
                 verdicts.append(_unanswered(self.question.predicate, view.ref, "failed", str(error)))
         return raw, verdicts
 
-    def lines(self, text: str, *, file: str, line: int) -> tuple[list[str], list[str]]:
+    def lines(self, text: str, *, file: str, line: int, told: Told = unheard) -> tuple[list[str], list[str]]:
         """The verdicts on one line of JSON, one JSON text each; and what went wrong with the predicate, one line each.
 
         Raises
@@ -76,7 +81,7 @@ class Asking:
         DocumentError
             When the line is no snapshot document.
         """
-        raw, verdicts = self.verdicts(text, file=file, first_line=line)
+        raw, verdicts = self.verdicts(text, file=file, first_line=line, told=told)
         own = {"id": raw["id"]} if "id" in raw else {}
         return [json.dumps(write_verdict(verdict) | own) for verdict in verdicts], complaints(verdicts, f"{file}: {line}")
 

@@ -29,12 +29,30 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a chunk: verdicts as JSON in order, complaints about the predicate, and the error that ended it."""
+    """What came of a chunk: verdicts as JSON in order, complaints about the predicate, the keys that were passed over, and
+    the error that ended it.
+    """
 
     verdicts: list[str]
     complaints: list[str]
+    passed_over: list[DocumentError]
     error: DocumentError | None
     characters: int
+
+
+class PassedOver:
+    """Keys that nobody knows, each remembered once for each kind of object, with the place where it was first met."""
+
+    def __init__(self) -> None:
+        self.first: list[DocumentError] = []
+        self._known: set[tuple[object, object]] = set()
+
+    def __call__(self, passed_over: DocumentError) -> None:
+        """Remember it, unless it is known."""
+        key = (passed_over.path[0] if len(passed_over.path) > 1 else None, passed_over.path[-1])
+        if key not in self._known:
+            self._known.add(key)
+            self.first.append(passed_over)
 
 
 _asking: Asking | None = None
@@ -81,18 +99,19 @@ def work(asking: Asking, chunk: Chunk) -> Done:
     """Evaluate a chunk's lines, up to the first that is no snapshot document; empty lines say nothing."""
     verdicts: list[str] = []
     complaints: list[str] = []
+    passed_over = PassedOver()
     error = None
     for number, text in enumerate(chunk.lines, start=chunk.line):
         if not text.strip():
             continue
         try:
-            more, wrong = asking.lines(text, file=chunk.file, line=number)
+            more, wrong = asking.lines(text, file=chunk.file, line=number, told=passed_over)
         except DocumentError as found:
             error = found
             break
         verdicts += more
         complaints += wrong
-    return Done(verdicts, complaints, error, sum(map(len, chunk.lines)))
+    return Done(verdicts, complaints, passed_over.first, error, sum(map(len, chunk.lines)))
 
 
 def _together(question: Question, chunks: Iterator[Chunk], cores: int) -> Iterator[Done]:

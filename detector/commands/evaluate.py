@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from detector.commands.asking import Asking, Question, complaints
-from detector.commands.batch import Chunk, chunked, evaluated
+from detector.commands.batch import Chunk, PassedOver, chunked, evaluated
 from detector.commands.render import EXIT_CODES, print_verdict
 from detector.commands.run import EXIT_WRONG, CommandError
 from detector.core.document import DocumentError
@@ -130,12 +130,13 @@ def _single(asking: Asking, files: tuple[str, ...], *, as_json: bool) -> int:
     """Each file is one document; the exit code of them all."""
     answers: list[Holds] = []
     failures: list[str] = []
+    passed_over = PassedOver()
     for file in files:
         with _opened(file) as stream:
             text = "".join(_each(stream, file))
         gc.disable()  # a document is millions of small values and no circle: looking for circles takes half the time
         try:
-            _, verdicts = asking.verdicts(text, file=file)
+            _, verdicts = asking.verdicts(text, file=file, told=passed_over)
         finally:
             gc.enable()
         failures += complaints(verdicts, file)
@@ -148,24 +149,34 @@ def _single(asking: Asking, files: tuple[str, ...], *, as_json: bool) -> int:
         answers += [verdict.holds for verdict in verdicts]
     if failures:
         raise CommandError(failures[0])
+    _warn(*passed_over.first)
     return EXIT_CODES[next((worst for worst in (Holds.FALSE, Holds.UNDETERMINED) if worst in answers), Holds.TRUE)]
 
 
 def _batch(question: Question, asking: Asking, files: tuple[str, ...]) -> int:
     """Each line is one document; 0 when every line was evaluated, else 2."""
     code = 0
+    passed_over = PassedOver()
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("evaluating", total=_characters(files))
         for done in evaluated(question, asking, _chunks(files)):
             if done.verdicts:
                 click.echo("\n".join(done.verdicts))
+            for key in done.passed_over:
+                passed_over(key)
             for complaint in done.complaints:
                 code = EXIT_WRONG
-                click.echo(f"stilltrue: {complaint}", err=True)
+                _warn(complaint)
             if done.error is not None:
                 raise done.error
             progress.update(task, advance=done.characters)
+    _warn(*passed_over.first)
     return code
+
+
+def _warn(*complaints: object) -> None:
+    for complaint in complaints:
+        click.echo(f"stilltrue: {complaint}", err=True)
 
 
 def _chunks(files: tuple[str, ...]) -> Iterator[Chunk]:

@@ -85,6 +85,8 @@ def test_jsonl_writes_one_verdict_a_line_in_order_with_ids() -> None:
         ('{"processes": {"a": {"facts": {"token": null}}}}', "processes.a.facts.token: must be a number"),
         ('{"in_transit": [{"target": "b"}]}', "in_transit[0].source: must be the name of a process"),
         ('{"missing": [1]}', "missing[0]: must be the name of a process"),
+        ('{"waits": [\n{"waiter": "a",\n"neds": 1}], "hue": 3}', '3: waits[0].neds: unknown key; did you mean "needs"?'),
+        ('{\n"wiats": []}', '2: wiats: unknown key; did you mean "waits"?'),
         ('{"missing": NaN}', "1: no JSON: NaN"),
         ("[" * 100_000, "no JSON: nested too deeply"),
         ('{"waits": [{"waiter": "a", "among": ["b"], "needs": ' + "9" * 5000 + "}]}", "no JSON"),
@@ -109,6 +111,24 @@ def test_bad_input_on_a_later_line_comes_after_the_verdicts_before_it(tmp_path: 
     assert result.exit_code == 2
     assert len(result.stdout.splitlines()) == 1
     assert result.stderr == f"stilltrue: {file}: 3: waits[0]: must be an object, not 3\n"
+
+
+def test_keys_that_nobody_knows_are_told_on_standard_error_and_change_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "strange.json"
+    file.write_text(
+        '{"waits": [\n{"waiter": "a", "resource": 3, "among": ["a"]}],\n"id": 7, "expect": {}, "x-mine": 1, "hue": 3}'
+    )
+    said = 'unknown key, passed over (a key of your own begins with "x-")'
+    alone = run("deadlock", str(file), str(file), "--json")
+    assert alone.exit_code == 0
+    assert alone.stderr.splitlines() == [
+        f"stilltrue: {file}: 3: hue: {said}",
+        f"stilltrue: {file}: 2: waits[0].resource: {said}",
+    ]
+    lines = tmp_path / "strange.jsonl"
+    lines.write_text(f"{json.dumps(RING)}\n" + json.dumps(RING | {"hue": 1}) + "\n" + json.dumps(RING | {"hue": 2}) + "\n")
+    many = run("deadlock", "--jsonl", str(lines))
+    assert (many.exit_code, many.stderr) == (0, f"stilltrue: {lines}: 2: hue: {said}\n")
 
 
 def test_unreadable_files_are_one_line(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.core.document import parse_document, read_document, write_document
+from detector.core.document import DocumentError, parse_document, read_document, write_document
 from detector.core.verdict import write_verdict
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
@@ -84,10 +86,49 @@ def test_a_process_named_anywhere_is_active_unless_it_is_missing() -> None:
     }
 
 
-def test_unknown_keys_are_ignored_and_labels_are_kept() -> None:
-    document = {"expect": {}, "processes": {"a": {"labels": {"team": "red"}, "service": "orders", "hue": 3}}}
-    state = read_document(document).processes[ProcessName("a")]
+def test_annotations_say_nothing_and_labels_are_kept() -> None:
+    told: list[str] = []
+    document = {"expect": {}, "x-wiats": 1, "processes": {"a": {"labels": {"team": "red"}, "service": "orders", "note": 3}}}
+    state = read_document(document, lambda key: told.append(str(key))).processes[ProcessName("a")]
     assert state == ProcessState(labels={"team": "red"}, service="orders", facts={})
+    assert told == []
+
+
+def test_keys_that_nobody_knows_are_passed_over_and_told_once_for_each_kind_of_object() -> None:
+    told: list[tuple[str | int, ...]] = []
+    waits = [{"waiter": "a", "among": ["b"]}, *({"waiter": "b", "among": ["c"], "resource": at} for at in range(2))]
+    processes = {"q": {"hue": 1}, "p": {"hue": 2}}
+    document = {"waits": waits, "processes": processes, "in_transit": [{"source": "a", "size": 3}], "colour": 1}
+    assert len(read_document(document, lambda key: told.append(key.path)).waits) == 3
+    assert told == [("colour",), ("processes", "p", "hue"), ("waits", 1, "resource"), ("in_transit", 0, "size")]
+
+
+@pytest.mark.parametrize(
+    ("document", "key", "near"),
+    [
+        ({"wiats": []}, "wiats", "waits"),
+        ({"wait": []}, "wait", "waits"),
+        ({"inTransit": []}, "inTransit", "in_transit"),
+        ({"in-transit": []}, "in-transit", "in_transit"),
+        ({"process": {}}, "process", "processes"),
+        ({"Missing": []}, "Missing", "missing"),
+        ({"waits": [{"waiter": "a", "among": ["b"]}, {"waiter": "a", "among": ["b"], "neds": 1}]}, "waits[1].neds", "needs"),
+        ({"waits": [{"waiter": "a", "amongst": ["b"]}]}, "waits[0].amongst", "among"),
+        ({"previous": [{"waiter": "a", "among": ["b"], "dead_line": 1}]}, "previous[0].dead_line", "deadline"),
+        ({"processes": {"a": {}, "b": {"activty": "idle"}}}, "processes.b.activty", "activity"),
+        ({"processes": {"a": {"label": {}}}}, "processes.a.label", "labels"),
+        ({"in_transit": [{"source": "a", "traget": "b"}]}, "in_transit[0].traget", "target"),
+    ],
+)
+def test_a_misspelt_key_is_refused_with_the_one_that_was_meant(document: dict[str, Any], key: str, near: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        read_document(document)
+    assert str(refused.value).startswith(f'{key}: unknown key; did you mean "{near}"?')
+
+
+def test_an_error_travels_between_processes_with_its_place() -> None:
+    error = DocumentError("is wrong", path=("waits", 3), file="a.json", line=7)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error) == "a.json: 7: waits[3]: is wrong"
 
 
 def test_needs_defaults_to_one_of_the_different_names() -> None:

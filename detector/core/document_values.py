@@ -1,0 +1,116 @@
+"""The values in a snapshot document, each read or refused with its key: the one place that words such refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from detector.core.times import read_time
+from stilltrue.model import PartyName, ProcessName, process_of
+
+Path = tuple[str | int, ...]
+
+
+class DocumentError(ValueError):
+    """The document's fault: what is wrong, at which key, and (when known) in which file and line. Prints as one line."""
+
+    def __init__(self, text: str, *, path: Path = (), file: str = "", line: int | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.path = path
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        place = [part for part in (self.file, str(self.line) if self.line is not None else "", key_of(self.path)) if part]
+        return " ".join(": ".join([*place, self.text]).split())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.text, self.path, self.file, self.line)  # it travels between processes, with its place
+
+    def at(self, *, file: str, line: int) -> DocumentError:
+        """The same error with its place in a file."""
+        return DocumentError(self.text, path=self.path, file=file, line=line)
+
+
+def _again(text: str, path: Path, file: str, line: int | None) -> DocumentError:
+    return DocumentError(text, path=path, file=file, line=line)
+
+
+def key_of(path: Path) -> str:
+    """``("waits", 3, "needs")`` as people write it: ``waits[3].needs``."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def refuse(wanted: str, value: object, path: Path) -> NoReturn:
+    """Raise: the value at ``path`` must be what is ``wanted``."""
+    shown = "nothing" if value is None else json.dumps(value)
+    raise DocumentError(f"must be {wanted}, not {shown if len(shown) <= 60 else shown[:57] + '...'}", path=path)
+
+
+def object_of(value: object, path: Path) -> Mapping[str, Any]:
+    """The object at ``path``."""
+    if not isinstance(value, dict):
+        refuse("an object", value, path)
+    return value
+
+
+def list_of(value: Mapping[str, Any], key: str, path: Path) -> list[Any]:
+    """The list under ``key`` of the object at ``path``; empty when there is none."""
+    return listed(value.get(key, []), (*path, key))
+
+
+def listed(values: object, path: Path) -> list[Any]:
+    """The list at ``path``."""
+    if not isinstance(values, list):
+        refuse("a list", values, path)
+    return values
+
+
+def text_of(value: Mapping[str, Any], key: str, path: Path) -> str:
+    """The text under ``key`` of the object at ``path``; empty when there is none."""
+    text = value.get(key, "")
+    if not isinstance(text, str):
+        refuse("a text", text, (*path, key))
+    return text
+
+
+def whole(value: object, path: Path) -> int:
+    """The whole number at ``path``."""
+    if type(value) is not int:
+        refuse("a whole number", value, path)
+    return value
+
+
+def time_of(value: Mapping[str, Any], key: str, path: Path) -> float | None:
+    """The time under ``key`` of the object at ``path``, seconds since the epoch."""
+    text = value.get(key)
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        refuse("a time such as 2026-11-20T14:02:11Z", text, (*path, key))
+    try:
+        return read_time(text)
+    except ValueError:
+        refuse("a time such as 2026-11-20T14:02:11Z", text, (*path, key))
+
+
+def is_party(name: str) -> bool:
+    """Whether ``name`` is of the form ``process`` or ``process/name``."""
+    return bool(process_of(PartyName(name))) and not name.endswith("/")
+
+
+def party(name: object, path: Path) -> PartyName:
+    """The party's name at ``path``."""
+    if not isinstance(name, str) or not is_party(name):
+        refuse("the name of a party (process/name, or a process)", name, path)
+    return PartyName(name)
+
+
+def process(name: object, path: Path) -> ProcessName:
+    """The process's name at ``path``."""
+    if not isinstance(name, str) or not name or "/" in name:
+        refuse('the name of a process, without "/"', name, path)
+    return ProcessName(name)
