@@ -89,7 +89,12 @@ class Agenda:
 def whose(action: Action) -> ProcessName:
     """The process whose event an action is; that of the detector (and of nobody) is the empty name."""
     match action:
-        case ("step" | "take" | "interrupt", name, *_) | ("request", _, _, name) | ("mark", _, name, _):
+        case (
+            ("step" | "take" | "interrupt", name, *_)
+            | ("request", _, _, name)
+            | ("mark", _, name, _)
+            | ("settles", _, name, _, _)
+        ):
             return ProcessName(name)
         case ("reply" | "fail", (name, *_), *_) | ("expire", (name, *_)):
             return ProcessName(name)

@@ -18,9 +18,9 @@ from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
 from detector.predicates import deadlock
 from stilltrue.memory import CallerMemory
-from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, SnapshotId, Wait
+from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Wait
 from stilltrue.recorder import Recorder
-from stilltrue.report import LocalWait, Report
+from stilltrue.report import CallMade, LocalWait, Report
 from stilltrue.stamp import Stamp
 
 PoolView = _PoolView
@@ -88,6 +88,16 @@ def sees_no_reply(right: Function) -> Function:
         self._seen.clear()
 
     return init
+
+
+def settles_all(_right: Function) -> Function:
+    """Every call in doubt counts as answered."""
+
+    def settled(self: Resolution) -> dict[ProcessId, tuple[CallNumber, ...]]:
+        reports = self._reports.values()
+        return {each.process: tuple(call.number for call in each.made if call.doubtful) for each in reports}
+
+    return settled
 
 
 def first_worker(right: Function) -> Function:
@@ -202,6 +212,34 @@ def any_holder(_right: Function) -> Function:
         return _Awaited(tuple(hold.party for hold in self._holds.get(name, [])))
 
     return resource
+
+
+def next_item_counts_no_items(right: Function) -> Function:
+    """Who reads a stream waits for its caller, also when an item is in transit."""
+
+    def next_item(self: Resolution, party: PartyName) -> _Awaited:
+        served = self._served.get(party)
+        caller = served and served.caller
+        call = self._made.get((caller.process, served.number)) if served and caller else None
+        if served is None or call is None:
+            awaited: _Awaited = right(self, party)
+            return awaited
+        self._served[party] = replace(served, received=call.sent)
+        awaited = right(self, party)
+        self._served[party] = served
+        return awaited
+
+    return next_item
+
+
+def reply_counts_no_items(right: Function) -> Function:
+    """Who takes the replies of a stream waits for its server, also when an item is in transit."""
+
+    def place(self: Channels, process: Any, call: CallMade) -> Place:
+        found: Place = right(self, process, call)
+        return replace(found, served=found.served and replace(found.served, sent=call.received))
+
+    return place
 
 
 def none_missing(_right: Function) -> Function:

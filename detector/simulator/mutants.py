@@ -112,9 +112,16 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("7", "facts change one step after their message", "tokens", (parts.Recorder, "sent", parts.sends_then_changes)),
     _mutant("7", "what was taken is counted as still in transit", "tokens", (parts.Recorder, "took", parts.takes_in_two)),
     _mutant("8", "a failed call is over", "failures deadlines", (parts.Recorder, "settled", parts.no_doubt)),
+    _mutant(
+        "8", "a doubt is settled by no record", "failures deadlines", (parts.Resolution, "settled_doubts", parts.settles_all)
+    ),
     _mutant("8", "a failed call is still waited for", "deadlines failures", (parts.Recorder, "settled", parts.waits_on)),
     _mutant("section 3", "uncoloured waits need no confirmation", "store", (parts.deadlock, "confirmed", parts.all_vouched)),
     _mutant("section 3", "an overlapping snapshot confirms", "store", (parts.Initiator, "_finish", parts.any_previous)),
+    _mutant(
+        "4", "a request item in transit is a wait", "streams", (parts.Resolution, "_next_item", parts.next_item_counts_no_items)
+    ),
+    _mutant("4", "a reply item in transit is a wait", "streams", (parts.Channels, "place", parts.reply_counts_no_items)),
     _mutant(
         "section 4",
         "a reactive process that serves is idle",

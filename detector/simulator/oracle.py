@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from detector.simulator.state import Party, Process, SimCall
+from detector.simulator.state import Lane, Party, Process, SimCall
 from detector.simulator.world import World
 from stilltrue.model import PartyName, ProcessName
 
@@ -65,6 +65,10 @@ def can_move(world: World, who: Party, left: set[Party], view: View, takers: Tak
         return len(block.lock.holders) < block.lock.capacity or any(holder not in left for holder in block.lock.holders)
     if not block.calls:
         return False
+    if block.lane is not None and _item_can_come(block.calls[0], block.lane, left):
+        return True
+    if block.lane is not None and block.lane is block.calls[0].up:
+        return False
     return sum(call.over or can_end(world, call, left, view, takers) for call in block.calls) >= block.needs
 
 
@@ -79,6 +83,11 @@ def can_end(world: World, call: SimCall, left: set[Party], view: View, takers: T
     if call.requests and view.doubt and call.copies_there > 1:
         return True
     return bool(call.requests) and _can_be_taken(world, call, left, view, takers)
+
+
+def _item_can_come(call: SimCall, lane: Lane, left: set[Party]) -> bool:
+    """Whether an item is on its way to its reader, or somebody who can move owes it one."""
+    return lane.sent > lane.taken or call.over or (lane is call.up and call.party not in left)
 
 
 def _interrupted(who: Party) -> bool:
@@ -144,6 +153,9 @@ def _awaited(world: World, who: Party, view: View) -> Iterable[Party]:
         return
     if block.lock is not None:
         yield from block.lock.holders
+    if block.lane is not None and block.lane is block.calls[0].up:
+        yield block.calls[0].party
+        return
     for call in block.calls:
         if call.over:
             continue

@@ -15,14 +15,14 @@ from typing import Any
 from detector.core.assembler import Assembled, Outcome
 from detector.simulator import oracle
 from detector.simulator.oracle import KNOWABLE
-from detector.simulator.plan import Acquire, Plan
+from detector.simulator.plan import Acquire, Open, Plan
 from detector.simulator.world import Entry, World
 from stilltrue.model import Holds, SnapshotId, Verdict
 
 
 def applies(plan: Plan) -> bool:
     """Whether the theorem speaks of this world: nothing strikes from outside, and everything that matters bears a stamp."""
-    uncoloured = any(isinstance(op, Acquire) and op.fleet for body in plan.bodies() for op in body)
+    uncoloured = any((isinstance(op, Acquire) and op.fleet) or isinstance(op, Open) for body in plan.bodies() for op in body)
     return not plan.faults and not uncoloured
 
 

@@ -65,7 +65,34 @@ class Work:
     """A step that touches nobody else."""
 
 
-Op = Call | Acquire | Release | Work
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """Begin a stream to ``target`` (service, method)."""
+
+    target: tuple[str, str]
+    deadline_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """Send an item: to this party's own caller (``up``), or on the newest stream that it has opened."""
+
+    up: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """Take the next item, waiting for it if need be: from this party's own caller (``up``), or on the newest stream."""
+
+    up: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """Say on the newest stream that no more items come, and wait for its outcome."""
+
+
+Op = Call | Acquire | Release | Work | Open | Put | Take | Finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

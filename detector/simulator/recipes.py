@@ -6,7 +6,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 
-from detector.simulator.plan import Acquire, Call, Fault, Method, Op, Order, Plan, Release, Service, Weights, Work
+from detector.simulator.plan import (
+    Acquire,
+    Call,
+    Fault,
+    Finish,
+    Method,
+    Op,
+    Open,
+    Order,
+    Plan,
+    Put,
+    Release,
+    Service,
+    Take,
+    Weights,
+    Work,
+)
 from stilltrue.model import ProcessName
 
 Recipe = Callable[[Random, int, int], Plan]
@@ -32,6 +48,20 @@ def _fleet(random: Random, processes: int, services: int) -> dict[ProcessName, s
         service = f"s{index if index < services else random.randrange(services)}"
         fleet[ProcessName(f"{service}-{index}")] = service
     return fleet
+
+
+def _stream_ops(random: Random, services: int, methods: int, *, deadline: float) -> list[Op]:
+    """A conversation of a few items, sometimes with something else in its midst; or this party's share of its caller's."""
+    if random.random() < 0.5:
+        return [random.choice((Put(up=True), Take(up=True), Take(up=True))) for _ in range(random.randint(1, 3))]
+    target = (f"s{random.randrange(services)}", f"m{random.randrange(methods)}")
+    until = round(random.uniform(0.05, 1.0), 2) if random.random() < deadline else None
+    ops: list[Op] = [Open(target=target, deadline_seconds=until)]
+    for _ in range(random.randint(1, 4)):
+        ops.append(random.choice((Put(), Put(), Take())))
+        if random.random() < 0.15:
+            ops.append(_calls(random, services, methods, wide=0.0, deadline=0.0, silent=0.0, token=0.0))
+    return [*ops, Finish()] if random.random() < 0.8 else ops
 
 
 def _calls(random: Random, services: int, methods: int, *, wide: float, deadline: float, silent: float, token: float) -> Call:
@@ -70,6 +100,7 @@ def _mixture(
     lock: float = 0.0,
     fleet: float = 0.0,
     token: float = 0.0,
+    stream: float = 0.0,
     pools: tuple[int, ...] = (1, 1, 2),
     faults: Mapping[Fault, int] | None = None,
     spares: int = 0,
@@ -87,6 +118,8 @@ def _mixture(
                 ops.append(Acquire(resource=resource, fleet=random.random() < fleet))
                 if random.random() < 0.3:
                     ops.append(Release(resource=resource))
+            elif stream and random.random() < stream:
+                ops += _stream_ops(random, services, methods, deadline=deadline)
             elif random.random() < 0.1:
                 ops.append(Work())
             else:
@@ -202,6 +235,16 @@ def _retries(random: Random, seed: int, processes: int) -> Plan:
     return _mixture("retries", random, seed, processes, wide=0.2, pools=(1, 1, 1, 2), faults=faults)
 
 
+def _streams(random: Random, seed: int, processes: int) -> Plan:
+    often = 0.1 if random.random() < 0.3 else 0.0
+    usual = _mixture("streams", random, seed, processes, stream=0.6, deadline=often, pools=(0, 1, 1, 2))
+    usual = replace(usual, asks=random.randint(4, 8), pending_max=random.randint(1, 3))
+    if random.random() < 0.5:
+        return usual
+    slow = replace(usual.weights, deliver=0.05, mark=1.0, report=2.0, ask=0.4)
+    return replace(usual, weights=slow, asks=10)  # items are on their way for longer than a snapshot takes
+
+
 RECIPES: Mapping[str, Recipe] = {
     "pools": _pools,
     "fans": _fans,
@@ -213,4 +256,5 @@ RECIPES: Mapping[str, Recipe] = {
     "churn": _churn,
     "store": _store,
     "retries": _retries,
+    "streams": _streams,
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from detector.simulator import streaming
 from detector.simulator.diagram import Kind
-from detector.simulator.plan import Acquire, Call, Release, Work
+from detector.simulator.plan import Acquire, Call, Finish, Open, Put, Release, Take, Work
 from detector.simulator.state import Block, Lock, Party, Process, SimCall
 from stilltrue.ledger import ChannelRecord, Served
 from stilltrue.model import Facts, ProcessName
@@ -26,17 +28,8 @@ def advance(world: World, who: Party) -> None:
     if who.at >= len(who.body):
         _closes(world, who)
         return
-    match who.body[who.at]:
-        case Call() as op:
-            _calls(world, who, op)
-        case Acquire() as op:
-            _acquires(world, who, op)
-        case Release(resource=resource):
-            _releases(world, who, resource)
-            _next(who)
-        case Work():
-            world.tell(who.process, f"{who.name} works")
-            _next(who)
+    op = who.body[who.at]
+    _RUN[type(op)](world, who, op)
 
 
 def start(world: World, process: Process, call: SimCall, handle: Served) -> None:
@@ -61,6 +54,7 @@ def settles(world: World, call: SimCall) -> None:
         call.party.process.calls.pop(call.key[2], None)
         world.agenda.discard("expire", "expire", call.key)
         world.agenda.discard("deliver", "fail", call.key)
+        streaming.hangs_up(world, call)
         block = call.party.block
         if block is not None and _come(block):
             world.wakes(call.party)
@@ -104,13 +98,8 @@ def abort(world: World, who: Party) -> None:
     _ends(world, who)
 
 
-def _next(who: Party) -> None:
-    who.at += 1
-    who.step = 0
-    who.sent.clear()
-
-
 def _come(block: Block) -> bool:
+    """Whether enough of the calls that a party waits for are over."""
     return bool(block.calls) and sum(call.over for call in block.calls) >= block.needs
 
 
@@ -126,7 +115,7 @@ def _takes_token(world: World, who: Party) -> None:
 def _calls(world: World, who: Party, op: Call) -> None:
     """Send one request a step; then wait in one step for as many outcomes as are needed."""
     if who.depth <= 0:
-        _next(who)
+        who.next()
     elif who.step < len(op.targets):
         alone = len(op.targets) == 1 and op.needs == 1
         call = _sends(world, who, op, op.targets[who.step], waiting=alone)
@@ -135,7 +124,7 @@ def _calls(world: World, who: Party, op: Call) -> None:
         if alone:
             _blocks(world, who, Block(calls=(call,), needs=1))
         elif op.needs == 0 and who.step == len(op.targets):
-            _next(who)
+            who.next()
     else:
         _waits_for_calls(world, who, op)
 
@@ -143,7 +132,7 @@ def _calls(world: World, who: Party, op: Call) -> None:
 def _waits_for_calls(world: World, who: Party, op: Call) -> None:
     block = Block(calls=tuple(who.sent), needs=op.needs)
     if _come(block):
-        _next(who)
+        who.next()
         return
     recorder = who.process.recorder
     if op.needs == len(op.targets):
@@ -162,7 +151,7 @@ def _blocks(world: World, who: Party, block: Block) -> None:
     world.blocks(who)
 
 
-def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiting: bool) -> SimCall:
+def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiting: bool = False) -> SimCall:
     process, (service, method) = who.process, target
     token = 1 if op.token and process.tokens else 0
     facts: Facts = {}
@@ -221,7 +210,7 @@ def _acquires(world: World, who: Party, op: Acquire) -> None:
     if lock in who.locks:
         recorder.holds(who.name, lock.name, lock.capacity)
         world.tell(who.process, f"{who.name} holds {lock.name}")
-    _next(who)
+    who.next()
 
 
 def _lock(world: World, process: Process, op: Acquire) -> Lock:
@@ -231,11 +220,16 @@ def _lock(world: World, process: Process, op: Acquire) -> Lock:
     return world.locks[name]
 
 
-def _releases(world: World, who: Party, resource: str) -> None:
-    for lock in who.locks:
-        if lock.name in {f"store/{resource}", f"{who.process.name}/{resource}"}:
-            _gives_back(world, who, lock)
-            return
+def _releases(world: World, who: Party, op: Release) -> None:
+    names = {f"store/{op.resource}", f"{who.process.name}/{op.resource}"}
+    for lock in [lock for lock in who.locks if lock.name in names][:1]:
+        _gives_back(world, who, lock)
+    who.next()
+
+
+def _works(world: World, who: Party, _: Work) -> None:
+    world.tell(who.process, f"{who.name} works")
+    who.next()
 
 
 def _gives_back(world: World, who: Party, lock: Lock) -> None:
@@ -257,7 +251,11 @@ def hand_over(world: World, who: Party, lock: Lock) -> None:
 
 def _closes(world: World, who: Party) -> None:
     """The program is through: locks go back one a step, then the reply goes out."""
-    if who.locks:
+    if who.streams:  # dropped with its maker, a stream is cancelled
+        stream = who.streams.pop()
+        if not stream.over:
+            gives_up(world, stream, "is dropped with its maker")
+    elif who.locks:
         _gives_back(world, who, who.locks[0])
     else:
         _ends(world, who)
@@ -287,6 +285,7 @@ def _ends(world: World, who: Party) -> None:
         return
     call.replies += 1
     call.copies_back += 1
+    call.down.closed = True
     packet = ("reply", call.key, call.copies_back)
     world.replies[packet] = (stamp, token)
     world.tell(process, f"{who.name} replies to {call.name}" + (", with the token" if token else ""))
@@ -300,3 +299,16 @@ def _unheard(world: World, call: SimCall) -> None:
         call.broken = True
         world.agenda.add("deliver", "fail", call.key)
     world.tidy(call)
+
+
+_RUN: Mapping[type, Callable[[World, Party, Any], None]] = {
+    Call: _calls,
+    Acquire: _acquires,
+    Release: _releases,
+    Work: _works,
+    Open: lambda world, who, op: streaming.opens(world, who, op, _sends),
+    Put: streaming.puts,
+    Take: streaming.takes,
+    Finish: streaming.finishes,
+}
+"""What a party does at each kind of operation."""

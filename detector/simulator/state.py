@@ -23,6 +23,7 @@ class SimCall:
         "copies_there",
         "deadline",
         "depth",
+        "down",
         "key",
         "made",
         "method",
@@ -34,7 +35,9 @@ class SimCall:
         "served",
         "service",
         "stamp",
+        "streams",
         "token",
+        "up",
     )
 
     def __init__(
@@ -67,11 +70,26 @@ class SimCall:
         """Its outcome is known at the caller, or the caller has given up."""
         self.broken = False
         """A server died with it: its caller will be told."""
+        self.streams = False
+        self.up = Lane()
+        self.down = Lane()
 
     @property
     def name(self) -> str:
         """As stories write it."""
         return f"{self.key[0]}'s call {self.key[2]}" + (f" (run {self.key[1]})" if self.key[1] > 1 else "")
+
+
+class Lane:
+    """One direction of a stream: how many items were sent, have arrived, and were taken; ``closed``: there will be no more."""
+
+    __slots__ = ("closed", "sent", "taken", "there")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.there = 0
+        self.taken = 0
+        self.closed = False
 
 
 class Lock:
@@ -88,9 +106,9 @@ class Lock:
 
 
 class Block:
-    """Why a party does not go on: ``needs`` of ``calls``, or a lock."""
+    """Why a party does not go on: ``needs`` of ``calls``, a lock, or (with a ``lane``) the next item of its one call."""
 
-    __slots__ = ("calls", "deadline", "lock", "needs")
+    __slots__ = ("calls", "deadline", "lane", "lock", "needs")
 
     def __init__(
         self,
@@ -98,11 +116,13 @@ class Block:
         calls: tuple[SimCall, ...] = (),
         needs: int = 0,
         lock: Lock | None = None,
+        lane: Lane | None = None,
         deadline: float | None = None,
     ) -> None:
         self.calls = calls
         self.needs = needs
         self.lock = lock
+        self.lane = lane
         self.deadline = deadline
 
 
@@ -125,6 +145,7 @@ class Party:
         "process",
         "sent",
         "step",
+        "streams",
         "took",
         "waits",
     )
@@ -141,6 +162,8 @@ class Party:
         self.block: Block | None = None
         self.locks: list[Lock] = []
         self.waits: list[WaitNumber] = []
+        self.streams: list[SimCall] = []
+        """The streams that it has opened and not finished."""
         self.call: SimCall | None = None
         self.handle: Served | None = None
         self.method: Method | None = None
@@ -149,6 +172,12 @@ class Party:
         """It has taken the facts that came with its request."""
         self.done = False
         self.aborted = False
+
+    def next(self) -> None:
+        """On to the next operation."""
+        self.at += 1
+        self.step = 0
+        self.sent.clear()
 
 
 class Queued:

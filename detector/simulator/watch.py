@@ -100,18 +100,21 @@ class Watch:
     def _obey(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Begin(snapshot=snapshot, members=members):
-                    self._begins(snapshot, members)
+                case Begin():
+                    self._begins(effect)
                 case Finish(assembled=assembled):
                     self._finishes(assembled)
 
-    def _begins(self, snapshot: SnapshotId, members: Sequence[ProcessName]) -> None:
-        world = self.world
+    def _begins(self, begin: Begin) -> None:
+        world, snapshot, members = self.world, begin.snapshot, begin.members
         self.begun[snapshot] = instant(world, frozenset(members))
         if world.story is not None:
             world.story.append(f"{world.now:7.2f}  {'detector':<10} begins snapshot {snapshot} of {', '.join(members)}")
         for name in members:
-            world.agenda.add("mark", "mark", snapshot, name, world.processes[name].id.incarnation)
+            incarnation = world.processes[name].id.incarnation
+            world.agenda.add("mark", "mark", snapshot, name, incarnation)
+            if name in begin.settled:
+                world.agenda.add("mark", "settles", snapshot, name, incarnation, begin.settled[name])
 
     def _finishes(self, assembled: Assembled) -> None:
         world, tally = self.world, self.tally

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from detector.simulator import running
+from detector.simulator import running, streaming
 from detector.simulator.agenda import Action, Agenda
 from detector.simulator.diagram import Event, Kind
 from detector.simulator.plan import Order, Plan
 from detector.simulator.state import CallKey, Lock, Party, Process, Queued, SimCall
-from stilltrue.model import Facts, PartyName, ProcessId, ProcessName, SnapshotId, party
+from stilltrue.model import CallNumber, Facts, PartyName, ProcessId, ProcessName, SnapshotId, party
 from stilltrue.recorder import Bounds, Recorder
 from stilltrue.report import Report
 from stilltrue.stamp import Stamp
@@ -82,11 +82,13 @@ class World:
             "step": self._step,
             "request": self._request,
             "reply": self._reply,
+            "item": self._item,
             "take": self._take,
             "expire": self._expire,
             "interrupt": self._interrupt,
             "fail": self._fail,
             "mark": self._mark,
+            "settles": self._settles,
         }
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -221,6 +223,7 @@ class World:
         """Forget a call of which nothing is left anywhere."""
         if call.over and not (call.requests or call.replies or call.served or call.queued):
             self.calls.pop(call.key, None)
+            streaming.drops(self, call)
 
     def alive(self, name: ProcessName, incarnation: int) -> Process | None:
         """The process, if it is up and still the same incarnation."""
@@ -273,7 +276,11 @@ class World:
             self.offer_work(process, method.pool)
         else:
             running.start(self, process, call, handle)
+        streaming.sets_out(self, call)
         return process
+
+    def _item(self, key: CallKey, up: bool) -> None:
+        streaming.arrives(self, self.calls[key], up=up)
 
     def offer_work(self, process: Process, pool: str) -> None:
         """Say whether a worker of the pool can take a call."""
@@ -295,6 +302,7 @@ class World:
         self.gone(packet)
         process, call = self.alive(key[0], key[1]), self.calls[key]
         stamp, token = self.replies.pop(packet)
+        streaming.flushes(self, call)
         call.replies -= 1
         if process is None:
             self.tokens_lost += token
@@ -340,4 +348,15 @@ class World:
         process = self.alive(name, incarnation)
         if process is not None:
             self.cut(process, process.recorder.marked(snapshot, self.now))
+        return process
+
+    def _settles(
+        self, snapshot: SnapshotId, name: ProcessName, incarnation: int, numbers: tuple[CallNumber, ...]
+    ) -> Process | None:
+        """A process learns, with a mark or by itself, that calls it has in doubt were answered (rule 8)."""
+        self.agenda.discard("mark", "settles", snapshot, name, incarnation, numbers)
+        process = self.alive(name, incarnation)
+        if process is not None:
+            process.recorder.doubts_settled(numbers)
+            self.tell(process, f"learns that {', '.join(map(str, numbers))} of its calls in doubt were answered")
         return process

@@ -16,6 +16,7 @@ SLOW = {
     "an overlapping snapshot confirms",
     "a reactive process that serves is idle",
     "the missing are free",
+    "a reply item in transit is a wait",
 }
 """Caught too, but only after hundreds of worlds or more: `stilltrue simulate --mutants`, and the table in docs/proofs.md."""
 
