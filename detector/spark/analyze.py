@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -10,15 +11,22 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from detector.spark import audit, trends
+from detector.archive.headers import read_headers
+from detector.archive.schema import REAL, SMALL, TEXT, WHOLE
+from detector.archive.tally import TALLY
+from detector.archive.totals import SCHEMAS, totals
+from detector.spark import trends
 from detector.spark.evaluate import verdicts_of_archive
 from detector.spark.incidents import PastIncident, past_incidents
 from detector.spark.report import write_report
 from detector.spark.risk import Risk, risks
-from detector.spark.tables import Archive, table
+from detector.spark.tables import Archive
+from detector.spark.tally import LEFT_OUT, tally_of_archive
 
 PREDICATES = ("deadlock", "gridlock")
 
@@ -84,83 +92,128 @@ class _Steps:
     def run(self, predicates: tuple[str, ...]) -> Analysis:
         count = self._archive.rows("snapshots")
         self._progress(f"evaluating {', '.join(predicates)} on {count} snapshots")
-        verdicts = self._kept("verdicts", verdicts_of_archive(self._spark, self._archive, predicates))
-        good = verdicts.where("predicate is not null")
-        unread = verdicts.where("left_out_path is not null").select("left_out_path", "left_out_reason").distinct().collect()
-        answers, definite = self._answers(good)
-        times = [time for _, time in definite]
-        period = median(later - sooner for sooner, later in pairwise(times)) if len(times) > 1 else 0.0
+        verdicts = self._evaluated(predicates)
+        answers, definite, unread = _answers(verdicts)
+        period = median(later - sooner for (_, sooner), (_, later) in pairwise(definite)) if len(definite) > 1 else 0.0
         self._progress("incidents and near misses")
-        incidents = tuple(past_incidents(trends.core_sightings(good).collect(), definite))
-        near = self._table("near_misses", trends.near_miss_places(good))
-        if incidents:
-            self._kept("incidents", self._spark.createDataFrame([asdict(each) for each in incidents], _INCIDENTS))
-        snapshots, reports = table(self._spark, self._archive, "snapshots"), table(self._spark, self._archive, "reports")
-        self._progress("coverage and clocks")
-        coverage = self._table("coverage", trends.coverage(snapshots))
-        silent = self._table("missing", audit.missing_members(snapshots))
-        skewed = self._table("clocks", audit.clock_skew(reports, snapshots))
-        orphans = self._kept("orphans", audit.orphans(reports)).count()
-        self._progress("blocked time, pools and locks")
-        blocked = self._table("blocked", trends.blocked_time(reports, period))
-        pools = self._table("pools", trends.pool_use(reports))
-        locks = self._table("locks", trends.lock_waits(reports, period))
-        self._progress("calls that hold a worker, and the risk of a circle")
-        holding = self._table("holding", trends.holding_calls(reports))
-        ranked = risks([(row.service, row.callee, row.samples) for row in holding], _fullest(pools))
-        if ranked:
-            self._kept("risks", self._spark.createDataFrame([asdict(each) for each in ranked], _RISKS))
-        left_out = [(each.path, each.reason) for each in self._archive.left_out]
-        left_out += [(row.left_out_path, row.left_out_reason) for row in unread]
+        seen = [row.asDict() for row in trends.sightings(verdicts).collect()]
+        incidents = tuple(past_incidents(_cores(seen), definite))
+        self._write("incidents", [asdict(each) for each in incidents], INCIDENTS)
+        near = self._table("near_misses", _near_misses(seen), NEAR_MISSES)
+        self._progress(f"counting {self._archive.rows('reports')} reports: blocked time, pools, locks, clocks, orphans")
+        headers = read_headers(self._archive.store, self._archive.files("snapshots"))
+        counted = tally_of_archive(self._spark, self._archive, headers.ends()).toArrow().cast(TALLY)
+        rows = totals(counted, period) | {"coverage": headers.coverage(), "missing": headers.missing()}
+        tables = {name: self._table(name, rows[name], schema) for name, schema in SCHEMAS.items()}
+        self._progress("risk, and the report")
+        ranked = risks([(row.service, row.callee, row.samples) for row in tables["holding"]], _fullest(tables["pools"]))
+        self._write("risks", [asdict(each) for each in ranked], RISKS)
+        left_out = {each.path: each.reason for each in (*headers.left_out, *self._archive.left_out)}
+        left_out |= unread | {row["one"]: row["two"] for row in counted.to_pylist() if row["kind"] == LEFT_OUT}
         return Analysis(
             location=self._archive.store.location,
             predicates=predicates,
             snapshots=count,
             reports=self._archive.rows("reports"),
-            begun=min((row.hour for row in coverage), default=0.0),
-            ended=max(times, default=0.0),
+            begun=min((row.hour for row in tables["coverage"]), default=0.0),
+            ended=max((time for _, time in definite), default=0.0),
             period_seconds=period,
             answers=answers,
             incidents=incidents,
             near_misses=near,
-            coverage=coverage,
-            blocked=blocked,
-            pools=pools,
-            locks=locks,
-            holding=holding,
+            coverage=tables["coverage"],
+            blocked=tables["blocked"],
+            pools=tables["pools"],
+            locks=tables["locks"],
+            holding=tables["holding"],
             risks=tuple(ranked),
-            orphans=orphans,
-            skewed=tuple(row for row in skewed if max(row.ahead_seconds, row.behind_seconds) > 0),
-            silent=silent,
-            left_out=tuple(sorted(set(left_out))),
+            orphans=len(rows["orphans"]),
+            skewed=tuple(row for row in tables["clocks"] if max(row.ahead_seconds, row.behind_seconds) > 0),
+            silent=tables["missing"],
+            left_out=tuple(sorted(left_out.items())),
         )
 
-    def _answers(self, verdicts: DataFrame) -> tuple[dict[str, dict[str, int]], list[tuple[int, float]]]:
-        """How often each predicate gave each answer; and the snapshots with a definite answer about deadlock."""
-        answers: dict[str, dict[str, int]] = {}
-        for row in verdicts.groupBy("predicate", "holds").agg(F.count("*").alias("n")).orderBy("predicate", "holds").collect():
-            answers.setdefault(row.predicate, {})[row.holds] = row.n
-        told = (
-            verdicts.where("predicate = 'deadlock' and holds != 'undetermined'").select("snapshot", "ended").orderBy("snapshot")
-        )
-        return answers, [(row.snapshot, row.ended or 0.0) for row in told.collect()]
-
-    def _kept(self, name: str, frame: DataFrame) -> DataFrame:
-        """``frame`` written to a result table, and read back from there."""
-        path = str(self._out / name)
+    def _evaluated(self, predicates: tuple[str, ...]) -> DataFrame:
+        """The verdicts written to their result table, and read back from there."""
+        frame = verdicts_of_archive(self._spark, self._archive, predicates)
+        path = str(self._out / "verdicts")
         frame.write.mode("overwrite").parquet(path)
         return self._spark.read.schema(frame.schema).parquet(path)
 
-    def _table(self, name: str, frame: DataFrame) -> tuple[Row, ...]:
+    def _table(self, name: str, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> tuple[Row, ...]:
         """A small result table: written, and its rows."""
-        return tuple(self._kept(name, frame.coalesce(1)).collect())
+        self._write(name, rows, schema)
+        return tuple(Row(**row) for row in rows)
+
+    def _write(self, name: str, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
+        """A job of Spark's for each of these tables would take longer than all else of a small archive."""
+        folder = self._out / name
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir()
+        pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), folder / "part-00000.parquet")
 
 
-_INCIDENTS = (
-    "id string, first_snapshot long, last_snapshot long, snapshots long, formed double, opened double, seen double, "
-    "closed double, parties array<string>, processes array<string>, recurrence int"
+def _answers(verdicts: DataFrame) -> tuple[dict[str, dict[str, int]], list[tuple[int, float]], dict[str, str]]:
+    """How often each predicate gave each answer; the snapshots with a definite one about deadlock; files left out, and why."""
+    heads = verdicts.select("snapshot", "predicate", "holds", "ended", "left_out_path", "left_out_reason").toArrow()
+    unread = heads.filter(pc.is_valid(heads.column("left_out_path"))).to_pylist()
+    good = heads.filter(pc.is_valid(heads.column("predicate")))
+    answers: dict[str, dict[str, int]] = {}
+    counts = good.group_by(["predicate", "holds"]).aggregate([([], "count_all")])
+    for row in counts.sort_by([("predicate", "ascending"), ("holds", "ascending")]).to_pylist():
+        answers.setdefault(row["predicate"], {})[row["holds"]] = row["count_all"]
+    told = pc.and_(pc.equal(good.column("predicate"), "deadlock"), pc.not_equal(good.column("holds"), "undetermined"))
+    definite = good.filter(told).sort_by("snapshot")
+    times = pc.fill_null(definite.column("ended"), 0.0).to_pylist()
+    left_out = {row["left_out_path"]: row["left_out_reason"] for row in unread}
+    return answers, list(zip(definite.column("snapshot").to_pylist(), times, strict=True)), left_out
+
+
+def _cores(seen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted((row for row in seen if row["kind"] == "core"), key=lambda row: (row["first_snapshot"], row["id"]))
+
+
+def _near_misses(seen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By the processes that would have been in the core, those that came so close most often first."""
+    found = [
+        {
+            "processes": row["processes"],
+            "snapshots": row["snapshots"],
+            "first": row["first"],
+            "last": row["last"],
+            "parties": row["parties_max"],
+            "saved_by": row["saved_by"],
+        }
+        for row in seen
+        if row["kind"] == "near miss"
+    ]
+    return sorted(found, key=lambda row: (-row["snapshots"], row["processes"]))
+
+
+INCIDENTS = pa.schema(
+    [
+        ("id", TEXT),
+        ("first_snapshot", WHOLE),
+        ("last_snapshot", WHOLE),
+        ("snapshots", WHOLE),
+        *((name, REAL) for name in ("formed", "opened", "seen", "closed")),
+        ("parties", pa.list_(TEXT)),
+        ("processes", pa.list_(TEXT)),
+        ("recurrence", SMALL),
+    ]
 )
-_RISKS = "services array<string>, score double, full array<double>, samples long"
+NEAR_MISSES = pa.schema(
+    [
+        ("processes", pa.list_(TEXT)),
+        ("snapshots", WHOLE),
+        ("first", REAL),
+        ("last", REAL),
+        ("parties", WHOLE),
+        ("saved_by", TEXT),
+    ]
+)
+RISKS = pa.schema([("services", pa.list_(TEXT)), ("score", REAL), ("full", pa.list_(REAL)), ("samples", WHOLE)])
 
 
 def _fullest(pools: Sequence[Row]) -> dict[str, tuple[int | None, float, float]]:

@@ -81,7 +81,7 @@ def clock_skew(reports: DataFrame, snapshots: DataFrame) -> DataFrame:
         .agg(
             F.greatest(F.lit(0.0), F.max(F.col("cut_at") - F.col("ended"))).alias("ahead_seconds"),
             F.greatest(F.lit(0.0), F.max(F.col("began") - F.col("cut_at"))).alias("behind_seconds"),
-            F.median(F.col("cut_at") - F.col("began")).alias("delay_median_seconds"),
+            F.avg(F.col("cut_at") - F.col("began")).alias("delay_mean_seconds"),
         )
         .orderBy(F.desc(F.greatest("ahead_seconds", "behind_seconds")), "process")
     )

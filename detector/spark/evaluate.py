@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every Spark program names it
 
@@ -17,19 +18,20 @@ from detector.archive.evaluate import FOUND, WAIT_COLUMNS, columns_for, verdicts
 from detector.archive.schema import VERDICTS
 from detector.archive.store import ArchiveError, Store
 from detector.core.registry import find_predicate
-from detector.spark.tables import Archive, groups_of, spark_schema, units
+from detector.spark.tables import Archive, Unit, over_units, spark_schema
 
 RESULT = pa.schema([*FOUND, ("left_out_path", pa.string()), ("left_out_reason", pa.string())])
 """Rows of ``verdicts`` with their findings; or, with all else null, a file that proved unreadable on the way, and why."""
 
 REPORTS_PER_PARTITION = 200_000
+REPORTS_AT_ONCE = 100_000
+"""Reports' worth of snapshots that one run of the reduction takes: small files are put together."""
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def verdicts_of_archive(spark: SparkSession, archive: Archive, predicates: Sequence[str]) -> DataFrame:
     """The verdicts of ``predicates`` on every snapshot of ``archive``, as ``RESULT``; no shuffle."""
-    worker = _reading(archive.store.location, tuple(predicates))
-    return units(spark, archive, "snapshots").mapInArrow(worker, spark_schema(RESULT))
+    return over_units(spark, archive, "snapshots", _reading(tuple(predicates)), RESULT)
 
 
 def verdicts_of_reports(
@@ -59,21 +61,30 @@ def header_frame(snapshots: DataFrame) -> DataFrame:
     return snapshots.select("snapshot", "begun", "members", F.lit(None).cast("string").alias("process"), header)
 
 
-def _reading(location: str, predicates: tuple[str, ...]) -> Worker:
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = Store(location)
+def _reading(predicates: tuple[str, ...]) -> Callable[[Store, Iterator[Unit]], Iterator[pa.RecordBatch]]:
+    def work(store: Store, units: Iterator[Unit]) -> Iterator[pa.RecordBatch]:
         asked = [find_predicate(name) for name in predicates]
         columns = columns_for(asked)
-        for file, group in groups_of(iter(batches), "snapshots"):
+        gathered: list[pa.Table] = []
+        reports = 0
+        for unit in units:
             try:
-                for rows in store.read(file, columns=columns, groups=[group]):
-                    yield from _result(verdicts_on(rows, asked, findings=True)).to_batches()
+                gathered += store.read(unit.file, columns=columns, groups=unit.groups)
             except ArchiveError as error:
-                yield from pa.Table.from_pylist(
-                    [{"left_out_path": file.path, "left_out_reason": str(error)}], schema=RESULT
-                ).to_batches()
+                yield from _left_out(unit.file.path, str(error)).to_batches()
+                continue
+            reports += pc.sum(gathered[-1].column("members")).as_py() or 0
+            if reports >= REPORTS_AT_ONCE:
+                yield from _result(verdicts_on(pa.concat_tables(gathered), asked, findings=True)).to_batches()
+                gathered, reports = [], 0
+        if gathered:
+            yield from _result(verdicts_on(pa.concat_tables(gathered), asked, findings=True)).to_batches()
 
     return work
+
+
+def _left_out(path: str, reason: str) -> pa.Table:
+    return pa.Table.from_pylist([{"left_out_path": path, "left_out_reason": reason}], schema=RESULT)
 
 
 def _result(verdicts: pa.Table) -> pa.Table:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +15,14 @@ from detector.archive.store import ArchiveFile, LeftOut, Scan, Store
 
 UNITS_PER_CORE = 4
 """Tasks that each core gets: enough to even out, few enough that each is worth its start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What a worker reads at once: row groups of a file that hold whole snapshots."""
+
+    file: ArchiveFile
+    groups: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,20 +68,43 @@ def table(spark: SparkSession, archive: Archive, name: str) -> DataFrame:
     return spark.read.schema(schema).parquet(*[prefix + file.path for file in files])
 
 
-def units(spark: SparkSession, archive: Archive, name: str) -> DataFrame:
-    """A row per row group of ``name``: ``path``, ``day``, ``group``; neighbours lie in one partition."""
-    rows = [(file.path, file.day, group) for file in archive.files(name) for group in range(file.groups)]
-    frame = spark.createDataFrame(rows, "path string, day string, `group` int")
+def over_units(
+    spark: SparkSession,
+    archive: Archive,
+    name: str,
+    work: Callable[[Store, Iterator[Unit]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+) -> DataFrame:
+    """What ``work`` makes of the units of table ``name``, as rows of ``schema``; neighbours lie in one partition."""
+    units = [
+        Unit(file=replace(file, spans=(), replaces=()), groups=span) for file in archive.files(name) for span in file.spans
+    ]
     cores = spark.sparkContext.defaultParallelism
-    return frame.repartitionByRange(max(1, min(len(rows), UNITS_PER_CORE * cores)), "path", "group")
+    parts = _parts(units, UNITS_PER_CORE * cores)
+    location = archive.store.location
+
+    def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = Store(location)
+        for batch in batches:
+            for part in batch.column(0).to_pylist():
+                yield from work(store, iter(parts[part]))
+
+    count = max(1, len(parts))
+    return spark.range(0, len(parts), 1, count).mapInArrow(mapped, spark_schema(schema))
 
 
-def groups_of(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[tuple[ArchiveFile, int]]:
-    """The row groups that a partition of :func:`units` names."""
-    for batch in batches:
-        for row in batch.to_pylist():
-            file = ArchiveFile(path=row["path"], table=name, day=row["day"], bytes=0, rows=0, groups=0, version=0)
-            yield file, row["group"]
+def _parts(units: Sequence[Unit], most: int) -> list[list[Unit]]:
+    """At most ``most`` runs of neighbours with about as many rows each."""
+    rows = [unit.file.rows * len(unit.groups) / max(unit.file.groups, 1) for unit in units]
+    share = sum(rows) / most
+    parts: list[list[Unit]] = []
+    done = 0.0
+    for unit, size in zip(units, rows, strict=True):
+        if not parts or (done >= share * len(parts) and len(parts) < most):
+            parts.append([])
+        parts[-1].append(unit)
+        done += size
+    return parts
 
 
 def _prefix(store: Store) -> str:

@@ -97,42 +97,31 @@ def _held(call: Column) -> Column:
     return ~call["doubtful"] & F.array_contains(F.col("busy"), call["party"])
 
 
-def core_sightings(verdicts: DataFrame) -> DataFrame:
-    """By core: in how many snapshots it was seen, from when to when. Rows of verdicts with findings."""
-    found = verdicts.where((F.col("predicate") == "deadlock") & (F.col("holds") == "true"))
+def sightings(verdicts: DataFrame) -> DataFrame:
+    """Cores by their id, near misses by the processes that would have been in the core: how often seen, from when to when.
+
+    Rows of verdicts with findings. Of a near miss ``saved_by`` kept it open when it was first seen.
+    """
+    found = verdicts.where((F.col("predicate") == "deadlock") & F.col("findings").isNotNull())
+    processes = F.array_sort(
+        F.array_distinct(F.transform("found.parties", lambda party: F.split_part(party, F.lit("/"), F.lit(1))))
+    )
     return (
-        found.select("snapshot", "begun", "ended", F.explode("findings").alias("core"))
-        .groupBy("core.id")
+        found.select("snapshot", "begun", "ended", F.explode("findings").alias("found"))
+        .select("snapshot", "begun", "ended", "found.*", processes.alias("processes"))
+        .groupBy("kind", "id", "processes")
         .agg(
+            F.count("*").alias("snapshots"),
             F.min("snapshot").alias("first_snapshot"),
             F.max("snapshot").alias("last_snapshot"),
-            F.min("ended").alias("opened"),
-            F.max("ended").alias("seen"),
-            F.min("core.formed").alias("formed"),
-            F.count("*").alias("snapshots"),
-            F.first("core.parties").alias("parties"),
-            F.first("core.keys").alias("keys"),
-        )
-        .orderBy("first_snapshot", "id")
-    )
-
-
-def near_miss_places(verdicts: DataFrame) -> DataFrame:
-    """By the processes that would have been in the core: how often it came so close, and who kept it open."""
-    found = verdicts.where(F.col("predicate") == "deadlock").select("snapshot", "begun", F.explode("findings").alias("near"))
-    processes = F.array_sort(
-        F.array_distinct(F.transform("near.parties", lambda party: F.split_part(party, F.lit("/"), F.lit(1))))
-    )
-    return (
-        found.where(F.col("near.kind") == "near miss")
-        .select("snapshot", "begun", processes.alias("processes"), F.size("near.parties").alias("parties"), "near.saved_by")
-        .groupBy("processes")
-        .agg(
-            F.count("*").alias("snapshots"),
             F.min("begun").alias("first"),
             F.max("begun").alias("last"),
-            F.max("parties").alias("parties"),
+            F.min("ended").alias("opened"),
+            F.max("ended").alias("seen"),
+            F.min("formed").alias("formed"),
+            F.max(F.size("parties")).alias("parties_max"),
+            F.min_by("parties", "snapshot").alias("parties"),
+            F.min_by("keys", "snapshot").alias("keys"),
             F.min_by("saved_by", "snapshot").alias("saved_by"),
         )
-        .orderBy(F.desc("snapshots"), "processes")
     )

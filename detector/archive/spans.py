@@ -1,0 +1,63 @@
+"""Which row groups of a file hold whole snapshots together, and which columns of it a reader asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+
+def whole_groups(data: pa.Table, bytes_max: int) -> list[tuple[int, int]]:
+    """Where row groups of about ``bytes_max`` begin in rows sorted by snapshot, and their rows: whole snapshots each."""
+    wanted = max(1, int(data.num_rows * min(1.0, bytes_max / max(data.nbytes, 1))))
+    if wanted >= data.num_rows:
+        return [(0, data.num_rows)]
+    numbers = pc.fill_null(data.column("snapshot"), 0).to_numpy()
+    begins = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+    places = np.searchsorted(begins, np.arange(0, data.num_rows, wanted))
+    cuts = np.unique(begins[places[places < len(begins)]]).tolist()
+    return [(low, high - low) for low, high in pairwise([*cuts, data.num_rows])]
+
+
+def spans_of(footer: pq.FileMetaData) -> tuple[tuple[int, ...], ...]:
+    """Row groups put together where a snapshot goes on from one to the next, or may. The first column is the snapshot."""
+    spans: list[list[int]] = []
+    last: int | None = None
+    for group in range(footer.num_row_groups):
+        numbers = footer.row_group(group).column(0).statistics
+        known = numbers is not None and numbers.has_min_max
+        if spans and (last is None or not known or numbers.min == last):
+            spans[-1].append(group)
+        else:
+            spans.append([group])
+        last = numbers.max if known else None
+    return tuple(map(tuple, spans))
+
+
+def paths_for(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
+    """The file's columns that ``schema`` names: some of a table's columns, with some of the fields within them."""
+    wanted = {path for field in schema for path in _leaves(field.name, field.type)}
+    paths = [file.schema.column(at).path for at in range(len(file.schema))]
+    return [path for path in paths if _plain(path) in wanted]
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_list(kind):
+        yield from _leaves(path, kind.value_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key", kind.key_type)
+        yield from _leaves(f"{path}.value", kind.item_type)
+    else:
+        yield path
+
+
+def _plain(path: str) -> str:
+    """A column's path without the words that Parquet puts between."""
+    return path.replace(".list.element", "").replace(".list.item", "").replace(".key_value.", ".")
