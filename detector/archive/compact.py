@@ -1,40 +1,116 @@
-"""Puts the small files of a day together, snapshot by snapshot in order; readers see the old ones or the new one, never both.
+"""Puts the small files of a day together, a row group at a time; readers see the old ones or the new one, never both.
 
 The new file's footer names those that it replaces, so a reader passes over them from the moment it is there; then they
-are deleted. A crash in between costs disk, nothing else.
+are deleted. A crash in between costs disk until the next time, nothing else. Only files that follow each other are put
+together, in positions and in snapshots (:mod:`detector.archive.positions`): every row keeps its position, and the file stays
+sorted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from itertools import groupby
-from operator import attrgetter
 from pathlib import PurePosixPath
 
 import pyarrow as pa
+from pyarrow import fs
 
+from detector.archive.positions import follow, in_order
 from detector.archive.schema import TABLES
-from detector.archive.store import ArchiveError, ArchiveFile, LeftOut, Store
-from detector.archive.writer import KEYS
+from detector.archive.store import GROUP_BYTES_MAX, ArchiveError, ArchiveFile, LeftOut, Store, check_day, day_of
+
+LOCK = "_compacting"
+ABANDONED_SECONDS = 6 * 3600
+BYTES_TARGET = 256 * 2**20
+"""Size at which a file is large enough."""
 
 
-def compact(store: Store, *, bytes_target: int = 256 * 2**20, until: str = "") -> list[LeftOut]:
-    """Put files together up to about ``bytes_target``, in the days up to ``until``; the files that could not be read."""
-    left_out: list[LeftOut] = []
-    for table in sorted(TABLES):
-        scan = store.scan(table, until=until)
-        left_out += scan.left_out
-        for _, files in groupby(scan.files, key=attrgetter("day")):
-            for bundle in _bundles(list(files), bytes_target):
-                left_out += _merge(store, bundle)
-    return left_out
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """How many files became how many, and those that could not be read."""
+
+    before: int
+    after: int
+    left_out: tuple[LeftOut, ...]
 
 
-def _bundles(files: list[ArchiveFile], bytes_target: int) -> Iterator[list[ArchiveFile]]:
-    """Runs of neighbours that fit together; a bundle of one is no work."""
+def last_day(now: float, days: int) -> str:
+    """The newest day that is ``days`` whole days before that of ``now`` (seconds): 1 is yesterday."""
+    return day_of(now - timedelta(days=days).total_seconds())
+
+
+def compact(store: Store, *, bytes_target: int = BYTES_TARGET, until: str = "") -> Compacted:
+    """Put files together up to about ``bytes_target``, in the days up to ``until`` (empty: all).
+
+    Memory: about two row groups. Raises OSError when the disk does not take it (what was not done yet stays as it was), and
+    ArchiveError when somebody else is at it in this directory. Elsewhere (``s3://``) see to it that only one is.
+    """
+    until = until and check_day(until)
+    with _alone(store):
+        done = [_table(store, table, bytes_target, until) for table in sorted(TABLES)]
+    return Compacted(
+        before=sum(each.before for each in done),
+        after=sum(each.after for each in done),
+        left_out=tuple(left for each in done for left in each.left_out),
+    )
+
+
+def _table(store: Store, table: str, bytes_target: int, until: str) -> Compacted:
+    before = after = 0
+    _clear(store, table, until)
+    scan = store.scan(table, until=until)
+    left_out = list(scan.left_out)
+    files = [piece.file for piece in in_order(scan.files)]
+    for _, of_day in groupby(files, key=lambda file: file.day):
+        for bundle in _bundles(of_day, bytes_target):
+            made, torn = _merge(store, bundle)
+            before, after = before + len(bundle) - len(torn), after + made
+            left_out += torn
+    return Compacted(before=before, after=after, left_out=tuple(left_out))
+
+
+@contextmanager
+def _alone(store: Store) -> Iterator[None]:
+    """Two at once would each put the same rows into a new file."""
+    if not isinstance(store.filesystem, fs.LocalFileSystem) or not os.path.isdir(store.root):  # noqa: PTH112
+        yield
+        return
+    handle = os.open(f"{store.root}/{LOCK}", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ArchiveError(f"{store.location}: being compacted by somebody else") from None
+    else:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _clear(store: Store, table: str, until: str) -> None:
+    """Delete what a compaction that was cut short has left: files that another replaces, and those in the making for hours."""
+    scan = store.scan(table, until=until)
+    store.remove(f"{PurePosixPath(file.path).parent}/{name}" for file in scan.files for name in file.replaces)
+    old = time.time() - ABANDONED_SECONDS
+    for day in store.days(table):
+        if until and day > until:
+            continue
+        for entry in store.filesystem.get_file_info(fs.FileSelector(f"{store.root}/{table}/day={day}")):
+            if entry.base_name.startswith("_") and entry.base_name.endswith(".part") and entry.mtime.timestamp() < old:
+                store.remove([entry.path])
+
+
+def _bundles(files: Iterator[ArchiveFile], bytes_target: int) -> Iterator[list[ArchiveFile]]:
+    """Runs of files that follow each other and fit together; a bundle of one is no work."""
     bundle: list[ArchiveFile] = []
     for file in files:
-        if bundle and sum(each.bytes for each in bundle) + file.bytes > bytes_target:
+        fits = sum(each.bytes for each in bundle) + file.bytes <= bytes_target
+        if bundle and not (fits and follow(bundle[-1], file)):
             if len(bundle) > 1:
                 yield bundle
             bundle = []
@@ -43,19 +119,57 @@ def _bundles(files: list[ArchiveFile], bytes_target: int) -> Iterator[list[Archi
         yield bundle
 
 
-def _merge(store: Store, bundle: list[ArchiveFile]) -> list[LeftOut]:
-    left_out, tables, merged = [], [], []
-    for file in bundle:
+class _TornError(Exception):
+    """One file of a bundle proved unreadable on the way."""
+
+    def __init__(self, at: int, reason: str) -> None:
+        super().__init__(reason)
+        self.at = at
+
+
+def _merge(store: Store, bundle: list[ArchiveFile]) -> tuple[int, list[LeftOut]]:
+    """How many files came of it, and those that are left out: what lies before a torn one and what lies after it is merged."""
+    if len(bundle) < 2:
+        return len(bundle), []
+    first, last = bundle[0], bundle[-1]
+    assert first.snapshots is not None
+    assert last.snapshots is not None
+    try:
+        store.write_groups(
+            first.table,
+            first.day,
+            _groups(store, bundle),
+            first=first.snapshots[0],
+            last=last.snapshots[1],
+            replaces=[name for file in bundle for name in (file.name, *file.replaces)],
+            positions=first.positions,
+        )
+    except _TornError as error:
+        torn = LeftOut(path=bundle[error.at].path, reason=str(error))
+        before, left_before = _merge(store, bundle[: error.at])
+        after, left_after = _merge(store, bundle[error.at + 1 :])
+        return before + after, [*left_before, torn, *left_after]
+    store.remove(file.path for file in bundle)
+    return 1, []
+
+
+def _groups(store: Store, bundle: Sequence[ArchiveFile]) -> Iterator[pa.Table]:
+    """The rows of all files in turn, as row groups of about ``GROUP_BYTES_MAX``."""
+    gathered: list[pa.Table] = []
+    bytes_gathered = 0
+    for at, file in enumerate(bundle):
+        rows = 0
         try:
-            tables.append(pa.concat_tables(store.read(file)) if file.rows else pa.table([]))
-            merged.append(file)
+            for data in store.read(file):
+                rows += data.num_rows
+                if gathered and bytes_gathered + data.nbytes > GROUP_BYTES_MAX:
+                    yield pa.concat_tables(gathered)
+                    gathered, bytes_gathered = [], 0
+                gathered.append(data)
+                bytes_gathered += data.nbytes
         except ArchiveError as error:
-            left_out.append(LeftOut(path=file.path, reason=str(error)))
-    if len(merged) > 1:
-        table = merged[0].table
-        together = pa.concat_tables([each for each in tables if each.num_rows])
-        ordered = together.sort_by([("snapshot", "ascending"), (KEYS[table], "ascending")])
-        gone = [name for file in merged for name in (PurePosixPath(file.path).name, *file.replaces)]
-        store.write(table, merged[0].day, ordered, replaces=gone)
-        store.remove(file.path for file in merged)
-    return left_out
+            raise _TornError(at, str(error)) from None
+        if rows != file.rows:
+            raise _TornError(at, f"{rows} rows instead of {file.rows}")
+    if gathered:
+        yield pa.concat_tables(gathered)

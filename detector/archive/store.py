@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -20,10 +20,12 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from detector.archive.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conformed, stamped
+from detector.archive.spans import paths_for, spans_of, whole_groups
 
 GROUP_BYTES_MAX = 64 * 2**20
 """Size in memory of one row group: what a reader has to hold at once."""
 READERS = 8
+POSITIONS_KEY = b"stilltrue.positions"
 
 
 class ArchiveError(Exception):
@@ -31,8 +33,22 @@ class ArchiveError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Where a file's rows stand in the order in which its table was written (:mod:`detector.archive.positions`).
+
+    Its rows are ``first``, ``first + 1`` ...; of its table nothing was written between ``after`` and ``first``.
+    """
+
+    after: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveFile:
-    """One good file: ``path`` within its filesystem, the day of its folder, its size, how many rows and in which groups."""
+    """One good file: ``path`` within its filesystem, the day of its folder, its size, how many rows and row groups.
+
+    ``spans`` are the row groups put together so that each span holds whole snapshots.
+    """
 
     path: str
     table: str
@@ -41,7 +57,21 @@ class ArchiveFile:
     rows: int
     groups: int
     version: int
+    spans: tuple[tuple[int, ...], ...] = ()
     replaces: tuple[str, ...] = ()
+    positions: Positions | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name within its folder."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def snapshots(self) -> tuple[int, int] | None:
+        """The first and the last snapshot in it, as its name says; None when it has a name of another kind."""
+        first, dash, rest = self.name.partition("-")
+        last = rest.partition("-")[0]
+        return (int(first), int(last)) if dash and first.isdigit() and last.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,21 +109,43 @@ class Store:
         if not any(self.filesystem.get_file_info(f"{self.root}/{table}").type == fs.FileType.Directory for table in TABLES):
             raise ArchiveError(f"{self.location}: no archive here (none of the folders {', '.join(sorted(TABLES))})")
 
-    def write(self, table: str, day: str, data: pa.Table, *, replaces: Sequence[str] = ()) -> str:
+    def write(self, table: str, day: str, data: pa.Table, *, positions: Positions | None = None) -> str:
         """Write one file of whole snapshots, sorted by snapshot; its path. Raises OSError when the disk does not take it."""
-        ordered = conformed(data, stamped(table)).replace_schema_metadata(_footer(table, replaces))
-        numbers = ordered.column("snapshot")
+        numbers = data.column("snapshot")
         first, last = (numbers[0].as_py() or 0, numbers[-1].as_py() or 0) if len(numbers) else (0, 0)
+        groups = [data.slice(at, size) for at, size in whole_groups(data, GROUP_BYTES_MAX)]
+        return self.write_groups(table, day, groups, first=first, last=last, positions=positions)
+
+    def write_groups(
+        self,
+        table: str,
+        day: str,
+        groups: Iterable[pa.Table],
+        *,
+        first: int,
+        last: int,
+        replaces: Sequence[str] = (),
+        positions: Positions | None = None,
+    ) -> str:
+        """Write one file a row group at a time, of the snapshots ``first`` to ``last``; its path. Raises OSError as above.
+
+        ``replaces``: the names of files of the same folder whose rows these are.
+        """
         folder = f"{self.root}/{table}/day={day}"
         self.filesystem.create_dir(folder, recursive=True)
         name = f"{first:012d}-{last:012d}-{uuid.uuid4().hex[:8]}.parquet"
         aside = f"{folder}/_{name}.part"
+        schema = stamped(table).with_metadata(_footer(table, replaces, positions))
         try:
-            with self.filesystem.open_output_stream(aside) as sink:
-                pq.write_table(ordered, sink, compression="zstd", row_group_size=_rows_per_group(ordered))
+            with (
+                self.filesystem.open_output_stream(aside) as sink,
+                pq.ParquetWriter(sink, schema, compression="zstd") as writer,
+            ):
+                for group in groups:
+                    writer.write_table(conformed(group, schema), row_group_size=max(1, group.num_rows))
             self._settle(aside)
             self.filesystem.move(aside, f"{folder}/{name}")
-        except OSError:
+        except BaseException:
             self.remove([aside])
             raise
         return f"{folder}/{name}"
@@ -137,12 +189,19 @@ class Store:
         names = (PurePosixPath(entry.path).name for entry in found if entry.type == fs.FileType.Directory)
         return sorted(name.removeprefix("day=") for name in names if name.startswith("day="))
 
-    def scan(self, table: str, *, since: str = "", until: str = "") -> Scan:
-        """The files of ``table`` from the day ``since`` to the day ``until``, both included; each footer is looked at."""
+    def scan(self, table: str, *, since: str = "", until: str = "", known: Mapping[str, ArchiveFile] | None = None) -> Scan:
+        """The files of ``table`` from the day ``since`` to the day ``until``, both included; each footer is looked at.
+
+        ``known``: files by their paths, of an earlier scan; they are not looked at again.
+        """
+        known = known or {}
         days = [day for day in self.days(table) if (not since or day >= since) and (not until or day <= until)]
         entries = [(day, entry) for day in days for entry in self._parquet(table, day)]
-        with ThreadPoolExecutor(READERS) as pool:
-            looked = list(pool.map(lambda each: self._look(table, *each), entries))
+        looked: list[ArchiveFile | LeftOut] = [known[entry.path] for _, entry in entries if entry.path in known]
+        new = [(day, entry) for day, entry in entries if entry.path not in known]
+        if new:
+            with ThreadPoolExecutor(READERS) as pool:
+                looked += pool.map(lambda each: self._look(table, *each), new)
         good = [file for file in looked if isinstance(file, ArchiveFile)]
         gone = {f"{PurePosixPath(file.path).parent}/{name}" for file in good for name in file.replaces}
         files = sorted((file for file in good if file.path not in gone), key=lambda file: file.path)
@@ -175,8 +234,23 @@ class Store:
             rows=footer.num_rows,
             groups=footer.num_row_groups,
             version=version,
+            spans=spans_of(footer),
             replaces=tuple(json.loads(metadata.get(REPLACES_KEY, b"[]"))),
+            positions=_positions(metadata.get(POSITIONS_KEY)),
         )
+
+    def read_parts(self, file: ArchiveFile, schema: pa.Schema, groups: Sequence[int]) -> pa.Table:
+        """The row groups ``groups`` of one file as one table of ``schema``: columns of the table with some of their fields.
+
+        Only what ``schema`` names is read from the file, also within lists of structs. Raises ArchiveError as :meth:`read`.
+        """
+        try:
+            with self.filesystem.open_input_file(file.path) as source:
+                parquet = pq.ParquetFile(source)
+                there = paths_for(parquet, schema)
+                return conformed(parquet.read_row_groups(list(groups), columns=there, use_threads=False), schema)
+        except (pa.ArrowException, OSError) as error:
+            raise ArchiveError(f"{file.path}: {_line(error)}") from None
 
     def read(
         self, file: ArchiveFile, *, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
@@ -200,10 +274,6 @@ class Store:
             raise ArchiveError(f"{file.path}: {_line(error)}") from None
 
 
-def _rows_per_group(data: pa.Table) -> int:
-    return max(1, int(data.num_rows * min(1.0, GROUP_BYTES_MAX / max(data.nbytes, 1))))
-
-
 def day_of(seconds: float | None) -> str:
     """The folder's day, in UTC: ``2026-11-20``; of an unknown time: ``1970-01-01``."""
     return datetime.fromtimestamp(seconds or 0.0, UTC).date().isoformat()
@@ -214,9 +284,20 @@ def check_day(text: str) -> str:
     return date.fromisoformat(text).isoformat()
 
 
-def _footer(table: str, replaces: Sequence[str]) -> dict[bytes, bytes]:
+def _footer(table: str, replaces: Sequence[str], positions: Positions | None) -> dict[bytes, bytes]:
     metadata = dict(stamped(table).metadata)
-    return metadata | ({REPLACES_KEY: json.dumps(list(replaces)).encode()} if replaces else {})
+    if replaces:
+        metadata[REPLACES_KEY] = json.dumps(list(replaces)).encode()
+    if positions is not None:
+        metadata[POSITIONS_KEY] = json.dumps([positions.after, positions.first]).encode()
+    return metadata
+
+
+def _positions(text: bytes | None) -> Positions | None:
+    if text is None:
+        return None
+    after, first = json.loads(text)
+    return Positions(after=after, first=first)
 
 
 def _version(text: bytes) -> int | None:

@@ -6,14 +6,16 @@ readers of whole snapshots pass over them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
 from detector.archive.local_rows import Row
+from detector.archive.positions import starting
 from detector.archive.rows import report_rows, snapshot_row, verdict_row
 from detector.archive.schema import TABLES
-from detector.archive.store import Store, day_of
+from detector.archive.store import Positions, Store, day_of
 from detector.core.assembler import Assembled
 from stilltrue.model import ProcessId, ProcessName, Verdict
 
@@ -24,9 +26,18 @@ KEYS = {"reports": "process", "verdicts": "predicate", "incidents": "id", "snaps
 class ArchiveWriter:
     """Gathers finished snapshots and writes them a file at a time. Not for several threads at once."""
 
-    def __init__(self, store: Store, *, reports_max: int = 20_000, seconds_max: float = 300.0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        reports_max: int = 20_000,
+        seconds_max: float = 300.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """A file is written when it would hold ``reports_max`` reports, or spans ``seconds_max``, or the day is over."""
         self.store = store
+        self._clock = clock
+        self._next: dict[str, Positions] = {}
         self._reports_max = reports_max
         self._seconds_max = seconds_max
         self._rows: dict[str, list[Row]] = {table: [] for table in ORDER}
@@ -71,7 +82,14 @@ class ArchiveWriter:
     def flush(self) -> list[str]:
         """Write what was gathered; the paths. What could not be written is given up (OSError): the next rows start anew."""
         rows, self._rows = self._rows, {table: [] for table in ORDER}
-        return [self.store.write(table, self._day, table_of(table, rows[table])) for table in ORDER if rows[table]]
+        return [self._write(table, table_of(table, rows[table])) for table in ORDER if rows[table]]
+
+    def _write(self, table: str, data: pa.Table) -> str:
+        at = self._next.get(table) or starting(self.store, table, self._clock())
+        path = self.store.write(table, self._day, data, positions=at)
+        end = at.first + data.num_rows
+        self._next[table] = Positions(after=end, first=end)
+        return path
 
 
 def table_of(table: str, rows: Sequence[Row]) -> pa.Table:

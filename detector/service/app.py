@@ -26,6 +26,7 @@ from detector.service.logs import Log
 from detector.service.metrics import Metrics
 from detector.service.notify import Notifier
 from detector.service.questions import DETECTOR_SERVICE, DetectorServicer
+from detector.service.reading import Reading
 from detector.service.roles import Roles
 from detector.service.rpc import AGENT_SERVICE, AgentServicer
 from detector.service.security import Certificates, Files, Guard
@@ -81,7 +82,10 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     archivist = _archivist(settings, clock, metrics, log)
     notifier = _notifier(settings, archivist, log)
     incidents, watchers = _incidents(archivist, metrics, log)
-    history = History(directory=settings.data, bytes_max=settings.history_bytes_max, metrics=metrics, log=log)
+    history = History(
+        directory=settings.data, bytes_max=settings.history_bytes_max, metrics=metrics, log=log,
+        compact_after_days=settings.compact_after_days,
+    )  # fmt: skip
     driver = Driver(
         settings=settings, clock=clock, judge=judge, incidents=incidents, archivist=archivist, metrics=metrics, log=log,
         history=history,
@@ -92,7 +96,8 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         for scope in ("all", *(scope.name for scope in settings.scopes)):
             metrics.expect(name, scope)
     agents = AgentServicer(driver=driver, settings=settings, clock=clock, metrics=metrics, log=log)
-    questions = DetectorServicer(driver=driver, archivist=archivist, settings=settings, predicates=judge.names)
+    reading = Reading(settings)
+    questions = DetectorServicer(driver=driver, archivist=archivist, reading=reading, settings=settings, predicates=judge.names)
     server, healthy = _server(settings, agents, questions, _guards(settings, metrics, log))
     web = Web(driver=driver, archivist=archivist, metrics=metrics, log=log)
     try:
@@ -114,6 +119,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     finally:
         web.close()
         await server.stop(_STOP_SECONDS)
+        reading.close()
         judge.close()
         if notifier is not None:
             await asyncio.to_thread(notifier.close, _STOP_SECONDS)

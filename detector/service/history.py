@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detector.core.assembler import Assembled
+from detector.service.compactor import Compactor
 from detector.service.incidents import Incident
 from detector.service.logs import Log
 from detector.service.metrics import Metrics
@@ -37,8 +38,12 @@ class _Finished:
 class History:
     """Takes finished snapshots and changed incidents from the event loop, and writes them."""
 
-    def __init__(self, *, directory: Path, bytes_max: int, metrics: Metrics, log: Log) -> None:
-        """``directory``: the service's data directory; ``bytes_max``: beyond it the oldest files go. 0: nothing is written."""
+    def __init__(self, *, directory: Path, bytes_max: int, metrics: Metrics, log: Log, compact_after_days: int = 0) -> None:
+        """``directory``: the service's data directory; ``bytes_max``: beyond it the oldest files go. 0: nothing is written.
+
+        ``compact_after_days``: how old a day is when its files are put together; 0: never.
+        """
+        self._compactor = Compactor(location=str(directory / FOLDER), after_days=compact_after_days, log=log)
         self._location = str(directory / FOLDER)
         self._bytes_max = bytes_max
         self._metrics = metrics
@@ -102,6 +107,7 @@ class History:
                 written = writer.add(work.assembled, work.verdicts, rows, work.members)
             if written:
                 writer.store.prune(self._bytes_max)
+                self._compactor.look()
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs rows of the history and nothing else
             self._metrics.archive_failed()
             if not self._failing:

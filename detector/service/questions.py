@@ -12,6 +12,7 @@ from detector.service.archivist import Archivist
 from detector.service.driver import Driver
 from detector.service.incidents import Incident
 from detector.service.members import Member
+from detector.service.reading import Reading
 from detector.service.settings import Settings
 from detector.service.standing import Key, TooManyWatchersError
 from stilltrue.v1 import detector_pb2 as pb
@@ -28,10 +29,13 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
     """Questions to the detector."""
 
-    def __init__(self, *, driver: Driver, archivist: Archivist, settings: Settings, predicates: tuple[str, ...]) -> None:
+    def __init__(
+        self, *, driver: Driver, archivist: Archivist, reading: Reading, settings: Settings, predicates: tuple[str, ...]
+    ) -> None:
         """``predicates``: the names there are."""
         self._driver = driver
         self._archivist = archivist
+        self._reading = reading
         self._settings = settings
         self._predicates = predicates
         self._scopes = ("all", *(scope.name for scope in settings.scopes))
@@ -89,6 +93,16 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, text)
             raise AssertionError("abort raises")
         return answer
+
+    async def DescribeArchive(  # noqa: N802
+        self, request: pb.DescribeArchiveRequest, context: Context
+    ) -> pb.DescribeArchiveResponse:
+        """How far the archive's tables go."""
+        return await self._reading.describe(request, context)
+
+    async def ReadArchive(self, request: pb.ReadArchiveRequest, context: Context) -> None:  # noqa: N802
+        """Rows of the archive as Arrow batches."""
+        await self._reading.read(request, context)
 
     def _agent(self, member: Member) -> pb.Agent:
         return pb.Agent(

@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from detector.archive.compact import compact
-from detector.archive.store import Store
+from detector.archive.compact import Compacted, _alone, compact, last_day
+from detector.archive.positions import in_order
+from detector.archive.store import ArchiveError, Store
 from detector.archive.worlds import Judged
 from detector.archive.writer import ArchiveWriter
 
@@ -29,7 +30,9 @@ def _rows(store: Store, table: str) -> pa.Table:
 
 def test_small_files_become_one_with_the_same_rows(store: Store) -> None:
     before = {table: _rows(store, table) for table in ("reports", "snapshots")}
-    assert compact(store) == []
+    files = sum(len(store.scan(table).files) for table in ("reports", "snapshots"))
+    assert compact(store) == Compacted(before=files, after=2, left_out=())
+    assert compact(store) == Compacted(before=0, after=0, left_out=())
     for table, rows in before.items():
         days = {file.day for file in store.scan(table).files}
         assert len(store.scan(table).files) == len(days)
@@ -42,7 +45,9 @@ def test_cut_short_before_the_old_ones_are_gone(store: Store, monkeypatch: pytes
     compact(store)
     assert _rows(store, "reports").to_pylist() == before
     monkeypatch.undo()
+    assert len(list(Path(store.root).glob("reports/*/*.parquet"))) > len(store.scan("reports").files)
     compact(store)
+    assert len(list(Path(store.root).glob("reports/*/*.parquet"))) == len(store.scan("reports").files)
     assert _rows(store, "reports").to_pylist() == before
 
 
@@ -50,6 +55,48 @@ def test_a_torn_file_stays_and_is_named(store: Store) -> None:
     torn = Path(store.scan("snapshots").files[0].path)
     kept = sum(file.rows for file in store.scan("snapshots").files[1:])
     torn.write_bytes(b"PAR1")
-    assert [Path(left.path) for left in compact(store)] == [torn]
+    assert [Path(left.path) for left in compact(store).left_out] == [torn]
     assert torn.exists()
     assert _rows(store, "snapshots").num_rows == kept
+
+
+def test_a_file_torn_inside_stays_and_the_others_are_put_together(store: Store) -> None:
+    files = store.scan("snapshots").files
+    torn = Path(files[2].path)
+    data = bytearray(torn.read_bytes())
+    data[4:104] = b"\0" * 100  # the footer still reads
+    torn.write_bytes(data)
+    assert [Path(left.path) for left in compact(store).left_out] == [torn]
+    rows = [file.rows for file in store.scan("snapshots").files]
+    assert rows == [sum(file.rows for file in files[:2]), files[2].rows, sum(file.rows for file in files[3:])]
+    assert not list(torn.parent.glob("_*"))
+
+
+def test_files_whose_snapshots_overlap_stay_apart(store: Store, run: Judged) -> None:
+    writer = ArchiveWriter(store, reports_max=30)
+    for made in run.made[58:62]:  # two of them once more, as if they had ended late
+        writer.add(made.assembled, members=made.members)
+    writer.flush()
+    before = in_order(store.scan("snapshots").files)
+    rows = [row for piece in before for data in store.read(piece.file) for row in data.column("snapshot").to_pylist()]
+    compact(store)
+    after = in_order(store.scan("snapshots").files)
+    assert 1 < len(after) < len(before)
+    assert [row for piece in after for data in store.read(piece.file) for row in data.column("snapshot").to_pylist()] == rows
+    for piece in after:
+        numbers = [row for data in store.read(piece.file) for row in data.column("snapshot").to_pylist()]
+        assert numbers == sorted(numbers)
+
+
+def test_young_days_are_left_alone(store: Store) -> None:
+    days = store.days("snapshots")
+    assert compact(store, until=last_day(0.0, 1)).before == 0
+    assert last_day(1_790_000_000.0, 0) == "2026-09-21"
+    assert last_day(1_790_000_000.0, 2) == "2026-09-19"
+    assert compact(store, until=days[-1]).before
+
+
+def test_one_at_a_time(store: Store) -> None:
+    with _alone(store), pytest.raises(ArchiveError, match="somebody else"):
+        compact(store)
+    assert compact(store).before

@@ -95,7 +95,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, run: Judged, monkeypa
     def full(*_args: object, **_more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("detector.archive.store.pq.write_table", full)
+    monkeypatch.setattr("detector.archive.store.pq.ParquetWriter", full)
     with pytest.raises(OSError, match="No space"):
         store.write("snapshots", "2026-11-20", run.snapshots)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -179,3 +179,59 @@ class GetSnapshotResponse(_message.Message):
     document_json: str
     verdicts: _containers.RepeatedCompositeFieldContainer[_snapshot_pb2.Verdict]
     def __init__(self, summary: _Optional[_Union[SnapshotSummary, _Mapping]] = ..., document_json: _Optional[str] = ..., verdicts: _Optional[_Iterable[_Union[_snapshot_pb2.Verdict, _Mapping]]] = ...) -> None: ...
+
+class DescribeArchiveRequest(_message.Message):
+    __slots__ = ("table",)
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    def __init__(self, table: _Optional[str] = ...) -> None: ...
+
+class ArchiveRange(_message.Message):
+    __slots__ = ("since", "until")
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    since: int
+    until: int
+    def __init__(self, since: _Optional[int] = ..., until: _Optional[int] = ...) -> None: ...
+
+class ArchiveTable(_message.Message):
+    __slots__ = ("name", "ranges")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    ranges: _containers.RepeatedCompositeFieldContainer[ArchiveRange]
+    def __init__(self, name: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[ArchiveRange, _Mapping]]] = ...) -> None: ...
+
+class DescribeArchiveResponse(_message.Message):
+    __slots__ = ("tables",)
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[ArchiveTable]
+    def __init__(self, tables: _Optional[_Iterable[_Union[ArchiveTable, _Mapping]]] = ...) -> None: ...
+
+class ReadArchiveRequest(_message.Message):
+    __slots__ = ("table", "columns", "since", "until", "whole", "rows_max")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_MAX_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    since: int
+    until: int
+    whole: bool
+    rows_max: int
+    def __init__(self, table: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., until: _Optional[int] = ..., whole: bool = ..., rows_max: _Optional[int] = ...) -> None: ...
+
+class ReadArchiveResponse(_message.Message):
+    __slots__ = ("schema", "batch", "since", "until")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    schema: bytes
+    batch: bytes
+    since: int
+    until: int
+    def __init__(self, schema: _Optional[bytes] = ..., batch: _Optional[bytes] = ..., since: _Optional[int] = ..., until: _Optional[int] = ...) -> None: ...

@@ -65,6 +65,16 @@ class DetectorServiceStub(object):
                 request_serializer=stilltrue_dot_v1_dot_detector__pb2.GetSnapshotRequest.SerializeToString,
                 response_deserializer=stilltrue_dot_v1_dot_detector__pb2.GetSnapshotResponse.FromString,
                 _registered_method=True)
+        self.DescribeArchive = channel.unary_unary(
+                '/stilltrue.v1.DetectorService/DescribeArchive',
+                request_serializer=stilltrue_dot_v1_dot_detector__pb2.DescribeArchiveRequest.SerializeToString,
+                response_deserializer=stilltrue_dot_v1_dot_detector__pb2.DescribeArchiveResponse.FromString,
+                _registered_method=True)
+        self.ReadArchive = channel.unary_stream(
+                '/stilltrue.v1.DetectorService/ReadArchive',
+                request_serializer=stilltrue_dot_v1_dot_detector__pb2.ReadArchiveRequest.SerializeToString,
+                response_deserializer=stilltrue_dot_v1_dot_detector__pb2.ReadArchiveResponse.FromString,
+                _registered_method=True)
 
 
 class DetectorServiceServicer(object):
@@ -113,6 +123,20 @@ class DetectorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeArchive(self, request, context):
+        """How far the archive's tables go. FAILED_PRECONDITION when none is kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadArchive(self, request, context):
+        """Rows of one of the archive's tables between two positions, as Arrow batches.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DetectorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +169,16 @@ def add_DetectorServiceServicer_to_server(servicer, server):
                     servicer.GetSnapshot,
                     request_deserializer=stilltrue_dot_v1_dot_detector__pb2.GetSnapshotRequest.FromString,
                     response_serializer=stilltrue_dot_v1_dot_detector__pb2.GetSnapshotResponse.SerializeToString,
+            ),
+            'DescribeArchive': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeArchive,
+                    request_deserializer=stilltrue_dot_v1_dot_detector__pb2.DescribeArchiveRequest.FromString,
+                    response_serializer=stilltrue_dot_v1_dot_detector__pb2.DescribeArchiveResponse.SerializeToString,
+            ),
+            'ReadArchive': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadArchive,
+                    request_deserializer=stilltrue_dot_v1_dot_detector__pb2.ReadArchiveRequest.FromString,
+                    response_serializer=stilltrue_dot_v1_dot_detector__pb2.ReadArchiveResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +344,60 @@ class DetectorService(object):
             '/stilltrue.v1.DetectorService/GetSnapshot',
             stilltrue_dot_v1_dot_detector__pb2.GetSnapshotRequest.SerializeToString,
             stilltrue_dot_v1_dot_detector__pb2.GetSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeArchive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stilltrue.v1.DetectorService/DescribeArchive',
+            stilltrue_dot_v1_dot_detector__pb2.DescribeArchiveRequest.SerializeToString,
+            stilltrue_dot_v1_dot_detector__pb2.DescribeArchiveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadArchive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/stilltrue.v1.DetectorService/ReadArchive',
+            stilltrue_dot_v1_dot_detector__pb2.ReadArchiveRequest.SerializeToString,
+            stilltrue_dot_v1_dot_detector__pb2.ReadArchiveResponse.FromString,
             options,
             channel_credentials,
             insecure,
