@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import groupby
 from pathlib import PurePosixPath
 
@@ -25,6 +24,9 @@ from detector.archive.positions import follow, in_order
 from detector.archive.schema import TABLES
 from detector.archive.store import GROUP_BYTES_MAX, ArchiveError, ArchiveFile, LeftOut, Store, check_day, day_of
 
+SECONDS_PER_DAY = 86_400
+SECONDS_MIN = SECONDS_PER_DAY
+"""How long ago a day ended, usually, before its files are put together."""
 LOCK = "_compacting"
 ABANDONED_SECONDS = 6 * 3600
 BYTES_TARGET = 256 * 2**20
@@ -40,9 +42,9 @@ class Compacted:
     left_out: tuple[LeftOut, ...]
 
 
-def last_day(now: float, days: int) -> str:
-    """The newest day that is ``days`` whole days before that of ``now`` (seconds): 1 is yesterday."""
-    return day_of(now - timedelta(days=days).total_seconds())
+def last_day(now: float, seconds_min: float) -> str:
+    """The newest day that had ended ``seconds_min`` before ``now``."""
+    return day_of(now - seconds_min - SECONDS_PER_DAY)
 
 
 def compact(store: Store, *, bytes_target: int = BYTES_TARGET, until: str = "") -> Compacted:

@@ -84,7 +84,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     incidents, watchers = _incidents(archivist, metrics, log)
     history = History(
         directory=settings.data, bytes_max=settings.history_bytes_max, metrics=metrics, log=log,
-        compact_after_days=settings.compact_after_days,
+        compact_seconds_min=settings.compact_seconds_min,
     )  # fmt: skip
     driver = Driver(
         settings=settings, clock=clock, judge=judge, incidents=incidents, archivist=archivist, metrics=metrics, log=log,

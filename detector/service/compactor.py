@@ -14,10 +14,10 @@ RETRY_SECONDS = 3600.0
 class Compactor:
     """Begins a compaction when a day has become old enough. Cut short at any instant it loses and doubles nothing."""
 
-    def __init__(self, *, location: str, after_days: int, log: Log, clock: Callable[[], float] = time.time) -> None:
-        """``after_days``: how many days old a day must be; 0: nothing is ever compacted."""
+    def __init__(self, *, location: str, seconds_min: float, log: Log, clock: Callable[[], float] = time.time) -> None:
+        """``seconds_min``: how long ago a day must have ended; 0: nothing is ever compacted."""
         self._location = location
-        self._after_days = after_days
+        self._seconds_min = seconds_min
         self._log = log
         self._clock = clock
         self._done = ""
@@ -26,11 +26,11 @@ class Compactor:
 
     def look(self) -> None:
         """Begin if it is time; never waits. Called by the thread that writes, now and then."""
-        if not self._after_days or (self._thread is not None and self._thread.is_alive()):
+        if not self._seconds_min or (self._thread is not None and self._thread.is_alive()):
             return
         from detector.archive.compact import last_day  # noqa: PLC0415 - pyarrow is an extra
 
-        until = last_day(self._clock(), self._after_days)
+        until = last_day(self._clock(), self._seconds_min)
         if until != self._done and self._clock() - self._failed_at >= RETRY_SECONDS:
             self._thread = threading.Thread(target=self._compact, args=(until,), name="stilltrue-compact", daemon=True)
             self._thread.start()

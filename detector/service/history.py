@@ -38,12 +38,12 @@ class _Finished:
 class History:
     """Takes finished snapshots and changed incidents from the event loop, and writes them."""
 
-    def __init__(self, *, directory: Path, bytes_max: int, metrics: Metrics, log: Log, compact_after_days: int = 0) -> None:
+    def __init__(self, *, directory: Path, bytes_max: int, metrics: Metrics, log: Log, compact_seconds_min: float = 0) -> None:
         """``directory``: the service's data directory; ``bytes_max``: beyond it the oldest files go. 0: nothing is written.
 
-        ``compact_after_days``: how old a day is when its files are put together; 0: never.
+        ``compact_seconds_min``: how long after a day its files are put together; 0: never.
         """
-        self._compactor = Compactor(location=str(directory / FOLDER), after_days=compact_after_days, log=log)
+        self._compactor = Compactor(location=str(directory / FOLDER), seconds_min=compact_seconds_min, log=log)
         self._location = str(directory / FOLDER)
         self._bytes_max = bytes_max
         self._metrics = metrics

@@ -91,8 +91,8 @@ def test_files_whose_snapshots_overlap_stay_apart(store: Store, run: Judged) -> 
 def test_young_days_are_left_alone(store: Store) -> None:
     days = store.days("snapshots")
     assert compact(store, until=last_day(0.0, 1)).before == 0
-    assert last_day(1_790_000_000.0, 0) == "2026-09-21"
-    assert last_day(1_790_000_000.0, 2) == "2026-09-19"
+    assert last_day(1_790_000_000.0, 0) == "2026-09-20"
+    assert last_day(1_790_000_000.0, 86_400) == "2026-09-19"
     assert compact(store, until=days[-1]).before
 
 

@@ -1,0 +1,70 @@
+"""Days that have become old enough are compacted once, beside the writing; what goes wrong is one line and no more."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from detector.archive.store import Store, day_of
+from detector.archive.worlds import EPOCH_SECONDS, Judged, judged, random_snapshots
+from detector.archive.writer import ArchiveWriter
+from detector.core.registry import find_predicate
+from detector.service.compactor import Compactor
+from detector.service.logs import Log
+
+DAY = 86_400.0
+
+
+@pytest.fixture(scope="module")
+def run() -> Judged:
+    return judged(random_snapshots(3, 30), [find_predicate("deadlock")])
+
+
+@pytest.fixture
+def store(tmp_path: Path, run: Judged) -> Store:
+    store = Store(str(tmp_path / "archive"))
+    writer = ArchiveWriter(store, reports_max=30)
+    for made in run.made:
+        writer.add(made.assembled, members=made.members)
+    writer.flush()
+    return store
+
+
+def _compactor(store: Store, now: float) -> Compactor:
+    return Compactor(location=store.location, seconds_min=DAY, log=Log("stilltrue"), clock=lambda: now)
+
+
+def _files(store: Store) -> int:
+    return len(store.scan("reports").files)
+
+
+def test_a_day_is_compacted_when_it_is_old_enough(store: Store) -> None:
+    files = _files(store)
+    young = _compactor(store, EPOCH_SECONDS + DAY)
+    young.look()
+    young.wait(30)
+    assert _files(store) == files
+    old = _compactor(store, EPOCH_SECONDS + 2 * DAY)
+    old.look()
+    old.wait(30)
+    assert _files(store) == 1
+    assert store.days("reports") == [day_of(EPOCH_SECONDS)]
+
+
+def test_what_goes_wrong_is_said_and_not_tried_again_at_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    (Path(store.root) / "_compacting").mkdir()
+    compactor = _compactor(store, EPOCH_SECONDS + 2 * DAY)
+    with caplog.at_level(logging.INFO, "stilltrue"):
+        for _ in range(3):
+            compactor.look()
+            compactor.wait(30)
+    assert [record.message for record in caplog.records] == ["archive not compacted"]
+
+
+def test_never_means_never(store: Store) -> None:
+    compactor = Compactor(location=store.location, seconds_min=0, log=Log("stilltrue"), clock=lambda: 1e10)
+    compactor.look()
+    compactor.wait(30)
+    assert _files(store) > 1
