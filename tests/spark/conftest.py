@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +16,9 @@ from detector.archive.store import Store
 from detector.archive.worlds import Judged, WorldShape, judged, random_snapshots
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
+from detector.service.app import running
+from detector.service.history import FOLDER
+from detector.service.settings import Settings
 from detector.spark.java import JavaError, find_java
 from detector.spark.session import open_session
 
@@ -54,3 +61,46 @@ def location(run: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.add(made.assembled, members=made.members)
     writer.flush()
     return folder
+
+
+@contextmanager
+def serving(data: Path, **settings: Any) -> Iterator[str]:
+    """The address of a detector over the directory ``data``, on a thread of its own, while it runs."""
+    ready, over = threading.Event(), threading.Event()
+    found: list[str] = []
+
+    async def run() -> None:
+        values: dict[str, Any] = {"port": 0, "http_port": 0, "data": data, "period_seconds": 0.0}
+        async with running(Settings(**values | settings), []) as listening:
+            found.append(listening.grpc)
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield found[0]
+    finally:
+        over.set()
+        thread.join(30)
+
+
+def archived(run: Judged, data: Path, first: int, last: int, *, reports_max: int = 90) -> Store:
+    """Some of the snapshots of ``run`` in the archive of a detector over ``data``, as it would have written them."""
+    store = Store(str(data / FOLDER))
+    writer = ArchiveWriter(store, reports_max=reports_max, seconds_max=1e9)
+    for made in run.made[first:last]:
+        writer.add(made.assembled, members=made.members)
+    writer.flush()
+    return store
+
+
+@pytest.fixture(name="serving", scope="session")
+def serving_fixture() -> Any:
+    return serving
+
+
+@pytest.fixture(name="archived", scope="session")
+def archived_fixture() -> Any:
+    return archived
