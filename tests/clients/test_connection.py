@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from stilltrue import Agent
+from stilltrue import Agent, connection
 from stilltrue.model import PartyName, SnapshotId
 from stilltrue.report import CallTarget
 
@@ -201,3 +201,20 @@ def test_a_detector_that_refuses_is_logged_once(caplog: pytest.LogCaptureFixture
     server.stop(None).wait()
     assert [record.levelname for record in told()[:3]] == ["WARNING", "DEBUG", "DEBUG"]
     assert "UNIMPLEMENTED" in told()[0].message
+
+
+def test_a_long_absence_of_the_detector_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ABSENT_SECONDS_MAX", 0.1)
+    agent = Agent("orders", instance="orders", detector="127.0.0.1:1", backoff_seconds_max=0.05)
+
+    def told() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if "127.0.0.1:1 " in record.getMessage()]
+
+    with caplog.at_level("DEBUG", "stilltrue"):
+        agent.start()
+        wait_until(lambda: "WARNING" in [record.levelname for record in told()[:-3]])
+    agent.close()
+    warnings = [record.getMessage() for record in told() if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "UNAVAILABLE" in warnings[0]
+    assert "keeps trying" in warnings[0]

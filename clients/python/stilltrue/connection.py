@@ -29,6 +29,8 @@ AGENT = "python/0.1.0"
 TICK_SECONDS = 0.05
 BACKOFF_SECONDS_MIN = 0.05
 GOODBYE_SECONDS_MAX = 0.5
+ABSENT_SECONDS_MAX = 10.0
+"""So long a detector may be away, or has not been there yet, before a warning says so."""
 OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -66,6 +68,7 @@ class Connection:
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._rung = False
         self._refused: grpc.StatusCode | None = None
+        self._absent_since: float | None = time.monotonic()  # None: it has been told
         self._lease_seconds = 3.0
         self._report_bytes_max = 0
         self.welcomed = threading.Event()
@@ -110,7 +113,9 @@ class Connection:
                 self._log_left(code, error)
             except Exception:  # noqa: BLE001 - the thread must outlive whatever happens in a session
                 self._live.fault("a session with the detector")
-            self.welcomed.clear()
+            if self.welcomed.is_set():
+                self._absent_since = time.monotonic()
+                self.welcomed.clear()
             if time.monotonic() - begun > self._settings.backoff_seconds_max:
                 pause = BACKOFF_SECONDS_MIN
             self._closing.wait(pause * random.uniform(0.5, 1.0))  # jitter
@@ -118,11 +123,15 @@ class Connection:
             self._live.catch_up()
 
     def _log_left(self, code: grpc.StatusCode | None, error: grpc.RpcError) -> None:
-        """A detector that is away is no news; one that refuses this process is, once for each reason."""
+        """A detector that is away for long is news once, and one that refuses this process, once for each reason."""
         if code in _REFUSALS and code is not self._refused:
             self._refused = code
             details = error.details() if isinstance(error, grpc.Call) else ""
             _LOGGER.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
+        elif self._absent_since is not None and time.monotonic() - self._absent_since > ABSENT_SECONDS_MAX:
+            self._absent_since = None
+            text = "no detector: address=%s code=%s; this process goes on unwatched and keeps trying (STILLTRUE_DETECTOR)"
+            _LOGGER.warning(text, self._settings.detector, "" if code is None else code.name)
         else:
             _LOGGER.debug("detector left: address=%s code=%s", self._settings.detector, code)
 
