@@ -252,9 +252,17 @@ def _column(values: Any, field: pa.Field, count: int) -> pa.Array:
         empty = pa.types.is_list(field.type) or pa.types.is_map(field.type)
         if not count or not empty or field.name == "before":
             return pa.nulls(count, field.type)
-        return pa.repeat(pa.scalar([], field.type), count)
+        return _empty(field.type, count)
     array = values if isinstance(values, pa.Array) else pa.array(values)
     return array if array.type == field.type else array.cast(field.type)
+
+
+def _empty(kind: pa.DataType, count: int) -> pa.Array:
+    """So many empty lists or maps."""
+    offsets = pa.array(np.zeros(count + 1, np.int32))
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(offsets, pa.array([], kind.key_type), pa.array([], kind.item_type), type=kind)
+    return pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type), type=kind)
 
 
 def _lists(values: pa.Array, counts: Whole, kind: pa.DataType) -> pa.Array:

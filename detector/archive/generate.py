@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from detector.archive.store import ArchiveError, Store, day_of
 
 Edge = tuple[str, str, float]
 REPORTS_PER_FILE = 60_000
+FILES_PER_JOB = 4
+"""With fewer files for each, more processes are not worth their start."""
 RING_POOL = 2
 ENDED_SECONDS = 0.05
 TRUTH = "truth.json"
@@ -41,13 +45,18 @@ class Plan:
 
 
 def generate(
-    store: Store, plan: Plan, edges: Sequence[tuple[str, str, float]] = (), progress: Callable[[int], None] = print
+    store: Store,
+    plan: Plan,
+    edges: Sequence[tuple[str, str, float]] = (),
+    progress: Callable[[int], None] = print,
+    jobs: int = 1,
 ) -> None:
     """Write the archive that ``plan`` describes; ``progress`` is told how many snapshots are done.
 
     Parameters
     ----------
     edges : a call graph of services, ``(caller, callee, weight)``; empty: a made-up one. Its busiest services are taken.
+    jobs : processes that write files side by side; the same archive comes of any number.
     """
     random = np.random.default_rng(plan.seed)
     fleet = _fleet(plan.processes, list(edges) or _made_up_graph(plan.processes, random), random)
@@ -55,17 +64,54 @@ def generate(
     pools = fleet.pools.copy()
     pools[[member for ring in rings for member in ring.members]] = RING_POOL
     fleet = Fleet(names=fleet.names, pools=pools, callers=fleet.callers, callees=fleet.callees, weights=fleet.weights)
-    columns = FleetColumns(fleet, rings, seed=plan.seed, period_seconds=plan.period_seconds, begun=plan.begun)
+    shared = (store.location, plan, fleet, rings)
+    pieces = list(_pieces(plan))
+    if jobs == 1 or len(pieces) < FILES_PER_JOB * jobs:
+        _take_part(*shared)
+        for first, count in pieces:
+            progress(_write(first, count))
+    else:
+        context = multiprocessing.get_context("spawn")  # pyarrow's threads do not survive a fork
+        with ProcessPoolExecutor(jobs, context, initializer=_take_part, initargs=shared) as pool:
+            for done in pool.map(_write, *zip(*pieces, strict=True)):
+                progress(done)
+    _write_truth(store, plan, fleet, rings)
+
+
+class _Part:
+    """What one process of the generator works with: the fleet is made once, not for each file."""
+
+    def __init__(self, location: str, plan: Plan, fleet: Fleet, rings: Sequence[Ring]) -> None:
+        self.store = Store(location)
+        self.plan = plan
+        self.columns = FleetColumns(fleet, rings, seed=plan.seed, period_seconds=plan.period_seconds, begun=plan.begun)
+
+
+_PARTS: list[_Part] = []
+"""This process's part, when it has one: the initializer of a pool can hand over nothing but globals."""
+
+
+def _take_part(location: str, plan: Plan, fleet: Fleet, rings: Sequence[Ring]) -> None:
+    _PARTS[:] = [_Part(location, plan, fleet, rings)]
+
+
+def _write(first: int, count: int) -> int:
+    """Write the files of ``count`` snapshots from ``first``; the last of them."""
+    part = _PARTS[0]
+    reports = part.columns.reports(first, count, load=_load(part.plan, first), missing_share=part.plan.missing_share)
+    day = day_of(part.plan.begun + part.plan.period_seconds * (first - 1))
+    part.store.write("reports", day, reports)
+    part.store.write("snapshots", day, _snapshots(reports))
+    return first + count - 1
+
+
+def _pieces(plan: Plan) -> Iterator[tuple[int, int]]:
+    """The files: the first snapshot of each, and how many."""
     first = 1
     while first <= plan.snapshots:
         count = _until_midnight(plan, first)
-        reports = columns.reports(first, count, load=_load(plan, first), missing_share=plan.missing_share)
-        day = day_of(plan.begun + plan.period_seconds * (first - 1))
-        store.write("reports", day, reports)
-        store.write("snapshots", day, _snapshots(reports))
+        yield first, count
         first += count
-        progress(first - 1)
-    _write_truth(store, plan, fleet, rings)
 
 
 def read_graph(path: Path) -> list[Edge]:

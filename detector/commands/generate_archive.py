@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +39,7 @@ What was planted is in the archive's truth.json; `stilltrue analyze` should find
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Call graph, as Jaeger exports it.",
 )
+@click.option("--jobs", type=click.IntRange(1, 256), help="Processes that write side by side; default: one a core.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Equal seeds give equal archives.")
 def generate_archive(
     archive: str,
@@ -51,6 +53,7 @@ def generate_archive(
     load: float,
     missing_share: float,
     graph: Path | None,
+    jobs: int | None,
     seed: int,
 ) -> None:
     """Write a made-up fleet's snapshots to ARCHIVE (a directory, or a URI such as s3://bucket/path)."""
@@ -78,7 +81,7 @@ def generate_archive(
         edges = read_graph(graph) if graph else []
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task("snapshots", total=plan.snapshots)
-            generate(store, plan, edges, progress=lambda done: bar.update(task, completed=done))
+            generate(store, plan, edges, lambda done: bar.update(task, completed=done), jobs or os.cpu_count() or 1)
     except (ArchiveError, OSError) as error:
         _fail(str(error))
     click.echo(f"{plan.snapshots} snapshots of {processes} processes in {archive}; what was planted: {archive}/truth.json")
