@@ -214,6 +214,12 @@ class Store:
             if entry.type == fs.FileType.File and name.endswith(".parquet") and name[0] not in "_.":
                 yield entry
 
+    def look(self, table: str, path: str) -> ArchiveFile | LeftOut | None:
+        """One file of ``table`` by its footer; None when it is not there."""
+        entry = self.filesystem.get_file_info(path)
+        day = PurePosixPath(path).parent.name.removeprefix("day=")
+        return None if entry.type == fs.FileType.NotFound else self._look(table, day, entry)
+
     def _look(self, table: str, day: str, entry: fs.FileInfo) -> ArchiveFile | LeftOut:
         try:
             with self.filesystem.open_input_file(entry.path) as source:

@@ -3,125 +3,260 @@
 Rules:
 
 1. A snapshot is finished when all its members' reports are there that its header expects; or, ``give_up_seconds`` after its
-   beginning by the newest beginning seen (the watermark), with those that are: incomplete.
+   beginning by the watermark, with those that are: incomplete. The watermark is the newest beginning seen both in reports and
+   in headers (in reports alone where no header ever comes), as of the micro-batch before, and once more at a batch's end.
 2. Reports of a finished snapshot, late or doubled, change nothing: the numbers of all finished snapshots are kept.
-3. A micro-batch's results and the state after it lie in folders that bear its number, made from the state before it and its
-   rows alone. A batch that is run again after a crash writes the very same folders anew.
+3. A micro-batch makes its results and the state after it aside, under names of its own. One small file, renamed into place,
+   then says that the batch has been; its results come to light after that. A batch that Spark runs again after a crash
+   is made anew if that file is not there, and passed over if it is.
 """
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
 from detector.archive.assemble import STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS
-from detector.archive.schema import REPORTS, SNAPSHOTS, VERDICTS
+from detector.archive.evaluate import WAIT_COLUMNS, columns_for
+from detector.archive.schema import conformed
 from detector.archive.store import Store
-from detector.spark.evaluate import header_frame, verdicts_of_reports
+from detector.core.registry import find_predicate
+from detector.spark.assembly import Assembled, Patience, assemble, fragment_schema
+from detector.spark.evaluate import RESULT
+from detector.spark.fragments import HEADER_COLUMNS, PACKED, PIECES, Worker, opened, packing
+from detector.spark.progress import Folder, Pending, Progress, continued
+from detector.spark.source import NAME, register
 from detector.spark.tables import spark_schema
 
 GIVE_UP_SECONDS = 600.0
-STATES_KEPT = 2
-COLUMNS = (*WAIT_REPORT_COLUMNS, *STATE_REPORT_COLUMNS)
+REPORTS_PER_HEADER = 10
+_FILES = "path string, modificationTime timestamp, length long, content binary"
+_PATHS = {"pathGlobFilter": "*.parquet", "ignoreMissingFiles": "true"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlan:
-    """Where results and state go, what is asked, and how patient the assembly is. ``out`` is a path that all workers share."""
+    """Where results and state go, what is asked, and how patient the assembly is.
+
+    ``out`` is a path that all workers share. ``bytes_per_batch_max``: of an archive's files; ``rows_per_batch_max``: of a
+    detector's reports. ``buckets`` is fixed by the first batch.
+    """
 
     out: Path
     predicates: tuple[str, ...] = ("deadlock", "gridlock")
     give_up_seconds: float = GIVE_UP_SECONDS
     headers_expected: bool = True
-    files_per_batch_max: int = 100
+    bytes_per_batch_max: int = 32 * 2**20
+    rows_per_batch_max: int = 400_000
+    trigger_seconds: float = 1.0
+    buckets: int = 8
 
     @property
     def checkpoint(self) -> Path:
         """Spark's own record of what it has read."""
         return self.out / "_stream" / "checkpoint"
 
-    def state(self, name: str, batch: int) -> Path:
-        """The state ``name`` after the micro-batch ``batch``."""
-        return self.out / "_stream" / "state" / f"{name}-{batch:09d}"
+    @property
+    def folder(self) -> Folder:
+        """Our record of what has been made of it."""
+        return Folder(state=self.out / "_stream" / "state", results=self.out / "verdicts")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of ``reports`` that the predicates need."""
+        about_waits = columns_for([find_predicate(name) for name in self.predicates]) == WAIT_COLUMNS
+        return (*WAIT_REPORT_COLUMNS, *(() if about_waits else STATE_REPORT_COLUMNS))
 
 
 def archive_stream(spark: SparkSession, location: str, plan: StreamPlan) -> DataFrame:
-    """Reports and headers of an archive, as its files come to be: in any order, which is all that :func:`start` needs."""
-    store = Store(location)
-    read = spark.readStream.option("maxFilesPerTrigger", plan.files_per_batch_max)
-    reports = read.schema(spark_schema(REPORTS)).parquet(f"{store.root}/reports/*").select(*COLUMNS)
-    snapshots = read.schema(spark_schema(SNAPSHOTS)).parquet(f"{store.root}/snapshots/*")
-    return reports.unionByName(header_frame(snapshots), allowMissingColumns=True)
+    """The files of an archive's reports and headers, as they come to be. Workers read them; a torn one is named."""
+    root = Store(location).root
+    scheme = location.split("://", 1)[0] + "://" if "://" in location else ""
+
+    def files(table: str) -> DataFrame:
+        read = spark.readStream.format("binaryFile").schema(_FILES).options(**_PATHS)
+        found = read.option("maxBytesPerTrigger", plan.bytes_per_batch_max).load(f"{scheme}{root}/{table}/*")
+        return found.select(F.lit(table).alias("table"), "path", F.lit(None).cast("binary").alias("content"))
+
+    return files("reports").unionByName(files("snapshots"))
 
 
-def start(fragments: DataFrame, plan: StreamPlan, *, once: bool = False) -> StreamingQuery:
-    """Start the query over a stream of :func:`archive_stream`'s columns.
+def detector_stream(spark: SparkSession, options: Mapping[str, str], plan: StreamPlan) -> DataFrame:
+    """The reports and headers of a live detector's archive, unopened; ``options``: those of :mod:`detector.spark.source`."""
+    register(spark)
+
+    def rows(table: str, columns: Sequence[str], rows_max: int) -> DataFrame:
+        own = {"table": table, "columns": ",".join(columns), "packed": "true", "rows_per_batch_max": str(rows_max)}
+        found = spark.readStream.format(NAME).options(**{**options, **own}).load()
+        return found.select(F.lit(table).alias("table"), F.lit(None).cast("string").alias("path"), "content")
+
+    most = plan.rows_per_batch_max
+    headers = rows("snapshots", HEADER_COLUMNS, max(1, most // REPORTS_PER_HEADER))
+    return rows("reports", plan.columns, most).unionByName(headers)
+
+
+def start(pieces: DataFrame, plan: StreamPlan, *, location: str = "", once: bool = False) -> StreamingQuery:
+    """Start the query over what :func:`archive_stream` (of ``location``) or :func:`detector_stream` gives.
 
     Verdicts come to lie in ``out/verdicts/batch=N``. ``once``: take what is there, then end.
     """
-    writer = fragments.writeStream.option("checkpointLocation", str(plan.checkpoint)).foreachBatch(
-        _Batch(plan, fragments.schema)
-    )
-    return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 second")).start()
+    assert pieces.columns == PIECES.names
+    writer = pieces.writeStream.option("checkpointLocation", str(plan.checkpoint)).foreachBatch(_Batch(plan, location))
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{plan.trigger_seconds} seconds"}
+    return writer.trigger(**trigger).start()
 
 
 def verdicts(spark: SparkSession, plan: StreamPlan) -> DataFrame:
-    """All verdicts so far. A batch in the making is not among them: its folder comes to be with Spark's commit file."""
-    return spark.read.schema(spark_schema(VERDICTS)).parquet(str(plan.out / "verdicts"))
+    """All verdicts so far, as ``RESULT``: with what analysis wants of them, and with the files that were left out."""
+    folder = plan.folder
+    folder.publish(folder.last())
+    if not any(folder.results.glob("batch=*")):
+        return spark.createDataFrame([], spark_schema(RESULT))
+    return spark.read.schema(spark_schema(RESULT)).parquet(str(folder.results)).drop("batch")
 
 
 class _Batch:
-    """One micro-batch after the other; all that it remembers lies in folders (rule 3)."""
+    """One micro-batch after the other; all that it remembers lies in the folder (rule 3)."""
 
-    def __init__(self, plan: StreamPlan, schema: StructType) -> None:
+    def __init__(self, plan: StreamPlan, location: str) -> None:
         self._plan = plan
-        self._schema = schema
+        self._location = location
 
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        plan, spark = self._plan, rows.sparkSession
-        done = self._before(spark, "done", batch, "snapshot long, begun double")
-        waiting = self._before(spark, "pending", batch, self._schema)
-        fragments = waiting.unionByName(rows).join(done.select("snapshot"), "snapshot", "left_anti").persist()
-        try:
-            ready = self._ready(fragments, done).persist()
-            finished = fragments.join(ready.select("snapshot"), "snapshot", "left_semi")
-            headers = finished.where("process is null").select("snapshot", "begun", "members", "header.*")
-            told = verdicts_of_reports(finished.where("process is not null").select(*COLUMNS), plan.predicates, headers=headers)
-            _write(told, plan.out / "verdicts" / f"batch={batch}")
-            _write(fragments.join(ready.select("snapshot"), "snapshot", "left_anti"), plan.state("pending", batch))
-            _write(done.unionByName(ready.select("snapshot", "begun")).coalesce(1), plan.state("done", batch))
-        finally:
-            fragments.unpersist()
-        for name in ("pending", "done"):
-            shutil.rmtree(plan.state(name, batch - STATES_KEPT), ignore_errors=True)
-
-    def _before(self, spark: SparkSession, name: str, batch: int, schema: str | StructType) -> DataFrame:
-        path = self._plan.state(name, batch - 1)
-        return spark.read.schema(schema).parquet(str(path)) if path.exists() else spark.createDataFrame([], schema)
-
-    def _ready(self, fragments: DataFrame, done: DataFrame) -> DataFrame:
-        """Rule 1."""
-        is_header = F.col("process").isNull()
-        silent = F.coalesce(F.max(F.size("header.missing")), F.lit(0))
-        each = fragments.groupBy("snapshot").agg(
-            F.countDistinct("process").alias("reports"),
-            (F.max("members") - silent).alias("expected"),
-            F.max(is_header.cast("int")).alias("headers"),
-            F.min("begun").alias("begun"),
+    def __call__(self, pieces: DataFrame, batch: int) -> None:
+        folder = self._plan.folder
+        last = folder.last()
+        query = json.loads((self._plan.checkpoint / "metadata").read_text())["id"]
+        before = continued(last, query=query, buckets=self._plan.buckets)
+        folder.publish(last)
+        if batch <= last.batch:
+            return
+        folder.clear()
+        making = f"_making-{batch:012d}-{uuid.uuid4().hex[:8]}"
+        (folder.results / making).mkdir(parents=True)
+        folder.state.mkdir(parents=True, exist_ok=True)
+        packed = pieces.mapInArrow(
+            packing(self._location, self._plan.columns, before.finished, before.buckets), spark_schema(PACKED)
         )
-        newest = fragments.select("begun").unionByName(done.select("begun")).agg(F.max("begun").alias("watermark"))
-        complete = F.col("reports") >= F.col("expected")
-        if self._plan.headers_expected:
-            complete &= F.col("headers") > 0
-        late = F.col("begun") + self._plan.give_up_seconds < F.col("watermark")
-        return each.crossJoin(F.broadcast(newest)).where(complete | late).select("snapshot", "begun")
+        after = self._made(packed, replace(before, batch=batch, making=making))
+        folder.commit(self._given_up(pieces.sparkSession, after))
+
+    def _made(self, packed: DataFrame, before: Progress, step: str = "come") -> Progress:
+        """The state after the batch's rows have been put to those that waited."""
+        work = assembling(self._plan, before, step)
+        told = packed.repartition(before.buckets, "bucket").mapInArrow(work, "told string").collect()
+        return _after(before, [json.loads(row.told) for row in told])
+
+    def _given_up(self, spark: SparkSession, now: Progress) -> Progress:
+        """Rule 1, by the watermark at the batch's end: for buckets with a snapshot that has become late."""
+        mark = -inf if now.watermark is None else now.watermark
+        late = [bucket for bucket, each in now.pending.items() if each.oldest + self._plan.give_up_seconds < mark]
+        if not late:
+            return now
+        rows = spark.createDataFrame([(bucket, None, None, None) for bucket in sorted(late)], spark_schema(PACKED))
+        return self._made(rows, now, "late")
 
 
-def _write(frame: DataFrame, path: Path) -> None:
-    frame.write.mode("overwrite").parquet(str(path))
+def assembling(plan: StreamPlan, before: Progress, step: str) -> Worker:
+    """A worker from packed rows to a line of JSON for each bucket; results and waiting rows go to files.
+
+    ``step``: which of a batch's steps it is. A bucket's results bear one name in it, however often the task is tried.
+    """
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packed: dict[int, list[bytes]] = {}
+        torn: list[dict[str, str]] = []
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["reason"] is not None:
+                    torn.append({"left_out_path": row["path"], "left_out_reason": row["reason"]})
+                else:
+                    packed.setdefault(row["bucket"], []).extend([] if row["content"] is None else [row["content"]])
+        if torn:
+            _write(plan, before, f"{step}-left-out", pa.Table.from_pylist(torn, schema=RESULT))
+        for bucket in sorted(packed):
+            told = _bucket(plan, before, step, bucket, packed.pop(bucket))
+            yield pa.RecordBatch.from_pydict({"told": [json.dumps(told)]})
+
+    return work
+
+
+def _bucket(plan: StreamPlan, before: Progress, step: str, bucket: int, contents: Sequence[bytes]) -> dict[str, Any]:
+    schema = fragment_schema(plan.columns)
+    waited = before.pending.get(bucket)
+    tables = [opened(content) for content in contents]
+    if waited is not None:
+        with pa.memory_map(str(plan.folder.state / waited.file)) as source:
+            tables.append(pa.ipc.open_file(source).read_all())
+    rows = pa.concat_tables([conformed(table, schema) for table in tables])
+    patience = Patience(
+        watermark=before.watermark, give_up_seconds=plan.give_up_seconds, headers_expected=plan.headers_expected
+    )
+    made = assemble(rows, [find_predicate(name) for name in plan.predicates], patience)
+    if made.verdicts.num_rows:
+        empty = pa.nulls(made.verdicts.num_rows, pa.string())
+        _write(plan, before, f"{step}-{bucket}", pa.table([*made.verdicts.columns, empty, empty], schema=RESULT))
+    return {
+        "bucket": bucket,
+        "finished": made.finished,
+        "pending": None if not made.waits else asdict(_kept(plan, before, bucket, made)),
+        "reports_newest": made.reports_newest,
+        "headers_newest": made.headers_newest,
+    }
+
+
+def _write(plan: StreamPlan, before: Progress, name: str, rows: pa.Table) -> None:
+    """Aside, then renamed: a task that was killed leaves nothing that is read."""
+    folder = plan.folder.results / before.making
+    aside = folder / f"_{name}-{uuid.uuid4().hex[:8]}"
+    pq.write_table(rows, aside, compression="zstd")
+    _settle(aside)
+    aside.rename(folder / f"{name}.parquet")
+
+
+def _kept(plan: StreamPlan, before: Progress, bucket: int, made: Assembled) -> Pending:
+    name = f"pending-{before.making}-{bucket}-{uuid.uuid4().hex[:8]}.arrow"
+    path = plan.folder.state / name
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, made.waiting.schema) as writer:
+        writer.write_table(made.waiting)
+    _settle(path)
+    return Pending(file=name, snapshots=made.waits, rows=made.waiting.num_rows, oldest=made.oldest)
+
+
+def _settle(path: Path) -> None:
+    """The bytes are there before they are named as there."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _after(before: Progress, told: Sequence[Mapping[str, Any]]) -> Progress:
+    pending = dict(before.pending)
+    for each in told:
+        pending.pop(each["bucket"], None)
+        if each["pending"] is not None:
+            pending[each["bucket"]] = Pending(**each["pending"])
+    return replace(
+        before,
+        finished=before.finished.also(number for each in told for number in each["finished"]),
+        pending=dict(sorted(pending.items())),
+        reports_newest=_newest([before.reports_newest, *(each["reports_newest"] for each in told)]),
+        headers_newest=_newest([before.headers_newest, *(each["headers_newest"] for each in told)]),
+    )
+
+
+def _newest(times: Sequence[float | None]) -> float | None:
+    return max((time for time in times if time is not None), default=None)

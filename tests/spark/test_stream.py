@@ -36,7 +36,7 @@ def _found(spark: SparkSession, plan: StreamPlan) -> list[Verdict]:
 
 
 def _run(spark: SparkSession, folder: Path, plan: StreamPlan) -> None:
-    query = start(archive_stream(spark, str(folder), plan), plan, once=True)
+    query = start(archive_stream(spark, str(folder), plan), plan, location=str(folder), once=True)
     assert query.awaitTermination(300)
     assert query.exception() is None
 
