@@ -1,6 +1,6 @@
-"""From the last event of a deadlock to TRUE, with 100 agents on one machine: behaviour is asserted, the times are printed.
+"""From the last event of a deadlock to TRUE, with 100 agents (STILLTRUE_BENCH_AGENTS) on one machine; the times are printed.
 
-The detector is a process of its own (``stilltrue serve``); the 100 agents are the real recorder over real streams, all in
+The detector is a process of its own (``stilltrue serve``); the agents are the real recorder over real streams, all in
 this process.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import statistics
 import sys
 import time
@@ -22,7 +23,7 @@ import pytest
 
 from stilltrue.v1 import detector_pb2, detector_pb2_grpc, snapshot_pb2
 
-AGENTS = 100
+AGENTS = int(os.environ.get("STILLTRUE_BENCH_AGENTS", "100"))
 ROUNDS = 15
 
 
@@ -56,7 +57,7 @@ async def detector(data: Path) -> AsyncIterator[str]:
 @pytest.mark.parametrize("how", ["ask", "wish"])
 async def test_last_event_to_true(tmp_path: Path, how: str) -> None:
     played = fakes()
-    processes = [played.FakeProcess(f"p{index:03}", service="s") for index in range(AGENTS)]
+    processes = [played.FakeProcess(f"p{index:04}", service="s") for index in range(AGENTS)]
     times = []
     async with detector(tmp_path) as address, grpc.aio.insecure_channel(address) as channel:
         stub = detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
