@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from detector.graph.columns import Bools, Ints
+from detector.graph.opened import Opened
 
 FREED_SHARE_MIN = 32
 """A leap that frees fewer than one in this many of the waiting parties is not worth another."""
@@ -25,24 +26,32 @@ WAITS_MIN = 500
 """With fewer open waits than this, going party by party is faster than a search."""
 
 
-def leap(free: Bools, owed: Ints, waiter: Ints, short: Ints, indptr: Ints, targets: Ints) -> bool:
+def leap(free: Bools, held: Bools | None, rest: Opened) -> bool:
     """Free what follows from ``free`` (in place); whether it was worth it, so that another leap may be.
 
-    The columns are those of a :class:`~detector.graph.reduction.Reduction` in which nobody who still waits has a wait that is
-    over; the free parties among the targets have not been counted in ``short``.
+    Parameters
+    ----------
+    free : (P,) who is free.
+    held : (P,) who is not to be freed, whatever ends; None: nobody.
+    rest : the open waits, none of a party that is free.
     """
+    waiter, short, indptr, targets = rest.waiter, rest.short, rest.indptr, rest.targets
     if len(waiter) < WAITS_MIN:
         return False
     freed = 0
     if len(targets) == len(waiter):  # one target each: nothing to turn round, and cycles are rare
-        freed = _on_no_cycle(free, waiter, indptr, targets)
+        freed = _on_no_cycle(free, held, rest)
         if FREED_SHARE_MIN * freed >= len(waiter):
             return True
-    easy = (short == 1) & (owed[waiter] == 1)
+    easy = short == 1
+    if held is not None:
+        easy &= ~held[waiter]
+    if not rest.single():
+        easy &= rest.waits_of_each()[waiter] == 1
     if 2 * np.count_nonzero(easy) > len(waiter):
         freed = _by_one(free, easy, waiter, indptr, targets)
     if FREED_SHARE_MIN * freed < len(waiter) and len(targets) > len(waiter):
-        freed += _on_no_cycle(free, waiter, indptr, targets)
+        freed += _on_no_cycle(free, held, rest)
     return FREED_SHARE_MIN * freed >= len(waiter)
 
 
@@ -61,13 +70,15 @@ def _by_one(free: Bools, easy: Bools, waiter: Ints, indptr: Ints, targets: Ints)
     return int(np.count_nonzero(free) - before)
 
 
-def _on_no_cycle(free: Bools, waiter: Ints, indptr: Ints, targets: Ints) -> int:
+def _on_no_cycle(free: Bools, held: Bools | None, rest: Opened) -> int:
     """Free all from whom no way leads to a cycle or to a party that is held; how many parties that frees."""
-    size = len(free)
+    waiter, indptr, targets, size = rest.waiter, rest.indptr, rest.targets, len(free)
     graph = _by_waiter(waiter, indptr, targets, size)
     components, labels = connected_components(graph, directed=True, connection="strong")
     waiting = _among(waiter, size)
     lasting = ~free & ~waiting
+    if held is not None:
+        lasting |= held
     lasting |= graph.diagonal() > 0
     if components < size:
         lasting |= np.bincount(labels)[labels] > 1

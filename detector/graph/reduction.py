@@ -10,32 +10,25 @@ Rules 2 and 3 only ever add, so the order does not matter, and a reduction that 
 becomes known to be free: :meth:`Reduction.further`. That is how one pass over the columns answers several questions, the
 most pessimistic first.
 
-The work has three gears. Count the free targets of all open waits, as one sparse product a round, while a round ends many or
-the rounds die out or grow quickly (``_pull``). When they do neither, ways are long: leap along whatever must follow in any
-order (:mod:`detector.graph.closure`). What no leap frees goes party by party (:mod:`detector.graph.push`). So a random graph
-takes a few passes, a chain of a million one search, and the worst case is linear.
+Where everybody waits for lower numbers alone (or for higher ones) nobody waits in a circle, and all are free. Else the work has
+three gears. Sweep over all open waits (:mod:`detector.graph.sweep`) while a sweep frees many, or the sweeps die out or grow
+quickly. When they do neither, ways are long: leap along whatever must follow in any order (:mod:`detector.graph.closure`). What
+no leap frees goes party by party (:mod:`detector.graph.push`). So a random graph takes a few passes, a chain of a million
+one search, and the worst case is linear.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from detector.graph.closure import leap
 from detector.graph.columns import Bools, Ints, WaitColumns
+from detector.graph.opened import Opened
 from detector.graph.push import Ledger
+from detector.graph.sweep import swept
 
-PULL_SHARE_MIN = 32
-"""A round that ends fewer than one in this many of the open waits ends few."""
-FEW_ROUNDS_MAX = 2
-"""So many rounds that end few, and about as many as the round before, mean long ways."""
-ROUNDS_MAX = 64
-"""Rounds between two compactions, whatever they end: what bounds the passes over memory."""
-COMPACT_WAITS_MIN = 20_000
-"""With fewer open waits than this, leaving out those that are over costs more than it saves."""
 LEAPS_MAX = 8
 """So many leaps, then party by party: what bounds the searches."""
 
@@ -74,18 +67,26 @@ class Reduction:
         ended : (W,) waits of the columns that end by themselves.
         released : (P,) parties that are free from now on.
         """
-        free, owed = self.free.copy(), self.owed.copy()
-        state = replace(self, free=free, owed=owed, short=self.short.copy())
+        rest = Opened(
+            open=self.open,
+            waiter=self.waiter,
+            short=self.short,
+            indptr=self.indptr,
+            targets=self.targets,
+            parties=len(self.free),
+        )
+        own = rest.waits_of_each()
+        held = self.owed > own
         gone = np.zeros(len(self.open), np.bool_)
         if ended is not None:
             gone |= ended[self.open]
-            np.subtract.at(owed, self.waiter[gone], 1)
         if released is not None:
             gone |= released[self.waiter]
-            owed[released] = 0
-        state = _chosen(state, ~gone)
-        free |= owed == 0
-        return _run(state)
+            held &= ~released
+        rest = rest.only(~gone)
+        free = (rest.waits_of_each() == 0) & ~held
+        free |= self.free
+        return _settled(free, held, _run(free, held, rest))
 
 
 def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | None = None) -> Reduction:
@@ -119,148 +120,70 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
     G. Bracha and S. Toueg, Distributed deadlock detection, Distributed Computing 2 (1987), section 3 (the static k-of-n
     model). R. C. Holt, Some deadlock properties of computer systems, Computing Surveys 4 (1972) (graph reductions).
     """
-    parties = len(columns.names)
-    if ended is None or not ended.any():
-        opened, indptr, targets = np.arange(len(columns), dtype=columns.waiter.dtype), columns.indptr, columns.targets
-    else:
-        opened = np.flatnonzero(~ended).astype(columns.waiter.dtype)
-        stay = np.repeat(~ended, columns.sizes())
-        targets = columns.targets[stay]
-        indptr = np.zeros(len(opened) + 1, columns.indptr.dtype)
-        np.cumsum(columns.sizes()[opened], out=indptr[1:])
-    waiter = columns.waiter[opened]
-    owed = _waits_of_each(waiter, parties)
+    free, held, rest = _begun(columns, ended, held)
+    return _settled(free, held, _run(free, held, rest))
+
+
+def remainder(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | None = None) -> Ints:
+    """The parties that no sequence of grants can ever free, sorted; as :func:`reduce`, without the books to go on from.
+
+    Examples
+    --------
+    >>> from stilltrue.model import PartyName, Wait
+    >>> remainder(WaitColumns.of([Wait(waiter=PartyName("a"), among=(PartyName("a"),))])).tolist()
+    [0]
+    """
+    free, held, rest = _begun(columns, ended, held)
+    _run(free, held, rest)
+    return np.flatnonzero(~free)
+
+
+def _begun(columns: WaitColumns, ended: Bools | None, held: Bools | None) -> tuple[Bools, Bools | None, Opened]:
+    """Rule 1: who is free, who is held (None: nobody), and the open waits."""
+    rest = Opened.of(columns) if ended is None else Opened.of(columns).only(~ended)
+    free = np.ones(len(columns.names), np.bool_)
+    free[rest.waiter.astype(np.intp)] = False  # indices of another type are converted slowly, one buffer at a time
+    if held is None or not held.any():
+        return free, None, rest
+    free &= ~held
+    return free, held, rest
+
+
+def _run(free: Bools, held: Bools | None, rest: Opened) -> Opened:
+    """Apply the rules to their end, in place for ``free``; some waits among which are all that are open then."""
+    if held is None and rest.one_way():
+        free[:] = True
+        return rest
+    leaps = 0
+    while not swept(free, held, rest):
+        rest = rest.without_over(free)
+        if leaps == LEAPS_MAX or not leap(free, held, rest):
+            rest = rest.without_over(free)
+            ledger = Ledger(free=free, owed=_owed(held, rest), waiter=rest.waiter, short=rest.short.copy())
+            ledger.push(rest.indptr, rest.targets)
+            break
+        rest = rest.without_over(free)
+        leaps += 1
+    return rest
+
+
+def _owed(held: Bools | None, rest: Opened) -> Ints:
+    """(P,) the waits of each party, and one more for who is held."""
+    owed = rest.waits_of_each()
     if held is not None:
         owed += held
-    return _run(
-        Reduction(
-            free=owed == 0, owed=owed, open=opened, waiter=waiter, short=columns.needs[opened], indptr=indptr, targets=targets
-        )
-    )
+    return owed
 
 
-def _waits_of_each(waiter: Ints, parties: int) -> Ints:
-    """(P,) how many of the waits are whose; ``waiter`` is sorted."""
-    if (waiter[1:] > waiter[:-1]).all():  # nobody twice: the fast way
-        owed = np.zeros(parties, waiter.dtype)
-        owed[waiter] = 1
-        return owed
-    return np.bincount(waiter, minlength=parties).astype(waiter.dtype, copy=False)
-
-
-def _run(state: Reduction) -> Reduction:
-    """Apply the rules to their end, in place for ``free`` and ``owed``."""
-    leaps, worth_it = 0, True
-    while worth_it:
-        state, finished = _pull(state)
-        if finished:
-            return state
-        worth_it = leaps < LEAPS_MAX and leap(state.free, state.owed, state.waiter, state.short, state.indptr, state.targets)
-        leaps += 1
-        state = _chosen(state, ~state.free[state.waiter])
-    ledger = Ledger(free=state.free, owed=state.owed, waiter=state.waiter, short=state.short)
-    ledger.push(state.indptr, state.targets)
-    keep = (state.short > 0) & ~state.free[state.waiter]
-    stay = np.repeat(keep, np.diff(state.indptr))
-    stay &= ~state.free[state.targets]
-    left = np.zeros(len(state.targets) + 1, state.indptr.dtype)
-    np.cumsum(stay, out=left[1:])
-    return _kept(state, keep, left[state.indptr[1:]][keep], stay)
-
-
-def _pull(state: Reduction) -> tuple[Reduction, bool]:
-    """Rules 2 and 3 over all open waits at once; whether that was the end.
-
-    If it was not, the free parties among the targets that are left have not been counted in ``short``.
-    """
-    few = last = 0
-    single = bool(state.owed.max(initial=0) <= 1)  # nobody waits twice: who has a wait that is over is free
-    while size := len(state.open):
-        graph, short = _counted(state)
-        over = np.zeros(size, np.bool_)
-        left, rounds = size, 0
-        while left and (2 * left > size or size < COMPACT_WAITS_MIN):
-            come = graph @ state.free.view(np.int8)
-            before, over = over, come >= short
-            ended = int(np.count_nonzero(over)) - (size - left)
-            steady = PULL_SHARE_MIN * ended < left and 4 * last < 5 * ended < 10 * last
-            few, last, rounds = few + steady, ended, rounds + 1
-            fresh = over ^ before
-            if ended == 0:
-                return _settled(state, come, over, fresh), True
-            if few >= FEW_ROUNDS_MAX or rounds >= ROUNDS_MAX:
-                return (state if single else _settled(state, come, over, fresh)), False
-            _end(state, fresh, single)
-            left -= ended
-        state = _chosen(state, ~over)
-    return state, True
-
-
-def _counted(state: Reduction) -> tuple[Any, Ints]:
-    """The open waits as a matrix whose product with ``free`` counts the targets that have come, and how many must."""
-    most = int(np.diff(state.indptr).max())
-    counts = np.int8 if most < 127 else np.int32  # a byte is a quarter of the memory
-    shape = (len(state.open), len(state.free))
-    graph: Any = csr_array((np.ones(len(state.targets), counts), state.targets, state.indptr), shape=shape)
-    return graph, np.minimum(state.short, most + 1).astype(counts)
-
-
-def _settled(state: Reduction, come: Ints, over: Bools, fresh: Bools) -> Reduction:
-    """The open waits without those in ``over`` and without the ``come`` targets; then those in ``fresh`` end."""
-    if not come.any():
-        return state
-    sizes = np.diff(state.indptr)
-    keep = ~over
-    stay = np.repeat(keep, sizes)
-    stay &= ~state.free.take(state.targets)
-    sizes -= come
-    _end(state, fresh, single=False)
-    ends = np.cumsum(sizes[keep], dtype=sizes.dtype)
-    return _kept(replace(state, short=state.short - come), keep, ends, stay)
-
-
-def _end(state: Reduction, over: Bools, single: bool) -> None:
-    """The waits in ``over`` end: rule 3 for their waiters, in place; ``single`` says that none of them has another."""
-    waiters = state.waiter.take(np.flatnonzero(over))
-    if single:
-        state.owed[waiters] = 0
-        state.free[waiters] = True
-    elif (waiters[1:] > waiters[:-1]).all():  # nobody twice: the fast way
-        owed = state.owed[waiters] - 1
-        state.owed[waiters] = owed
-        state.free[waiters[owed <= 0]] = True
-    else:
-        np.subtract.at(state.owed, waiters, 1)
-        state.free[waiters[state.owed[waiters] <= 0]] = True
-
-
-def _chosen(state: Reduction, keep: Bools) -> Reduction:
-    """The state with only the open waits in ``keep``, with all their targets."""
-    rows = np.flatnonzero(keep)
-    if len(rows) == len(keep):
-        return state
-    begins = state.indptr[rows]
-    sizes = state.indptr[1:][rows] - begins
-    ends = np.cumsum(sizes, dtype=sizes.dtype)
-    at = np.repeat(begins - (ends - sizes), sizes)
-    at += np.arange(len(at), dtype=at.dtype)
-    return replace(
-        state,
-        open=state.open[rows],
-        waiter=state.waiter[rows],
-        short=state.short[rows],
-        indptr=np.concatenate((state.indptr[:1], ends)) if len(rows) else state.indptr[:1],
-        targets=state.targets.take(at),
-    )
-
-
-def _kept(state: Reduction, keep: Bools, ends: Ints, stay: Bools) -> Reduction:
-    """The state with only the open waits in ``keep`` and the targets in ``stay``, of which each wait's end at ``ends``."""
-    return replace(
-        state,
-        open=state.open[keep],
-        waiter=state.waiter[keep],
-        short=state.short[keep],
-        indptr=np.concatenate((state.indptr[:1], ends)),
-        targets=state.targets[stay],
+def _settled(free: Bools, held: Bools | None, rest: Opened) -> Reduction:
+    """The reduction as it stands, run to its end, when all open waits are among ``rest``."""
+    left = rest.settled(free)
+    return Reduction(
+        free=free,
+        owed=_owed(held, left),
+        open=left.open,
+        waiter=left.waiter,
+        short=left.short,
+        indptr=left.indptr,
+        targets=left.targets,
     )

@@ -67,6 +67,20 @@ def deep(parties: int, width: int = 2) -> WaitColumns:
     return world(parties, waiter, np.full(len(waiter), min(2, width)), (waiter[:, None] - back).ravel())
 
 
+def mixed(columns: WaitColumns, seed: int = 5) -> WaitColumns:
+    """The same world with its parties numbered in no order: what is close in the graph is far apart in memory."""
+    rng = np.random.default_rng(seed)
+    parties = len(columns.names)
+    place = rng.permutation(parties).astype(np.int32)
+    width = int(columns.sizes().max())
+    rows = np.repeat(np.arange(len(columns)), columns.sizes())
+    spread = np.repeat(place[columns.targets[columns.indptr[:-1]]][:, None], width, axis=1)  # a target given twice counts once
+    spread[rows, np.arange(len(columns.targets)) - np.repeat(columns.indptr[:-1], columns.sizes())] = place[columns.targets]
+    waiter = place[columns.waiter]
+    order = np.argsort(waiter)
+    return world(parties, waiter[order], columns.needs[order], spread[order].ravel())
+
+
 WORLDS: dict[str, Callable[[int], WaitColumns]] = {
     "sparse OR (1 of 2, 90 % wait)": lambda n: random_world(n, 2, 1, 0.9),
     "sparse AND (2 of 2, 40 % wait)": lambda n: random_world(n, 2, 2, 0.4),
@@ -77,6 +91,9 @@ WORLDS: dict[str, Callable[[int], WaitColumns]] = {
     "deep (2 of 2, near)": deep,
     "one chain": lambda n: ladder(n, 1, 1),
     "ladder (2 of 3)": lambda n: ladder(n, 3, 2),
+    "deep, numbered in no order": lambda n: mixed(deep(n)),
+    "one chain, numbered in no order": lambda n: mixed(ladder(n, 1, 1)),
+    "ladder, numbered in no order": lambda n: mixed(ladder(n, 3, 2)),
     "one giant ring": lambda n: rings(n, n),
     "many rings of 4": lambda n: rings(n, 4),
 }

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.graph import closure, push, reduction
+from detector.graph import closure, opened, push, reduction, sweep
 from detector.graph.columns import WaitColumns, columns_of_lists
 from detector.graph.reduction import reduce
 from stilltrue.model import PartyName, Wait
@@ -82,14 +82,25 @@ def test_each_stage_leaves_what_a_reduction_from_the_start_leaves(waits: list[Wa
 def test_every_gear_gives_the_same(waits: list[Wait], rng: random.Random) -> None:
     columns = WaitColumns.of(waits)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reduction, "PULL_SHARE_MIN", rng.choice([0, 1, 10**9]))
-        patch.setattr(reduction, "COMPACT_WAITS_MIN", rng.choice([0, 10**9]))
-        patch.setattr(reduction, "FEW_ROUNDS_MAX", rng.choice([0, 1, 10**9]))
-        patch.setattr(reduction, "ROUNDS_MAX", rng.choice([1, 2, 64]))
+        patch.setattr(sweep, "MANY_SHARE", rng.choice([0, 1, 10**9]))
+        patch.setattr(sweep, "COMPACT_WAITS_MIN", rng.choice([0, 10**9]))
+        patch.setattr(sweep, "FEW_SHARE", rng.choice([0, 1, 10**9]))
+        patch.setattr(sweep, "FEW_SWEEPS_MAX", rng.choice([0, 1, 10**9]))
+        patch.setattr(sweep, "SWEEPS_MAX", rng.choice([1, 2, 64]))
+        patch.setattr(opened, "PIECE_TARGETS", rng.choice([1, 2, 3, 1 << 19]))
+        patch.setattr(opened, "COUNT_BYTE_MAX", rng.choice([0, 126]))
         patch.setattr(reduction, "LEAPS_MAX", rng.choice([0, 1, 8]))
         patch.setattr(closure, "WAITS_MIN", rng.choice([0, 10**9]))
         patch.setattr(push, "FRONTIER_PARTIES_MIN", rng.choice([1, 2, 10**9]))
         assert remainder(columns) == plain(waits)
+        assert list(columns.named(reduction.remainder(columns))) == plain(waits)
+        held = np.array([rng.random() < 0.3 for _ in columns.names], np.bool_)
+        names = set(np.array(columns.names)[held])
+        rows = list(columns.waits())
+        first = reduce(columns, held=held)
+        assert list(columns.named(first.remainder())) == plain(rows, held=names)
+        own = {at for at, row in enumerate(rows) if row.waiter in names}
+        assert list(columns.named(first.further(released=held).remainder())) == plain(rows, ended=own)
 
 
 @pytest.mark.parametrize("ladder", [1, 2, 3])

@@ -1,0 +1,165 @@
+"""The open waits of a reduction under way, as CSR columns, and what is left of them as more parties are free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from detector.graph.columns import Bools, Ints, WaitColumns
+
+PIECE_TARGETS = 1 << 19
+"""Targets worked on at once: what is computed of more would be given back to the system, and taken anew, at every step."""
+COUNT_BYTE_MAX = 126
+"""Waits for fewer targets than this are counted in bytes: a quarter of the memory."""
+SOME_WAITS = 256
+"""Waits that are looked at before all are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Opened:
+    """Some open waits, sorted by waiter.
+
+    Attributes
+    ----------
+    open : (O,) their positions in the columns.
+    waiter : (O,) who waits in each of them.
+    short : (O,) how many of the targets must come.
+    indptr, targets : the targets of each, as CSR.
+    parties : P.
+    """
+
+    open: Ints
+    waiter: Ints
+    short: Ints
+    indptr: Ints
+    targets: Ints
+    parties: int
+
+    @classmethod
+    def of(cls, columns: WaitColumns) -> Opened:
+        """All waits of ``columns``."""
+        return cls(
+            open=np.arange(len(columns), dtype=columns.waiter.dtype),
+            waiter=columns.waiter,
+            short=columns.needs,
+            indptr=columns.indptr,
+            targets=columns.targets,
+            parties=len(columns.names),
+        )
+
+    def __len__(self) -> int:
+        return len(self.waiter)
+
+    def single(self) -> bool:
+        """Whether nobody waits twice."""
+        return bool((self.waiter[1:] > self.waiter[:-1]).all())
+
+    def waits_of_each(self) -> Ints:
+        """(P,) how many of the waits are whose."""
+        owed: Ints = np.zeros(self.parties, self.waiter.dtype)
+        if self.single():
+            owed[self.waiter.astype(np.intp)] = 1
+            return owed
+        return np.bincount(self.waiter, minlength=self.parties).astype(self.waiter.dtype, copy=False)
+
+    def one_way(self) -> bool:
+        """Whether all wait for parties of lower numbers alone, or all for higher ones: then nobody waits in a circle.
+
+        Seen from the first or the last target of each wait, and mostly from the first few waits.
+        """
+        return any(
+            self._outside(ends, min(len(self), SOME_WAITS), outside) and self._outside(ends, len(self), outside)
+            for ends, outside in ((self.indptr[1:] - 1, np.less), (self.indptr[:-1], np.greater))
+        )
+
+    def _outside(self, ends: Ints, count: int, outside: np.ufunc) -> bool:
+        return bool(outside(self.targets[ends[:count].astype(np.intp)], self.waiter[:count]).all())
+
+    def only(self, keep: Bools) -> Opened:
+        """The waits in ``keep`` (O,), with all their targets."""
+        rows = np.flatnonzero(keep)
+        if len(rows) == len(keep):
+            return self
+        begins = self.indptr[rows]
+        sizes = self.indptr[1:][rows] - begins
+        indptr = np.zeros(len(rows) + 1, self.indptr.dtype)
+        np.cumsum(sizes, out=indptr[1:])
+        at = np.repeat(begins - indptr[:-1], sizes)
+        at += np.arange(len(at), dtype=at.dtype)
+        return Opened(
+            open=self.open[rows],
+            waiter=self.waiter[rows],
+            short=self.short[rows],
+            indptr=indptr,
+            targets=self.targets.take(at),
+            parties=self.parties,
+        )
+
+    def without_over(self, free: Bools) -> Opened:
+        """The waits of parties that are not free; of who has several, those that are not over (or all, where all are)."""
+        left = self.only(~free[self.waiter.astype(np.intp)])
+        if left.single():
+            return left
+        keep = np.concatenate([graph @ free.view(np.int8) < short for *_, graph, short in left.counting()])
+        still = np.zeros(self.parties, np.bool_)
+        still[left.waiter[keep]] = True
+        return left.only(keep | ~still[left.waiter])
+
+    def settled(self, free: Bools) -> Opened:
+        """The waits that are not over, of parties that are not free, without the targets that have come.
+
+        To be called at the end of a reduction: then whoever is not free has a wait that is not over, or is held.
+        """
+        stuck = ~free[self.waiter.astype(np.intp)]
+        if 2 * np.count_nonzero(stuck) < len(stuck):
+            return self.only(stuck).settled(free)
+        waiting, single = ~free, self.single()
+        keeps, sizes, shorts, targets = [], [], [], []
+        for low, high, graph, short in self.counting():
+            come, own, keep = graph @ free.view(np.int8), np.diff(graph.indptr), stuck[low:high]
+            if not single:
+                keep &= come < short
+            keeps.append(keep)
+            sizes.append((own - come)[keep])
+            shorts.append((self.short[low:high] - come)[keep])
+            if keep.all() and not come.any():
+                targets.append(graph.indices)
+                continue
+            stay = waiting.take(graph.indices)
+            if not keep.all():
+                stay &= np.repeat(keep, own)
+            targets.append(graph.indices.compress(stay))
+        if sum(map(len, targets)) == len(self.targets):
+            return self
+        rows = np.flatnonzero(np.concatenate(keeps))
+        indptr = np.zeros(len(rows) + 1, self.indptr.dtype)
+        np.cumsum(np.concatenate(sizes), out=indptr[1:])
+        return Opened(
+            open=self.open[rows],
+            waiter=self.waiter[rows],
+            short=np.concatenate(shorts),
+            indptr=indptr,
+            targets=np.concatenate(targets),
+            parties=self.parties,
+        )
+
+    def counting(self) -> Iterator[tuple[int, int, Any, Ints]]:
+        """The waits in pieces (from, to), no party's in two: how many targets have come is a matrix's product with who is free.
+
+        With each matrix, how many must come: as narrow as the counts, and so capped, beyond what they can reach.
+        """
+        if not len(self):
+            return
+        counts: type[np.integer[Any]] = np.int8 if int(np.diff(self.indptr).max()) < COUNT_BYTE_MAX else np.int32
+        short: Ints = np.minimum(self.short, np.iinfo(counts).max - 1).astype(counts)
+        cuts = np.searchsorted(self.indptr, np.arange(PIECE_TARGETS, int(self.indptr[-1]), PIECE_TARGETS))
+        cuts = np.searchsorted(self.waiter, self.waiter[cuts[cuts < len(self)]])
+        for low, high in pairwise(np.unique(np.concatenate(([0], cuts, [len(self)]))).tolist()):
+            begin, end = int(self.indptr[low]), int(self.indptr[high])
+            rows = (np.ones(end - begin, counts), self.targets[begin:end], self.indptr[low : high + 1] - self.indptr[low])
+            yield low, high, csr_array(rows, shape=(high - low, self.parties)), short[low:high]
