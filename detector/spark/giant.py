@@ -7,8 +7,8 @@ The rules:
 2. In a round each shard reduces its own waits as far as it can tell. Whom it cannot speak for is held: whoever waits in
    another shard too, and whoever waits in another shard only, until all shards together have freed them.
 3. Between rounds one bit a party goes round: who is blocked in some shard. A party that is blocked in none is free.
-4. When the open waits have no more than ``targets_max`` targets, one kernel finishes; and so it does after ``rounds_max``
-   rounds, whatever is left: so no shape of graph (a long chain) makes the number of rounds grow.
+4. When the open waits have no more than ``targets_max`` targets, one kernel finishes (at once, if they never had more); and
+   so it does after ``rounds_max`` rounds, whatever is left: so no shape of graph (a long chain) makes the rounds grow.
 5. A round that frees nobody has found the remainder.
 """
 
@@ -26,12 +26,14 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from detector.graph.columns import Bools
-from detector.spark.shard import Shard, joined, load_bits, save_bits
+from detector.spark.shard import Shard, joined, load_bits, save_bits, waiting_in
 
 SHARD_TARGETS = 8_000_000
 TARGETS_MAX = 12_000_000
 """Targets that one kernel takes: about 60 bytes each at its peak."""
 ROUNDS_MAX = 8
+_Shards = list[list[tuple[str, int]]]
+_Source = Callable[[fs.FileSystem, str], Shard]
 _Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _ANSWER = "shard int, targets long, waits long"
 
@@ -93,11 +95,11 @@ def reduce_giant(
     folder = f"{root}/giant-{uuid.uuid4().hex[:8]}"
     filesystem.create_dir(folder, recursive=True)
     scheme = work.split("://", 1)[0] + "://" if "://" in work else ""
-    rounds = _Rounds(spark, _Place(folder=scheme + folder, parties=parties), _shards(waits, shard_targets))
+    shards, targets = _shards(waits, shard_targets)
+    rounds = _Rounds(spark, _Place(folder=scheme + folder, parties=parties), shards)
     result = f"{root}/remainder-{PurePosixPath(folder).name}.parquet"
     try:
-        done, steps = rounds.run(targets_max, rounds_max)
-        rounds.finish(result, kernel=not done)
+        steps = rounds.run(targets, targets_max, rounds_max, result)
     finally:
         filesystem.delete_dir(folder)
     remainder = spark.read.schema("party long, core boolean").parquet((scheme or "file://") + result)
@@ -108,28 +110,27 @@ def reduce_giant(
 class _Rounds:
     """The driver's side: starts each round, and puts the shards' bits together one after the other."""
 
-    def __init__(self, spark: SparkSession, place: _Place, shards: list[list[tuple[str, int]]]) -> None:
+    def __init__(self, spark: SparkSession, place: _Place, shards: _Shards) -> None:
         self._spark = spark
         self._place = place
         self.shards = shards
 
-    def run(self, targets_max: int, rounds_max: int) -> tuple[bool, int]:
-        """Rounds until a rule ends them; whether the remainder is found, and how many there were."""
-        targets = self._map(_reading(self._place, self.shards))
+    def run(self, targets: int, targets_max: int, rounds_max: int, result: str) -> int:
+        """Rounds until a rule ends them, and who is blocked and core, written by one worker; how many rounds there were."""
+        if targets <= targets_max:
+            self._map(_finishing(self._place, result, _whole(self.shards), kernel=True), tasks=1)
+            return 0
+        self._map(_waiting(self._place, self.shards))
         blocked = self._meet()
+        done = False
         for step in range(1, rounds_max + 1):
-            if targets <= targets_max:
-                return False, step - 1
-            targets = self._map(_reducing(self._place))
+            targets = self._map(_reducing(self._place, self.shards if step == 1 else None))
             now = self._meet()
-            if np.array_equal(now, blocked):
-                return True, step
-            blocked = now
-        return False, rounds_max
-
-    def finish(self, result: str, *, kernel: bool) -> None:
-        """Write who is blocked, and who of them is core: found in one worker, over the parties that are left."""
-        self._map(_finishing(self._place, result, len(self.shards), kernel=kernel), tasks=1)
+            done, blocked = np.array_equal(now, blocked), now
+            if done or targets <= targets_max:
+                break
+        self._map(_finishing(self._place, result, _states(len(self.shards)), kernel=not done), tasks=1)
+        return step
 
     def _map(self, work: _Work, tasks: int | None = None) -> int:
         count = tasks or len(self.shards)
@@ -148,11 +149,11 @@ class _Rounds:
         return blocked
 
 
-def _shards(waits: str, shard_targets: int) -> list[list[tuple[str, int]]]:
-    """Row groups put together to shards of about ``shard_targets`` targets."""
+def _shards(waits: str, shard_targets: int) -> tuple[_Shards, int]:
+    """Row groups put together to shards of about ``shard_targets`` targets; and how many there are in all."""
     filesystem, root = _Place(folder=waits, parties=0).open()
-    shards: list[list[tuple[str, int]]] = [[]]
-    size = 0
+    shards: _Shards = [[]]
+    size = total = 0
     for entry in sorted(filesystem.get_file_info(fs.FileSelector(root)), key=lambda entry: entry.path):
         if not entry.path.endswith(".parquet"):
             continue
@@ -165,7 +166,8 @@ def _shards(waits: str, shard_targets: int) -> list[list[tuple[str, int]]]:
                 size = 0
             shards[-1].append((entry.path, group))
             size += targets
-    return shards
+            total += targets
+    return shards, total
 
 
 def _targets(group: pq.RowGroupMetaData) -> int:
@@ -178,54 +180,76 @@ def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
         yield from batch.column("shard").to_pylist()
 
 
-def _answer(shard: int, state: Shard) -> pa.RecordBatch:
+def _answer(shard: int, targets: int, waits: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "shard": pa.array([shard], pa.int32()),
-            "targets": pa.array([len(state.targets)], pa.int64()),
-            "waits": pa.array([len(state.waiter)], pa.int64()),
+            "targets": pa.array([targets], pa.int64()),
+            "waits": pa.array([waits], pa.int64()),
         }
     )
 
 
-def _reading(place: _Place, shards: list[list[tuple[str, int]]]) -> _Work:
+def _waiting(place: _Place, shards: _Shards) -> _Work:
+    """Who waits in which shard: of the files nothing else is read yet."""
+
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        filesystem, root = place.open()
+        filesystem, _ = place.open()
         for shard in _numbers(batches):
-            state = joined([Shard.read(filesystem, path, [group]) for path, group in shards[shard]])
-            state.save(filesystem, f"{root}/state-{shard}")
-            place.keep(f"blocked-{shard}", state.waiters(place.parties))
-            yield _answer(shard, state)
+            place.keep(f"blocked-{shard}", waiting_in(filesystem, shards[shard], place.parties))
+            yield _answer(shard, 0, 0)
 
     return work
 
 
-def _reducing(place: _Place) -> _Work:
+def _reducing(place: _Place, shards: _Shards | None) -> _Work:
+    """A round: of ``shards`` as they were written, or else of what the round before left of them."""
+
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, root = place.open()
         for shard in _numbers(batches):
             held = place.bits("blocked")
             held &= place.bits("several") | ~place.bits(f"blocked-{shard}")  # rule 2
-            state = Shard.load(filesystem, f"{root}/state-{shard}").reduced(held)
-            state.save(filesystem, f"{root}/state-{shard}")
-            place.keep(f"blocked-{shard}", state.waiters(place.parties))
-            yield _answer(shard, state)
+            state = f"{root}/state-{shard}"
+            before = Shard.load(filesystem, state) if shards is None else Shard.read(filesystem, shards[shard]).lined()
+            after = before.reduced(held)
+            after.save(filesystem, state)
+            place.keep(f"blocked-{shard}", after.waiters(place.parties))
+            yield _answer(shard, len(after.targets), len(after.waiter))
 
     return work
 
 
-def _finishing(place: _Place, result: str, shards: int, *, kernel: bool) -> _Work:
+def _states(shards: int) -> _Source:
+    """What the last round left of all shards."""
+
+    def read(filesystem: fs.FileSystem, root: str) -> Shard:
+        return joined([Shard.load(filesystem, f"{root}/state-{number}") for number in range(shards)])
+
+    return read
+
+
+def _whole(shards: _Shards) -> _Source:
+    """All waits as they were written."""
+
+    def read(filesystem: fs.FileSystem, _: str) -> Shard:
+        return Shard.read(filesystem, [place for shard in shards for place in shard])
+
+    return read
+
+
+def _finishing(place: _Place, result: str, source: _Source, *, kernel: bool) -> _Work:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, root = place.open()
         for shard in _numbers(batches):
-            whole = joined([Shard.load(filesystem, f"{root}/state-{number}") for number in range(shards)])
-            left, parties = whole.numbered()
+            left, parties = source(filesystem, root).numbered()
+            left = left.lined()
             if kernel:
                 left = left.reduced(np.zeros(len(parties), np.bool_))
             stuck = np.flatnonzero(left.waiters(len(parties)))
             core = left.core(len(parties))[stuck]
             rows = pa.table({"party": pa.array(parties[stuck], pa.int64()), "core": pa.array(core, pa.bool_())})
             pq.write_table(rows, result, filesystem=filesystem)
-            yield _answer(shard, left)
+            yield _answer(shard, len(left.targets), len(left.waiter))
 
     return work

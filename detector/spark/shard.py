@@ -6,8 +6,10 @@ graph is one bit a party: free or not. Between rounds its state lies in a file, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import IO, cast
 
 import numpy as np
@@ -33,15 +35,9 @@ class Shard:
     targets: Ints
 
     @classmethod
-    def read(cls, filesystem: fs.FileSystem, path: str, groups: Sequence[int] | None = None) -> Shard:
-        """Waits from a Parquet file with the columns ``waiter``, ``needs`` and ``among`` (a list), all integers."""
-        with filesystem.open_input_file(path) as source:
-            file = pq.ParquetFile(source)
-            parts = [
-                cls._of(file.read_row_group(group, columns=["waiter", "needs", "among"], use_threads=False))
-                for group in (range(file.num_row_groups) if groups is None else groups)
-            ]
-        return joined(parts)
+    def read(cls, filesystem: fs.FileSystem, places: Sequence[tuple[str, int]]) -> Shard:
+        """Waits from row groups (path, number) with the columns ``waiter``, ``needs`` and ``among`` (a list), all integers."""
+        return joined([cls._of(rows) for rows in _row_groups(filesystem, places, ["waiter", "needs", "among"])])
 
     @classmethod
     def _of(cls, rows: pa.Table) -> Shard:
@@ -81,16 +77,27 @@ class Shard:
 
     def numbered(self) -> tuple[Shard, Ints]:
         """The same waits over the parties that occur in them, numbered anew; and who those are."""
-        parties = np.union1d(self.waiter, self.targets)
-        return (
-            Shard(
-                waiter=np.searchsorted(parties, self.waiter).astype(np.int32),
-                short=self.short,
-                indptr=self.indptr,
-                targets=np.searchsorted(parties, self.targets).astype(np.int32),
-            ),
-            parties,
-        )
+        there = np.zeros(1 + max(self.waiter.max(initial=-1), self.targets.max(initial=-1)), np.bool_)
+        there[self.waiter] = True
+        there[self.targets] = True
+        number = np.cumsum(there, dtype=np.int32)
+        number -= 1
+        numbered = Shard(waiter=number[self.waiter], short=self.short, indptr=self.indptr, targets=number.take(self.targets))
+        return numbered, np.flatnonzero(there)
+
+    def lined(self) -> Shard:
+        """The same waits by waiter, as the reduction wants them."""
+        if (self.waiter[1:] >= self.waiter[:-1]).all():
+            return self
+        order = _by_number(self.waiter)
+        sizes = np.diff(self.indptr)[order]
+        indptr = np.zeros_like(self.indptr)
+        np.cumsum(sizes, out=indptr[1:])
+        begins = self.indptr[:-1][order]
+        if len(self.targets) != len(self.waiter) or not (sizes == 1).all():
+            begins = np.repeat(begins - indptr[:-1], sizes)
+            begins += np.arange(len(begins), dtype=begins.dtype)
+        return Shard(waiter=self.waiter[order], short=self.short[order], indptr=indptr, targets=self.targets.take(begins))
 
     def core(self, parties: int) -> Bools:
         """(P,) who lies on a cycle of these waits: a strong component of several, or a wait for oneself."""
@@ -119,8 +126,36 @@ class Shard:
         )
 
 
+def waiting_in(filesystem: fs.FileSystem, places: Sequence[tuple[str, int]], parties: int) -> Bools:
+    """(P,) who waits in these row groups; nothing else of them is read."""
+    waiting = np.zeros(parties, np.bool_)
+    for rows in _row_groups(filesystem, places, ["waiter"]):
+        waiting[rows.column("waiter").to_numpy()] = True
+    return waiting
+
+
+def _row_groups(filesystem: fs.FileSystem, places: Sequence[tuple[str, int]], columns: list[str]) -> Iterator[pa.Table]:
+    for path, own in groupby(places, key=itemgetter(0)):
+        with filesystem.open_input_file(path) as source:
+            file = pq.ParquetFile(source)
+            for _, group in own:
+                yield file.read_row_group(group, columns=columns, use_threads=False)
+
+
+def _by_number(numbers: Ints) -> Ints:
+    """The order that sorts ``numbers`` and leaves equal ones as they are, in linear time."""
+    place = np.full(int(numbers.max(initial=-1)) + 1, -1, np.int32)
+    place[numbers] = np.arange(len(numbers), dtype=np.int32)
+    order = place[place >= 0]
+    if len(order) == len(numbers):  # nobody twice
+        return order
+    return np.argsort(numbers, kind="stable").astype(np.int32)
+
+
 def joined(parts: Sequence[Shard]) -> Shard:
     """Several shards' waits as one's."""
+    if len(parts) == 1:
+        return parts[0]
     ends = np.cumsum([0, *(len(part.targets) for part in parts)])
     begins: list[Ints] = [part.indptr[1:] + end for part, end in zip(parts, ends.tolist(), strict=False)]
     return Shard(
