@@ -38,6 +38,9 @@ Row = dict[str, Any]
 
 MADE = ("number", "method", "target", "strangers", "party", "since", "deadline", "sent", "received", "doubtful")
 SERVED = ("party", "method", "number", "serving", "pool", "since", "deadline", "sent", "received", "taken")
+MADE_LATER: Row = {"copies_max": 1, "hedged": False}
+SERVED_LATER: Row = {"interruptible": False, "hung_up": False}
+"""Columns of schema version 3, and what their absence means."""
 
 
 def facts_row(facts: Facts) -> list[tuple[str, Row]]:
@@ -110,12 +113,12 @@ def _fact(row: Row) -> Fact:
 
 
 def _made_row(made: CallMade) -> Row:
-    row = {name: getattr(made, name) for name in MADE}
+    row = {name: getattr(made, name) for name in (*MADE, *MADE_LATER)}
     return row | {"servers": list(made.servers.items()), "facts": facts_row(made.facts)}
 
 
 def _made(row: Row) -> CallMade:
-    known = {name: row[name] for name in MADE}
+    known = {name: row[name] for name in MADE} | _later(row, MADE_LATER)
     return CallMade(**known, servers=dict(row["servers"] or ()), facts=facts_of(row["facts"]))
 
 
@@ -128,12 +131,17 @@ def _caller(row: Row) -> Caller:
 
 
 def _served_row(served: CallServed) -> Row:
-    return {name: getattr(served, name) for name in SERVED} | {"caller": _caller_row(served.caller)}
+    return {name: getattr(served, name) for name in (*SERVED, *SERVED_LATER)} | {"caller": _caller_row(served.caller)}
 
 
 def _served(row: Row) -> CallServed:
     caller = None if row["caller"] is None else _caller(row["caller"])
-    return CallServed(**{name: row[name] for name in SERVED}, caller=caller)
+    return CallServed(**{name: row[name] for name in SERVED}, **_later(row, SERVED_LATER), caller=caller)
+
+
+def _later(row: Row, absent: Row) -> Row:
+    """The columns that older files lack, with what their absence means."""
+    return {name: value if (known := row.get(name)) is None else known for name, value in absent.items()}
 
 
 def _seen_row(seen: Seen) -> Row:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised when a column is added."""
 
 VERSION_KEY = b"stilltrue.schema_version"
@@ -94,6 +94,8 @@ REPORTS = pa.schema(
                 received=WHOLE,
                 facts=FACTS,
                 doubtful=TRUTH,
+                copies_max=SMALL,
+                hedged=TRUTH,
             ),
         ),
         (
@@ -110,6 +112,8 @@ REPORTS = pa.schema(
                 sent=WHOLE,
                 received=WHOLE,
                 taken=TRUTH,
+                interruptible=TRUTH,
+                hung_up=TRUTH,
             ),
         ),
         (

@@ -8,7 +8,7 @@ that a member will see it). Whatever cannot be told for certain is ``UNKNOWN``: 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
 
@@ -32,7 +32,8 @@ class Where(Enum):
 class Place:
     """Where one call is: ``among`` are the parties of which one must move for it to go on; none: it goes on by itself.
 
-    ``server`` is the process that has it, when one is known; ``served`` and ``answered`` are its records there.
+    ``server`` is the process that has it, when one is known; ``served`` and ``answered`` are its records there. ``repeated``:
+    perhaps the server has lost the caller and does not know yet, and the request is on its way to another (confirmation tells).
     """
 
     where: Where
@@ -41,6 +42,7 @@ class Place:
     server: ProcessName | None = None
     served: CallServed | None = None
     answered: Answered | None = None
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +98,31 @@ class Channels:
     def place(self, process: ProcessId, call: CallMade) -> Place:
         """Where ``call``, made by ``process``, is."""
         caller = Caller(process.instance, process.incarnation)
-        records = self._served.get((caller, call.number))
-        if records:
-            return self._held(records)
+        records = self._served.get((caller, call.number), [])
+        heard = [(name, served) for name, served in records if not served.hung_up]
+        if heard and not call.hedged:
+            return self._held(heard, repeated=call.copies_max > 1)
         memories = self._seen.get(caller, ())
         for name, seen in reversed(memories):
             answered = seen.answer(call.number)
             if answered is not None:
                 return Place(where=Where.REPLY_IN_TRANSIT, server=name, answered=answered)
-        if any(call.number <= seen.forgotten for _, seen in memories):
-            return Place(where=Where.UNKNOWN)
+        if heard:
+            return self._hedged(call, heard, copies=len(records))
+        if records or any(call.number <= seen.forgotten for _, seen in memories):
+            return Place(where=Where.UNKNOWN)  # where nobody will hear the reply, the caller fails or asks somebody else
         return self._unseen(call)
 
-    def _held(self, records: list[tuple[ProcessName, CallServed]]) -> Place:
+    def _hedged(self, call: CallMade, records: list[tuple[ProcessName, CallServed]], *, copies: int) -> Place:
+        """Some copies have arrived; others may be in transit, or be sent yet, as long as there are fewer than there may be."""
+        held = self._held(records)
+        if copies >= call.copies_max or not held.among:
+            return held
+        other = self._unseen(call)
+        what = f"{held.what} or {other.what}" if other.among else ""
+        return replace(held, among=held.among + other.among if other.among else (), what=what)
+
+    def _held(self, records: list[tuple[ProcessName, CallServed]], *, repeated: bool = False) -> Place:
         """Served or queued, by one process or (retried, hedged) by several: it waits for 1 of them all."""
         among: list[PartyName] = []
         texts: list[str] = []
@@ -124,7 +138,8 @@ class Channels:
             texts.append(f"a worker for {served.method} in {view.text}")
         name, served = records[0]
         where = Where.SERVED if served.serving else Where.QUEUED
-        return Place(where=where, among=tuple(among), what=" or ".join(texts), server=name, served=served)
+        what = " or ".join(texts)
+        return Place(where=where, among=tuple(among), what=what, server=name, served=served, repeated=repeated)
 
     def _unseen(self, call: CallMade) -> Place:
         """No member that answered has seen it: in transit to a member, perhaps at a missing one, or outside."""

@@ -17,9 +17,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from detector.core.assembler import Assembled, Outcome, PendingSnapshot, Refusal
 from detector.graph.columns import WaitColumns
-from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
+from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId, process_of
 from stilltrue.report import Report
 
 
@@ -63,6 +65,23 @@ class Refuse:
 Effect = Begin | Finish | Refuse
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finished:
+    """What is kept of a finished snapshot, to confirm a later one."""
+
+    ended: float
+    waits: WaitColumns
+    members: Mapping[ProcessName, ProcessId]
+
+    def lasting(self, members: Mapping[ProcessName, ProcessId]) -> WaitColumns:
+        """Its waits but those of processes that are another incarnation among ``members``: their numbers began anew."""
+        anew = {name for name, process in self.members.items() if members.get(name, process) != process}
+        if not anew:
+            return self.waits
+        waiters = self.waits.named(self.waits.waiter)
+        return self.waits.only(np.fromiter((process_of(name) not in anew for name in waiters), np.bool_, len(waiters)))
+
+
 class Initiator:
     """Begins snapshots and ends them; each happening returns its effects, in order."""
 
@@ -80,7 +99,7 @@ class Initiator:
         self._periodic_at = -math.inf
         self._suspects: set[ProcessName] = set()
         self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
-        self._finished: deque[tuple[float, WaitColumns]] = deque(maxlen=self.timing.pending_snapshots_max + 1)
+        self._finished: deque[_Finished] = deque(maxlen=self.timing.pending_snapshots_max + 1)
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -213,11 +232,11 @@ class Initiator:
 
     def _finish(self, pending: PendingSnapshot, now: float) -> Finish:
         del self._pending[pending.id]
-        before = [waits for ended, waits in self._finished if ended <= pending.begun]
-        assembled = pending.assembled(now, before[-1] if before else None)
+        before = [finished for finished in self._finished if finished.ended <= pending.begun]
+        assembled = pending.assembled(now, before[-1].lasting(pending.members) if before else None)
         self._suspects.update(name for name in pending.missing() if name in self._members)
         self._suspects.intersection_update(self._members)
         self._settled.update(assembled.settled)
         if assembled.outcome is not Outcome.REJECTED:
-            self._finished.append((now, assembled.snapshot.waits))
+            self._finished.append(_Finished(ended=now, waits=assembled.snapshot.waits, members=pending.members))
         return Finish(assembled=assembled, tickets=self._tickets.pop(pending.id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from detector.core.cancellation import Cancellation, with_ways_out
 from detector.core.channels import Channels, Place, Where
 from stilltrue.model import NO_FACTS, CallNumber, Message, PartyName, ProcessId, ProcessName, Wait, process_of
 from stilltrue.report import (
@@ -31,6 +32,7 @@ class _Awaited:
     among: tuple[PartyName, ...]
     what: str = ""
     deadline: float | None = None
+    doubtful: bool = False
 
 
 _FREE = _Awaited(())
@@ -48,6 +50,7 @@ class Resolution:
             (name, call.number): call for name in reports for call in reports[name].made
         }
         self._served: dict[PartyName, CallServed] = {c.party: c for r in reports.values() for c in r.served}
+        self._cancellation = Cancellation(reports, self._missing, self._made, self._served)
         self._holds: dict[str, list[Hold]] = {}
         for name in sorted(reports):
             for hold in reports[name].holds:
@@ -58,12 +61,23 @@ class Resolution:
         for name in sorted(self._reports):
             report = self._reports[name]
             for wait in report.waits:
-                yield from self._resolve(report, wait)
+                yield from self._unless_cancelled(wait, self._resolve(report, wait))
+
+    def _unless_cancelled(self, wait: LocalWait, resolved: Iterator[Wait]) -> Iterator[Wait]:
+        """What a wait comes to, where its waiter may also be freed by somebody who cancels what it serves."""
+        ways = self._cancellation.ways(wait.waiter)
+        if not (ways.parties or ways.by_itself or ways.doubtful):
+            yield from resolved
+        elif not ways.by_itself:
+            for index, one in enumerate(resolved):
+                yield from with_ways_out(one, wait, ways, index)
 
     def _resolve(self, report: Report, wait: LocalWait) -> Iterator[Wait]:
         """One local wait as waits for parties; a target that may come by itself counts as come."""
         awaited = [self._awaited(report, wait, target) for target in wait.among]
         lasting = [target for target in awaited if target.among]
+        if any(target.doubtful for target in lasting):
+            wait = replace(wait, uncoloured=True)
         needs = wait.needs - (len(awaited) - len(lasting))
         if needs <= 0:
             return
@@ -99,7 +113,7 @@ class Resolution:
         place = self.channels.place(report.process, call)
         if wait.uncoloured and place.served is not None and place.served.sent != call.received:
             return _FREE  # an item is in transit, or the counts are of different times
-        return _Awaited(place.among, place.what, call.deadline)
+        return _Awaited(place.among, place.what, call.deadline, place.repeated)
 
     def _next_item(self, party: PartyName) -> _Awaited:
         """The next item of the stream that ``party`` reads: its caller must send it."""

@@ -90,13 +90,13 @@ def whose(action: Action) -> ProcessName:
     """The process whose event an action is; that of the detector (and of nobody) is the empty name."""
     match action:
         case (
-            ("step" | "take" | "interrupt", name, *_)
+            ("step" | "take" | "interrupt" | "reset" | "hangup", name, *_)
             | ("request", _, _, name)
             | ("mark", _, name, _)
             | ("settles", _, name, _, _)
         ):
             return ProcessName(name)
-        case ("reply" | "fail", (name, *_), *_) | ("expire", (name, *_)):
+        case ("reply" | "fail", (name, *_), *_) | ("expire" | "hedge", (name, *_)):
             return ProcessName(name)
         case ("expire", name, _):
             return ProcessName(name)

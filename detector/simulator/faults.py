@@ -5,18 +5,18 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from detector.simulator import running
+from detector.simulator import copies, running
 from detector.simulator.agenda import Action
 from detector.simulator.plan import Fault
 from detector.simulator.state import Process
-from stilltrue.model import ProcessName
+from stilltrue.model import ProcessName, process_of
 
 if TYPE_CHECKING:
     from detector.simulator.watch import Watch
     from detector.simulator.world import World
 
 
-DECREES = (Fault.FAIL_CALL, Fault.CRASH, Fault.RESTART, Fault.JOIN, Fault.LEAVE)
+DECREES = (Fault.FAIL_CALL, Fault.LOSE_CONNECTION, Fault.CRASH, Fault.RESTART, Fault.JOIN, Fault.LEAVE)
 
 
 class Faults:
@@ -46,6 +46,11 @@ class Faults:
                 found = [call.key for call in world.calls.values() if not call.over]
             case Fault.RETRY:
                 found = [packet for packet in world.replies if not world.calls[packet[1]].over]
+                if world.plan.copies_max > 1:
+                    found = [packet for packet in found if copies.may_repeat(world, world.calls[packet[1]])]
+            case Fault.LOSE_CONNECTION:
+                found = [who for call in world.calls.values() if copies.may_repeat(world, call) for who in call.served]
+                found = [who.name for who in found if who.block is not None]  # else its loss changes little
             case Fault.CRASH:
                 found = up if len(up) > 1 else []
             case Fault.RESTART:
@@ -83,6 +88,8 @@ class Faults:
                 running.gives_up(world, world.calls[target], "fails, perhaps received")
             case Fault.RETRY:
                 self._retry(target)
+            case Fault.LOSE_CONNECTION:
+                copies.loses_connection(world, world.processes[process_of(target)].parties[target])
             case Fault.STALL:
                 world.processes[target].stalled = True
             case Fault.CRASH:
@@ -121,11 +128,12 @@ class Faults:
             for copy in [q for q in call.queued if q[0] is process]:
                 call.queued.remove(copy)
             call.served[:] = [who for who in call.served if who.process is not process]
+            call.zombies[:] = [who for who in call.zombies if who.process is not process]
             if call.party.process is process:
                 world.orphan(call)
         for who in list(process.parties.values()):
             world.agenda.discard("step", "step", process.name, who.name)
-            world.agenda.discard("expire", "interrupt", process.name, who.name)
+            copies.forgets(world, who)
             world.agenda.discard("expire", "expire", process.name, who.name)
             if who.block is not None and who.block.lock is not None and who in who.block.lock.queue:
                 who.block.lock.queue.remove(who)

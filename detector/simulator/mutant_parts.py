@@ -10,31 +10,37 @@ from typing import Any
 import numpy as np
 
 from detector.core import resolution
+from detector.core.cancellation import Cancellation, WaysOut
 from detector.core.channels import Channels, Place, _PoolView
-from detector.core.initiator import Effect, Finish, Initiator
+from detector.core.initiator import Effect, Finish, Initiator, _Finished
 from detector.core.resolution import Resolution, _Awaited
 from detector.core.snapshot import Snapshot
+from detector.graph import confirm
 from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
 from detector.predicates import deadlock
 from stilltrue.memory import CallerMemory
 from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Wait
 from stilltrue.recorder import Recorder
-from stilltrue.report import CallMade, LocalWait, Report
+from stilltrue.report import CallMade, CallServed, LocalWait, Report
 from stilltrue.stamp import Stamp
 
 PoolView = _PoolView
+Finished = _Finished
 Function = Callable[..., Any]
 
 __all__ = [
     "CallerMemory",
+    "Cancellation",
     "Channels",
+    "Finished",
     "Initiator",
     "PoolView",
     "Recorder",
     "Reduction",
     "Resolution",
     "Snapshot",
+    "confirm",
     "deadlock",
     "resolution",
 ]
@@ -167,7 +173,7 @@ def any_previous(right: Function) -> Function:
     """The snapshot that ended last confirms, though it ended after this one had begun."""
 
     def finish(self: Initiator, pending: Any, now: float) -> Finish:
-        kept = [(-math.inf, waits) for _, waits in self._finished]
+        kept = [replace(finished, ended=-math.inf) for finished in self._finished]
         self._finished.clear()
         self._finished.extend(kept)
         finished: Finish = right(self, pending, now)
@@ -240,6 +246,68 @@ def reply_counts_no_items(right: Function) -> Function:
         return replace(found, served=found.served and replace(found.served, sent=call.received))
 
     return place
+
+
+def any_incarnation(_right: Function) -> Function:
+    """The waits of a process's former incarnation confirm those of the present one."""
+    return lambda self, _members: self.waits
+
+
+def numberless(right: Function) -> Function:
+    """A wait is known by its waiter and targets alone."""
+    return lambda waits, at: (waits.names[waits.waiter[at]], 0, *right(waits, at)[2:])
+
+
+def never_cancelled(_right: Function) -> Function:
+    """No caller ever cancels."""
+    return lambda _self, _party: WaysOut()
+
+
+def no_climbing(right: Function) -> Function:
+    """A caller that waits for the call is never cancelled itself."""
+
+    def callers(self: Cancellation, served: CallServed, ways: WaysOut) -> list[PartyName]:
+        right(self, served, ways)
+        return []
+
+    return callers
+
+
+def cancelled_is_on(right: Function) -> Function:
+    """A call that is over at its caller is still served for ever."""
+
+    def callers(self: Cancellation, served: CallServed, ways: WaysOut) -> list[PartyName]:
+        bound: list[PartyName] = right(self, served, ways)
+        ways.by_itself = False
+        return bound
+
+    return callers
+
+
+def certain_of_all(right: Function) -> Function:
+    """A handler of a call that may be repeated is never one that was left behind."""
+
+    def callers(self: Cancellation, served: CallServed, ways: WaysOut) -> list[PartyName]:
+        bound: list[PartyName] = right(self, served, ways)
+        ways.doubtful = False
+        return bound
+
+    return callers
+
+
+def all_is_arrived(_right: Function) -> Function:
+    """No copy is in transit while a server has another."""
+    return lambda self, _call, records, **_: self._held(records)
+
+
+def never_repeated(right: Function) -> Function:
+    """A server that has a call is never one that was left behind."""
+    return lambda self, records, **_: right(self, records)
+
+
+def always_heard(_right: Function) -> Function:
+    """A server never learns that a connection is lost."""
+    return lambda _self, _served: None
 
 
 def none_missing(_right: Function) -> Function:

@@ -107,6 +107,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant("4", "a full pool is never full", "pools", (parts.PoolView, "full", parts.never)),
     _mutant("4", "a request in transit always arrives", "pools fans", (parts.Channels, "_all_busy", parts.nothing)),
+    _mutant(
+        "4", "a request item in transit is a wait", "streams", (parts.Resolution, "_next_item", parts.next_item_counts_no_items)
+    ),
+    _mutant("4", "a reply item in transit is a wait", "streams", (parts.Channels, "place", parts.reply_counts_no_items)),
+    _mutant(
+        "4", "no copy is in transit while a server has another", "hedges", (parts.Channels, "_hedged", parts.all_is_arrived)
+    ),
+    _mutant("4", "a server that has a call was never left behind", "repeats", (parts.Channels, "_held", parts.never_repeated)),
+    _mutant("4", "who has lost its caller is still waited for", "repeats", (parts.Recorder, "hung_up", parts.always_heard)),
     _mutant("5", "the last call sent counts as an orphan", "pools", (parts.Channels, "orphans", parts.strict_orphans)),
     _mutant("6", "an explicit mark is ignored", "pools", (parts.Recorder, "marked", parts.nothing)),
     _mutant("7", "facts change one step after their message", "tokens", (parts.Recorder, "sent", parts.sends_then_changes)),
@@ -119,9 +128,36 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("section 3", "uncoloured waits need no confirmation", "store", (parts.deadlock, "confirmed", parts.all_vouched)),
     _mutant("section 3", "an overlapping snapshot confirms", "store", (parts.Initiator, "_finish", parts.any_previous)),
     _mutant(
-        "4", "a request item in transit is a wait", "streams", (parts.Resolution, "_next_item", parts.next_item_counts_no_items)
+        "section 3",
+        "a process's former waits confirm its present ones",
+        "restarts",
+        (parts.Finished, "lasting", parts.any_incarnation),
     ),
-    _mutant("4", "a reply item in transit is a wait", "streams", (parts.Channels, "place", parts.reply_counts_no_items)),
+    _mutant(
+        "section 3",
+        "waits are confirmed without their numbers",
+        "store restarts",
+        (parts.confirm, "_identity", parts.numberless),
+    ),
+    _mutant("cancellation", "no caller ever cancels", "cancels", (parts.Cancellation, "ways", parts.never_cancelled)),
+    _mutant(
+        "cancellation 2",
+        "who waits for a call is never cancelled",
+        "cancels",
+        (parts.Cancellation, "_callers", parts.no_climbing),
+    ),
+    _mutant(
+        "cancellation 3",
+        "a call that was given up is served for ever",
+        "cancels",
+        (parts.Cancellation, "_callers", parts.cancelled_is_on),
+    ),
+    _mutant(
+        "cancellation 5",
+        "who serves a repeated call was never left behind",
+        "repeats",
+        (parts.Cancellation, "_callers", parts.certain_of_all),
+    ),
     _mutant(
         "section 4",
         "a reactive process that serves is idle",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from detector.simulator import copies
 from detector.simulator.state import Lane, Party, Process, SimCall
 from detector.simulator.world import World
 from stilltrue.model import PartyName, ProcessName
@@ -59,15 +60,13 @@ def can_move(world: World, who: Party, left: set[Party], view: View, takers: Tak
     """Whether a blocked party can go on if all but ``left`` do what is asked of them."""
     block = who.block
     assert block is not None
-    if view.deadlines and (block.deadline is not None or _interrupted(who)):
+    if copies.can_be_cancelled(world, who, left) or (view.deadlines and (block.deadline is not None or _interrupted(who))):
         return True
     if block.lock is not None:
         return len(block.lock.holders) < block.lock.capacity or any(holder not in left for holder in block.lock.holders)
-    if not block.calls:
-        return False
     if block.lane is not None and _item_can_come(block.calls[0], block.lane, left):
         return True
-    if block.lane is not None and block.lane is block.calls[0].up:
+    if not block.calls or block.lane is block.calls[0].up:
         return False
     return sum(call.over or can_end(world, call, left, view, takers) for call in block.calls) >= block.needs
 
@@ -80,9 +79,9 @@ def can_end(world: World, call: SimCall, left: set[Party], view: View, takers: T
         return True
     if any(_worker_can_come(process, pool, left) for process, pool in call.queued):
         return True
-    if call.requests and view.doubt and call.copies_there > 1:
+    if view.doubt and copies.untraced(call, left, world.plan):
         return True
-    return bool(call.requests) and _can_be_taken(world, call, left, view, takers)
+    return bool(call.requests or copies.may_hedge(world, call)) and _can_be_taken(world, call, left, view, takers)
 
 
 def _item_can_come(call: SimCall, lane: Lane, left: set[Party]) -> bool:
@@ -151,6 +150,7 @@ def _awaited(world: World, who: Party, view: View) -> Iterable[Party]:
     block = who.block
     if block is None:
         return
+    yield from copies.cancellers(who)
     if block.lock is not None:
         yield from block.lock.holders
     if block.lane is not None and block.lane is block.calls[0].up:
@@ -173,7 +173,9 @@ def quiet(world: World, stuck_now: frozenset[PartyName]) -> bool:
     """Whether nothing will ever happen again but the arrival of messages at those who cannot take them up."""
     if any(not process.idle or process.parties.keys() - stuck_now for process in world.processes.values()):
         return False
-    if world.agenda.has("take") or any(call.replies and not call.over for call in world.calls.values()):
+    if world.agenda.has("take") or any(copies.may_hedge(world, call) for call in world.calls.values()):
+        return False
+    if any(call.replies and not call.over for call in world.calls.values()):
         return False
     return not any(call.requests and _can_be_taken(world, call, set(), TRUTH, {}) for call in world.calls.values())
 

@@ -25,6 +25,7 @@ class Fault(Enum):
     FAIL_CALL = "a call fails at its caller, who cannot tell whether it was received"
     RETRY = "a server answers with a failure, and the request is sent once more under its number"
     STALL = "a process stops for a while"
+    LOSE_CONNECTION = "a connection is lost: the server goes on with the call, and the request is sent once more"
     CRASH = "a process dies"
     RESTART = "a dead process comes back as another incarnation"
     JOIN = "a further instance of a service starts"
@@ -92,15 +93,20 @@ class Finish:
     """Say on the newest stream that no more items come, and wait for its outcome."""
 
 
-Op = Call | Acquire | Release | Work | Open | Put | Take | Finish
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Give up every call that this party has made and that is not over."""
+
+
+Op = Call | Acquire | Release | Work | Open | Put | Take | Finish | Cancel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """What a call of a method does, and behind which pool it queues (none: it starts on arrival).
 
-    ``interruptible``: at the deadline of its call the handler itself is cancelled. ``returns_token``: the reply takes a
-    token back, if there is one.
+    ``interruptible``: at the deadline of its call, or when its caller gives up, the handler itself is cancelled.
+    ``returns_token``: the reply takes a token back, if there is one.
     """
 
     body: tuple[Op, ...] = ()
@@ -138,7 +144,8 @@ class Plan:
 
     ``roots`` are the tasks that processes run by themselves; ``locks`` the capacities of the locks that have more than
     one share; ``asks`` how many snapshots are asked for; ``faults`` how often each fault may strike; ``spares`` the
-    instances that may join; ``depth`` how deep calls nest.
+    instances that may join; ``depth`` how deep calls nest; ``copies_max`` how often a request may be sent in all, and
+    ``hedged`` whether also while another copy is under way; ``reruns``: the tasks run again when their process restarts.
     """
 
     name: str
@@ -155,6 +162,9 @@ class Plan:
     asks: int = 4
     pending_max: int = 3
     depth: int = 3
+    copies_max: int = 1
+    hedged: bool = False
+    reruns: bool = False
 
     def bodies(self) -> list[tuple[Op, ...]]:
         """Every program: the root tasks' and the methods'."""

@@ -17,10 +17,14 @@ CORE_PARTIES_MAX = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instant:
-    """The truth at one instant, as far as promises lean on it. ``outside``: how many acts from outside came before."""
+    """The truth at one instant, as far as promises lean on it.
+
+    ``outside``: how many acts from outside came before; ``outside_before``: how many of them before the last snapshot ended.
+    """
 
     members: frozenset[ProcessName]
     outside: int
+    outside_before: int
     stuck: frozenset[PartyName]
     knowable: frozenset[PartyName]
     core: frozenset[PartyName]
@@ -31,7 +35,7 @@ class Instant:
     quiet: bool
 
 
-def instant(world: World, members: frozenset[ProcessName]) -> Instant:
+def instant(world: World, members: frozenset[ProcessName], *, outside_before: int = 0) -> Instant:
     """The truth now."""
     knowable = oracle.stuck(world, View(members=members, doubt=True))
     stuck = oracle.stuck(world, View(members=members))
@@ -40,6 +44,7 @@ def instant(world: World, members: frozenset[ProcessName]) -> Instant:
     return Instant(
         members=members,
         outside=world.outside,
+        outside_before=outside_before,
         stuck=stuck,
         knowable=knowable,
         core=oracle.core(world, stuck, View(members=members)) if few else frozenset(),
@@ -58,11 +63,13 @@ def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, beg
             case "deadlock":
                 _deadlock(world, assembled, verdict, begun, ended)
             case "gridlock":
-                _gridlock(world, verdict, begun, ended)
+                if _since(world, assembled, begun) == ended.outside:
+                    _gridlock(world, verdict, ended)
             case "termination":
                 _termination(world, verdict, begun, ended)
             case "quiescence":
-                if verdict.holds is Holds.TRUE and not ended.quiet and _undisturbed(world, begun, ended):
+                undisturbed = _undisturbed(world, begun, ended) and _since(world, assembled, begun) == ended.outside
+                if verdict.holds is Holds.TRUE and not ended.quiet and undisturbed:
                     world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
             case "token-lost" | "token-duplicated":
                 _tokens(world, verdict)
@@ -72,12 +79,12 @@ def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Insta
     about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value}"
     missing = frozenset(assembled.snapshot.missing)
     knowable = frozenset(name for name in begun.knowable & ended.knowable if process_of(name) not in missing)
-    undisturbed = begun.outside == ended.outside
+    undisturbed = _since(world, assembled, begun) == ended.outside
     vouched = not missing and not assembled.snapshot.waits.uncoloured.any()
     if verdict.holds is Holds.TRUE:
         _remainder(world, verdict, about)
         if undisturbed:
-            _stuck(world, verdict, about, begun, ended)
+            _stuck(world, verdict, about, begun, ended, whole=vouched or world.plan.copies_max == 1)
         if undisturbed and vouched and not knowable <= frozenset(verdict.remainder):
             world.breach(f"exact: {about}: {_names(knowable - {*verdict.remainder})} was stuck when it began and is not named")
     elif verdict.holds is Holds.FALSE and undisturbed and knowable:
@@ -94,21 +101,24 @@ def _remainder(world: World, verdict: Verdict, about: str) -> None:
         world.breach(f"exact: {about}: core and behind do not part the remainder")
 
 
-def _stuck(world: World, verdict: Verdict, about: str, begun: Instant, ended: Instant) -> None:
-    """Whoever is named could not move when the snapshot ended, and never will; the core is the core."""
+def _stuck(world: World, verdict: Verdict, about: str, begun: Instant, ended: Instant, *, whole: bool) -> None:
+    """Whoever is named could not move when the snapshot ended, and never will; the core is the core.
+
+    ``whole``: no wait of a party is left out of the graph for want of confirmation while another of its waits is in it.
+    """
     said = frozenset(name for name in verdict.remainder if "~" not in name)
     if not said <= ended.stuck:
         world.breach(f"safe: {about}: {_names(said - ended.stuck)} could move when it ended")
         return
     world.frozen.update(dict.fromkeys(said, f"snapshot {verdict.snapshot.id}"))
     still = begun.knowable == ended.stuck == said and begun.knowable_core == begun.core == ended.core != frozenset()
-    if still and begun.core != {name for name in verdict.core if "~" not in name}:
+    if whole and still and begun.core != {name for name in verdict.core if "~" not in name}:
         world.breach(f"exact: {about}: the core is {_names(begun.core)}, not {_names(verdict.core)}")
 
 
-def _gridlock(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
+def _gridlock(world: World, verdict: Verdict, ended: Instant) -> None:
     """Until the time that the verdict names nobody of the remainder may move."""
-    if verdict.holds is not Holds.TRUE or begun.outside != ended.outside:
+    if verdict.holds is not Holds.TRUE:
         return
     about = f"snapshot {verdict.snapshot.id}, gridlock until {verdict.until}"
     said = frozenset(name for name in verdict.remainder if "~" not in name)
@@ -125,6 +135,15 @@ def _tokens(world: World, verdict: Verdict) -> None:
     """Tokens are only lost when a reply finds nobody, and never made."""
     if verdict.holds is Holds.TRUE and (verdict.predicate == "token-duplicated" or not world.tokens_lost):
         world.breach(f"safe: snapshot {verdict.snapshot.id}, {verdict.predicate} true: {verdict.witness.text}")
+
+
+def _since(world: World, assembled: Assembled, begun: Instant) -> int:
+    """How many acts from outside came before what is said was so.
+
+    Where calls may be repeated, confirmed waits were there when the snapshot before ended: a connection lost since is a decree.
+    """
+    confirmed = world.plan.copies_max > 1 and assembled.snapshot.waits.uncoloured.any()
+    return begun.outside_before if confirmed else begun.outside
 
 
 def _undisturbed(world: World, begun: Instant, ended: Instant) -> bool:

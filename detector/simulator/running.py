@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from detector.simulator import streaming
+from detector.simulator import copies, streaming
 from detector.simulator.diagram import Kind
-from detector.simulator.plan import Acquire, Call, Finish, Open, Put, Release, Take, Work
+from detector.simulator.plan import Acquire, Call, Cancel, Finish, Open, Plan, Put, Release, Take, Work
 from detector.simulator.state import Block, Lock, Party, Process, SimCall
 from stilltrue.ledger import ChannelRecord, Served
 from stilltrue.model import Facts, ProcessName
@@ -45,6 +45,8 @@ def start(world: World, process: Process, call: SimCall, handle: Served) -> None
     world.tell(process, f"{who.name} starts to serve {call.name}")
     if method.interruptible and call.deadline is not None:
         world.agenda.add("expire", "interrupt", process.name, who.name)
+    if call.over:
+        copies.cancels(world, call)
 
 
 def settles(world: World, call: SimCall) -> None:
@@ -54,7 +56,9 @@ def settles(world: World, call: SimCall) -> None:
         call.party.process.calls.pop(call.key[2], None)
         world.agenda.discard("expire", "expire", call.key)
         world.agenda.discard("deliver", "fail", call.key)
+        world.agenda.discard("expire", "hedge", call.key)
         streaming.hangs_up(world, call)
+        copies.cancels(world, call)
         block = call.party.block
         if block is not None and _come(block):
             world.wakes(call.party)
@@ -162,7 +166,7 @@ def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiti
     deadline = None if op.deadline_seconds is None else world.now + op.deadline_seconds
     made, stamp = process.recorder.sent(
         method=f"/{service}/{method}",
-        channel=_channel(process, service),
+        channel=_channel(process, service, world.plan),
         now=world.now,
         party=who.name,
         deadline=deadline,
@@ -180,12 +184,14 @@ def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiti
     world.tell(process, f"{who.name} calls {service}.{method}: call {made.number}" + (", with the token" if token else ""))
     if deadline is not None:
         world.agenda.add("expire", "expire", key)
+    if world.plan.hedged:
+        world.agenda.add("expire", "hedge", key)
     return call
 
 
-def _channel(process: Process, service: str) -> ChannelRecord:
+def _channel(process: Process, service: str, plan: Plan) -> ChannelRecord:
     if service not in process.channels:
-        process.channels[service] = ChannelRecord(service)
+        process.channels[service] = ChannelRecord(service, copies_max=plan.copies_max, hedged=plan.hedged)
     return process.channels[service]
 
 
@@ -224,6 +230,12 @@ def _releases(world: World, who: Party, op: Release) -> None:
     names = {f"store/{op.resource}", f"{who.process.name}/{op.resource}"}
     for lock in [lock for lock in who.locks if lock.name in names][:1]:
         _gives_back(world, who, lock)
+    who.next()
+
+
+def _cancels(world: World, who: Party, _: Cancel) -> None:
+    for call in [call for call in who.process.calls.values() if call.party is who]:
+        gives_up(world, call, "is cancelled by its maker")
     who.next()
 
 
@@ -271,16 +283,17 @@ def _ends(world: World, who: Party) -> None:
         world.root_done(process)
         return
     call = who.call
-    world.agenda.discard("expire", "interrupt", process.name, who.name)
-    call.served.remove(who)
-    token = 1 if who.method is not None and who.method.returns_token and process.tokens and not who.aborted else 0
+    copies.forgets(world, who)
+    (call.zombies if who.hung else call.served).remove(who)
+    heard = not (who.aborted or who.hung)
+    token = 1 if heard and who.method is not None and who.method.returns_token and process.tokens else 0
     process.tokens -= token
     moved: tuple[Facts, Facts] = ({"token": 1}, {"token": process.tokens}) if token else ({}, {})
     stamp = process.recorder.replied(who.handle, facts=moved[0], changes=moved[1])
     if who.pool:
         process.busy[who.pool].remove(who)
         world.offer_work(process, who.pool)
-    if who.aborted:
+    if not heard:
         _unheard(world, call)
         return
     call.replies += 1
@@ -306,6 +319,7 @@ _RUN: Mapping[type, Callable[[World, Party, Any], None]] = {
     Acquire: _acquires,
     Release: _releases,
     Work: _works,
+    Cancel: _cancels,
     Open: lambda world, who, op: streaming.opens(world, who, op, _sends),
     Put: streaming.puts,
     Take: streaming.takes,

@@ -38,6 +38,7 @@ class SimCall:
         "streams",
         "token",
         "up",
+        "zombies",
     )
 
     def __init__(
@@ -65,6 +66,8 @@ class SimCall:
         self.copies_there = 0
         self.copies_back = 0
         self.served: list[Party] = []
+        self.zombies: list[Party] = []
+        """Those that go on with it though their connection is lost: nobody will hear their replies."""
         self.queued: list[tuple[Process, str]] = []
         self.over = False
         """Its outcome is known at the caller, or the caller has given up."""
@@ -138,6 +141,7 @@ class Party:
         "depth",
         "done",
         "handle",
+        "hung",
         "locks",
         "method",
         "name",
@@ -172,6 +176,8 @@ class Party:
         """It has taken the facts that came with its request."""
         self.done = False
         self.aborted = False
+        self.hung = False
+        """The connection that brought its call is lost; whether its process knows that yet, its handle says."""
 
     def next(self) -> None:
         """On to the next operation."""

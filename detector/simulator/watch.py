@@ -13,6 +13,7 @@ from detector.predicates.gridlock import Gridlock
 from detector.predicates.quiescence import Quiescence
 from detector.predicates.termination import Termination
 from detector.predicates.token import TokenDuplicated, TokenLost
+from detector.simulator import copies
 from detector.simulator.agenda import Action
 from detector.simulator.plan import Plan
 from detector.simulator.promises import Instant, hold, instant
@@ -60,6 +61,7 @@ class Watch:
             )
         )
         self.begun: dict[SnapshotId, Instant] = {}
+        self._outside_before = 0
         self.finished: list[tuple[Assembled, tuple[Verdict, ...]]] = []
         self.tally = Tally()
         self.asks_left = world.plan.asks
@@ -107,7 +109,8 @@ class Watch:
 
     def _begins(self, begin: Begin) -> None:
         world, snapshot, members = self.world, begin.snapshot, begin.members
-        self.begun[snapshot] = instant(world, frozenset(members))
+        copies.notice_overdue(world)
+        self.begun[snapshot] = instant(world, frozenset(members), outside_before=self._outside_before)
         if world.story is not None:
             world.story.append(f"{world.now:7.2f}  {'detector':<10} begins snapshot {snapshot} of {', '.join(members)}")
         for name in members:
@@ -123,6 +126,8 @@ class Watch:
         tally.snapshots += 1
         tally.incomplete += assembled.outcome is Outcome.INCOMPLETE
         begun = self.begun.pop(snapshot)
+        copies.ended_unnoticed(world)
+        self._outside_before = world.outside
         if not self.checking:
             return
         if assembled.outcome is Outcome.REJECTED:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from detector.simulator import running, streaming
+from detector.simulator import copies, running, streaming
 from detector.simulator.agenda import Action, Agenda
 from detector.simulator.diagram import Event, Kind
 from detector.simulator.plan import Order, Plan
@@ -71,6 +71,8 @@ class World:
         self.breaches: list[str] = []
         self.outside = 0
         self.tokens_lost = 0
+        self.unnoticed: dict[Action, bool] = {}
+        """Lost connections that a server does not know of yet, and whether a snapshot has ended since."""
         self._drawn: dict[Action, int] = {}
         self._recorder = recorder
         self._lanes: dict[tuple[str, str], deque[Action]] = {}
@@ -87,6 +89,9 @@ class World:
             "expire": self._expire,
             "interrupt": self._interrupt,
             "fail": self._fail,
+            "hedge": self._hedge,
+            "reset": self._reset,
+            "hangup": self._hangup,
             "mark": self._mark,
             "settles": self._settles,
         }
@@ -121,7 +126,8 @@ class World:
 
     def start(self, name: ProcessName, service: str, incarnation: int) -> Process:
         """A process begins, with its root tasks in its first incarnation."""
-        roots = [body for process, body in self.plan.roots if process == name] if incarnation == 1 else []
+        runs = incarnation == 1 or self.plan.reruns
+        roots = [body for process, body in self.plan.roots if process == name] if runs else []
         identity = ProcessId(service=service, instance=name, incarnation=incarnation)
         recorder = self._recorder(identity, not roots)
         spec = self.plan.services[service]
@@ -221,7 +227,7 @@ class World:
 
     def tidy(self, call: SimCall) -> None:
         """Forget a call of which nothing is left anywhere."""
-        if call.over and not (call.requests or call.replies or call.served or call.queued):
+        if call.over and not (call.requests or call.replies or call.served or call.queued or call.zombies):
             self.calls.pop(call.key, None)
             streaming.drops(self, call)
 
@@ -341,6 +347,20 @@ class World:
         served = self.processes[name].parties[who]
         self.now = max(self.now, served.call.deadline or 0.0) if served.call else self.now
         running.abort(self, served)
+        return self.processes[name]
+
+    def _hedge(self, key: CallKey) -> Process:
+        copies.hedges(self, self.calls[key])
+        return self.processes[key[0]]
+
+    def _reset(self, name: ProcessName, who: PartyName) -> Process:
+        """A server learns that the call is cancelled, and interrupts the handler."""
+        running.abort(self, self.processes[name].parties[who])
+        return self.processes[name]
+
+    def _hangup(self, name: ProcessName, who: PartyName) -> Process:
+        """A server learns that the connection is lost; the handler goes on."""
+        copies.notices(self, self.processes[name].parties[who])
         return self.processes[name]
 
     def _mark(self, snapshot: SnapshotId, name: ProcessName, incarnation: int) -> Process | None:

@@ -17,11 +17,13 @@ NO_WAIT = WaitNumber(0)
 class ChannelRecord:
     """A ``grpc.Channel`` that was dialled: its address, and which processes have answered on it."""
 
-    __slots__ = ("servers", "strangers", "target")
+    __slots__ = ("copies_max", "hedged", "servers", "strangers", "target")
 
-    def __init__(self, target: str) -> None:
-        """``target``: the address as dialled."""
+    def __init__(self, target: str, *, copies_max: int = 1, hedged: bool = False) -> None:
+        """``target``: the address as dialled; ``copies_max``, ``hedged``: as :class:`~stilltrue.report.CallMade`."""
         self.target = target
+        self.copies_max = copies_max
+        self.hedged = hedged
         self.servers: dict[ProcessName, int] = {}
         self.strangers = False
 
@@ -89,6 +91,8 @@ class Made:
             received=self.received,
             facts=self.facts,
             doubtful=doubtful,
+            copies_max=self.channel.copies_max,
+            hedged=self.channel.hedged,
         )
 
     def local_wait(self) -> LocalWait:
@@ -111,6 +115,7 @@ class Served:
     __slots__ = (
         "caller",
         "deadline",
+        "hung_up",
         "interruptible",
         "method",
         "number",
@@ -150,6 +155,7 @@ class Served:
         self.sent = 0
         self.received = 0
         self.taken = False
+        self.hung_up = False
 
     def noun(self) -> CallServed:
         """As it goes into a report."""
@@ -165,6 +171,8 @@ class Served:
             sent=self.sent,
             received=self.received,
             taken=self.taken,
+            interruptible=self.interruptible,
+            hung_up=self.hung_up,
         )
 
 

@@ -208,7 +208,8 @@ class Recorder:
     ) -> tuple[Served, Report | None]:
         """A request arrived: its record, after the cut it may demand (rule 2). It is queued until :meth:`started`.
 
-        ``interruptible``: at its deadline the handler itself is cancelled, so that all its waits end.
+        ``interruptible``: at its deadline, or when its caller gives up, the handler itself is cancelled, so that all its
+        waits end.
         """
         report = None
         caller = None
@@ -244,6 +245,10 @@ class Recorder:
         if changes:
             self._facts.update(changes)
         return self._stamp(served.number)
+
+    def hung_up(self, served: Served) -> None:
+        """The connection that brought a call is gone, though its handler goes on: nobody will hear the reply."""
+        served.hung_up = True
 
     def took(self, served: Served, changes: Facts) -> None:
         """The handler makes the facts that came with the request the process's own, in one step (rule 7)."""

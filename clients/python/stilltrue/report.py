@@ -83,7 +83,9 @@ class CallMade:
 
     ``target`` is the address that was dialled; ``servers`` are the processes that have ever answered on that channel, each with
     its incarnation then, and ``strangers`` says that somebody without a stamp has. ``party`` is None when nobody knows who
-    called. ``sent`` and ``received`` count stream items. ``facts`` travel with the request.
+    called. ``sent`` and ``received`` count stream items (who names the party of a call with a stream of requests counts their
+    end as one more). ``facts`` travel with the request. ``copies_max``: so many times the request may be sent in all under this
+    number, once more each time a try has failed; ``hedged``: also while another copy is under way.
     """
 
     number: CallNumber
@@ -98,6 +100,8 @@ class CallMade:
     received: int = 0
     facts: Facts = field(default_factory=lambda: NO_FACTS)
     doubtful: bool = False
+    copies_max: int = 1
+    hedged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,8 @@ class CallServed:
     """A call that has arrived and is not over: queued behind ``pool`` or, once ``serving``, being served by ``party``.
 
     ``caller`` is None (and ``number`` 0) when the request bore no stamp. ``taken`` says that the facts which came with the
-    request are now part of the process's own.
+    request are now part of the process's own. ``interruptible``: the handler is cancelled when its caller gives up.
+    ``hung_up``: the connection that brought the call is gone, and the handler goes on all the same; nobody will hear its reply.
     """
 
     party: PartyName
@@ -119,6 +124,8 @@ class CallServed:
     sent: int = 0
     received: int = 0
     taken: bool = False
+    interruptible: bool = False
+    hung_up: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,6 +188,8 @@ def _made_to_wire(made: CallMade) -> pb.CallMade:
         sent=made.sent,
         received=made.received,
         doubtful=made.doubtful,
+        copies_max=0 if made.copies_max == 1 else made.copies_max,
+        hedged=made.hedged,
     )
     if made.facts:
         _put_facts(message.facts, made.facts)
@@ -208,6 +210,8 @@ def _made_from_wire(own: ProcessName, message: pb.CallMade) -> CallMade:
         received=message.received,
         facts=facts_from_wire(message.facts),
         doubtful=message.doubtful,
+        copies_max=max(1, message.copies_max),
+        hedged=message.hedged,
     )
 
 
@@ -234,6 +238,8 @@ def _served_to_wire(served: CallServed) -> pb.CallServed:
         sent=served.sent,
         received=served.received,
         taken=served.taken,
+        interruptible=served.interruptible,
+        hung_up=served.hung_up,
     )
 
 
@@ -250,6 +256,8 @@ def _served_from_wire(own: ProcessName, message: pb.CallServed) -> CallServed:
         sent=message.sent,
         received=message.received,
         taken=message.taken,
+        interruptible=message.interruptible,
+        hung_up=message.hung_up,
     )
 
 

@@ -83,7 +83,7 @@ class LocalWait(_message.Message):
     def __init__(self, waiter: _Optional[str] = ..., number: _Optional[int] = ..., among: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., needs: _Optional[int] = ..., deadline: _Optional[float] = ..., since: _Optional[float] = ..., uncoloured: bool = ..., what: _Optional[str] = ...) -> None: ...
 
 class CallMade(_message.Message):
-    __slots__ = ("number", "method", "target", "servers", "strangers", "party", "since", "deadline", "sent", "received", "facts", "doubtful")
+    __slots__ = ("number", "method", "target", "servers", "strangers", "party", "since", "deadline", "sent", "received", "facts", "doubtful", "copies_max", "hedged")
     class ServersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,8 @@ class CallMade(_message.Message):
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     FACTS_FIELD_NUMBER: _ClassVar[int]
     DOUBTFUL_FIELD_NUMBER: _ClassVar[int]
+    COPIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    HEDGED_FIELD_NUMBER: _ClassVar[int]
     number: int
     method: str
     target: str
@@ -122,7 +124,9 @@ class CallMade(_message.Message):
     received: int
     facts: _containers.MessageMap[str, Fact]
     doubtful: bool
-    def __init__(self, number: _Optional[int] = ..., method: _Optional[str] = ..., target: _Optional[str] = ..., servers: _Optional[_Mapping[str, int]] = ..., strangers: bool = ..., party: _Optional[str] = ..., since: _Optional[float] = ..., deadline: _Optional[float] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., doubtful: bool = ...) -> None: ...
+    copies_max: int
+    hedged: bool
+    def __init__(self, number: _Optional[int] = ..., method: _Optional[str] = ..., target: _Optional[str] = ..., servers: _Optional[_Mapping[str, int]] = ..., strangers: bool = ..., party: _Optional[str] = ..., since: _Optional[float] = ..., deadline: _Optional[float] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., doubtful: bool = ..., copies_max: _Optional[int] = ..., hedged: bool = ...) -> None: ...
 
 class Caller(_message.Message):
     __slots__ = ("process", "incarnation")
@@ -133,7 +137,7 @@ class Caller(_message.Message):
     def __init__(self, process: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class CallServed(_message.Message):
-    __slots__ = ("party", "method", "caller", "number", "serving", "pool", "since", "deadline", "sent", "received", "taken")
+    __slots__ = ("party", "method", "caller", "number", "serving", "pool", "since", "deadline", "sent", "received", "taken", "interruptible", "hung_up")
     PARTY_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +149,8 @@ class CallServed(_message.Message):
     SENT_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPTIBLE_FIELD_NUMBER: _ClassVar[int]
+    HUNG_UP_FIELD_NUMBER: _ClassVar[int]
     party: str
     method: str
     caller: Caller
@@ -156,7 +162,9 @@ class CallServed(_message.Message):
     sent: int
     received: int
     taken: bool
-    def __init__(self, party: _Optional[str] = ..., method: _Optional[str] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., number: _Optional[int] = ..., serving: bool = ..., pool: _Optional[str] = ..., since: _Optional[float] = ..., deadline: _Optional[float] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ..., taken: bool = ...) -> None: ...
+    interruptible: bool
+    hung_up: bool
+    def __init__(self, party: _Optional[str] = ..., method: _Optional[str] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., number: _Optional[int] = ..., serving: bool = ..., pool: _Optional[str] = ..., since: _Optional[float] = ..., deadline: _Optional[float] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ..., taken: bool = ..., interruptible: bool = ..., hung_up: bool = ...) -> None: ...
 
 class Answered(_message.Message):
     __slots__ = ("number", "sent", "received", "facts", "untaken")

@@ -1,0 +1,123 @@
+"""Who could free a party by cancelling what it serves: its caller, where that is not itself bound to wait for the outcome.
+
+Rules:
+
+1. A handler that its caller can interrupt is freed of all its waits when the call is cancelled. So each wait of its ends, too,
+   when the caller moves.
+2. A caller that waits for this very call, and for nothing that could end without it, moves only when the call is over: it is no
+   way out, unless its own caller can cancel it in turn.
+3. A call that is over at its caller, while its handler is still at work, is about to be cancelled.
+4. A caller that bears no stamp, or is no member, is outside: what it does ends stability by decree.
+5. Of a call that may be repeated the handler may have been left behind, and be about to be cancelled: the next snapshot tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from stilltrue.model import CallNumber, PartyName, ProcessName, Wait
+from stilltrue.report import CallMade, CallServed, CallTarget, LocalWait, Report
+
+
+@dataclass(slots=True, kw_only=True)
+class WaysOut:
+    """How a party may be freed, whatever it waits for: by one of ``parties``, ``by_itself``; ``doubtful``: perhaps (rule 5)."""
+
+    parties: dict[PartyName, None] = field(default_factory=dict)
+    by_itself: bool = False
+    doubtful: bool = False
+
+
+_NONE = WaysOut()
+
+
+class Cancellation:
+    """The callers of one snapshot, and what they wait for."""
+
+    def __init__(
+        self,
+        reports: Mapping[ProcessName, Report],
+        missing: frozenset[ProcessName],
+        made: Mapping[tuple[ProcessName, CallNumber], CallMade],
+        served: Mapping[PartyName, CallServed],
+    ) -> None:
+        """``made`` by caller and number, ``served`` by party: those of ``reports``."""
+        self._reports = reports
+        self._missing = missing
+        self._made = made
+        self._served = served
+        self._waits: dict[tuple[ProcessName, CallNumber], list[LocalWait]] | None = None
+
+    def ways(self, party: PartyName) -> WaysOut:
+        """How ``party`` may be freed by those who called it."""
+        served = self._served.get(party)
+        if served is None or not served.interruptible:
+            return _NONE
+        ways = WaysOut()
+        seen = {party}
+        todo = [served]
+        while todo:
+            for bound in self._callers(todo.pop(), ways):
+                above = self._served.get(bound)
+                if bound not in seen and above is not None and above.interruptible:  # rule 2
+                    seen.add(bound)
+                    todo.append(above)
+        return ways
+
+    def _callers(self, served: CallServed, ways: WaysOut) -> list[PartyName]:
+        """The parties that are bound to wait for this call; everybody else who could cancel it goes into ``ways``."""
+        if served.caller is None or served.hung_up:
+            return []
+        name = served.caller.process
+        if name in self._missing:
+            ways.parties[PartyName(name)] = None
+            return []
+        source = self._reports.get(name)
+        if source is None or source.process.incarnation != served.caller.incarnation:
+            return []  # rule 4
+        call = self._made.get((name, served.number))
+        if call is None or call.doubtful:
+            ways.by_itself = True  # rule 3
+            return []
+        ways.doubtful = ways.doubtful or (call.copies_max > 1 and not call.hedged)
+        waits = self._waits_for(name, served.number)
+        bound = [wait.waiter for wait in waits if call.deadline is None and _is_bound(wait)]
+        if not bound:
+            others = [wait.waiter for wait in waits]
+            if call.party is not None:
+                others.append(call.party)
+            ways.parties.update(dict.fromkeys(others))
+            ways.by_itself = ways.by_itself or not others  # who called is unknown, and unknown is active
+        return bound
+
+    def _waits_for(self, name: ProcessName, number: CallNumber) -> list[LocalWait]:
+        if self._waits is None:
+            self._waits = {}
+            for process, report in self._reports.items():
+                for wait in report.waits:
+                    for target in wait.among:
+                        if isinstance(target, CallTarget):
+                            self._waits.setdefault((process, target.number), []).append(wait)
+        return self._waits.get((name, number), [])
+
+
+def _is_bound(wait: LocalWait) -> bool:
+    """Whether the waiter goes on only when every target has come (an item of a stream may come before the stream is over)."""
+    return wait.needs == len(wait.among) and wait.deadline is None and not wait.uncoloured
+
+
+def with_ways_out(one: Wait, wait: LocalWait, ways: WaysOut, index: int) -> Iterator[Wait]:
+    """``one`` of the waits that ``wait`` comes to, which also ends when one of the ways out is taken."""
+    uncoloured = one.uncoloured or ways.doubtful
+    others = tuple(ways.parties)
+    if not others or one.waiter != wait.waiter:  # a stand-in of the waiter's is not the one to be freed
+        yield replace(one, uncoloured=uncoloured)
+        return
+    what = f"{one.what}, or to be cancelled by {' or '.join(others)}"
+    if one.needs == 1:
+        yield replace(one, among=tuple(dict.fromkeys((*one.among, *others))), uncoloured=uncoloured, what=what)
+        return
+    stand = PartyName(f"{wait.waiter}~{wait.number}.0{index}")
+    yield replace(one, waiter=stand, deadline=None, uncoloured=uncoloured)
+    yield replace(one, among=(stand, *others), needs=1, uncoloured=uncoloured, what=what)
