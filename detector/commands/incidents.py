@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 import click
 from rich.markup import escape
+from rich.table import Table
 
 from detector.commands.detector import Place, asking, detector_option, json_option, timeout_option
 from detector.commands.render import console, duration, listed, moment, print_json, table
+from detector.commands.run import CommandError
 from detector.core.times import write_time
 from stilltrue.v1 import detector_pb2 as pb
 
+WIDTH_MAX = 100
+"""Columns of a terminal that the list fits in; everything is in ``incidents ID`` and in ``--json``."""
+LISTED_MAX = 10_000
+NAMES_MAX = 3
+GAP = 2
+
 
 @click.command(short_help="List deadlocks, with who, since when, and how they ended.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, show_envvar=True, help="How many.")
+@click.argument("id", metavar="[ID]", required=False)
+@click.option("--limit", type=click.IntRange(1, LISTED_MAX), default=50, show_default=True, show_envvar=True, help="How many.")
 @click.option(
     "--open",
     "open_only",
@@ -27,15 +38,21 @@ from stilltrue.v1 import detector_pb2 as pb
 @detector_option
 @timeout_option
 @json_option
-def incidents(limit: int, place: Place, timeout_seconds: float, *, open_only: bool, as_json: bool) -> None:
-    """List incidents, the newest first. One deadlock is one incident, however many snapshots show it.
+def incidents(id: str | None, limit: int, place: Place, timeout_seconds: float, *, open_only: bool, as_json: bool) -> None:
+    """List incidents, the newest first; or tell all of the incident ID: what each party waited for, and how it ended.
+
+    One deadlock is one incident, however many snapshots show it. "Unseen" is how long it had lasted when it was seen.
 
     \b
     Example:
       stilltrue incidents --open
+      stilltrue incidents i-3fa9c2b1d0
       stilltrue show i-3fa9c2b1d0 --format svg > picture.svg
     """
     with asking(place) as stub:
+        if id is not None:
+            one = find_incident(stub, id, timeout_seconds)
+            return print_json(written_incident(one)) if as_json else print_incident(one)
         request = pb.ListIncidentsRequest(limit=limit, open_only=open_only)
         found = stub.ListIncidents(request, timeout=timeout_seconds).incidents
     if as_json:
@@ -43,8 +60,54 @@ def incidents(limit: int, place: Place, timeout_seconds: float, *, open_only: bo
     elif not found:
         console().print("no incident is open" if open_only else "no incident was seen")
     else:
-        columns = ("id", "predicate", "opened", "lasted", "seen after", "core", "behind", "snapshots", "ended")
-        console().print(table(columns, map(_row, found)))
+        console().print(incident_table(found))
+    return None
+
+
+def find_incident(stub: Any, id: str, timeout_seconds: float) -> pb.Incident:
+    """The incident called ``id``."""
+    found = stub.ListIncidents(pb.ListIncidentsRequest(limit=LISTED_MAX), timeout=timeout_seconds).incidents
+    for incident in found:
+        if incident.id == id:
+            assert isinstance(incident, pb.Incident)
+            return incident
+    raise CommandError(f"there is no incident {id}; 'stilltrue incidents' lists them")
+
+
+def incident_table(found: Sequence[pb.Incident]) -> Table:
+    """A row an incident, no wider than ``WIDTH_MAX``: names and endings go on in the next line."""
+    facts = [_facts(incident) for incident in found]
+    columns = ("id", "opened", "lasted", "unseen")
+    taken = sum(max(map(len, cells)) + GAP for cells in zip(columns, *facts, strict=True))
+    ending = (min(WIDTH_MAX, console().width) - taken - GAP) * 2 // 5
+    core = ending * 3 // 2
+    rows = [
+        (*map(escape, told), escape(_wrapped(_who(incident), core)), _ended(incident, ending))
+        for told, incident in zip(facts, found, strict=True)
+    ]
+    return table((*columns, "core", "ended"), rows)
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(wrap(text, max(width, 10), break_on_hyphens=False))
+
+
+def print_incident(incident: pb.Incident) -> None:
+    """All that is known of an incident: who waited for what, since when, how long until it was seen, how it ended."""
+    out = console()
+    closed = incident.HasField("closed")
+    state = f"ended {moment(incident.closed)}: {incident.ending}" if closed else "open"
+    out.print(f"{escape(incident.id)}: {escape(incident.predicate)}, [{'green' if closed else 'bold red'}]{escape(state)}[/]")
+    out.print(f"  {escape(incident.text)}")
+    for wait in incident.waits:
+        out.print(f"  - {escape(wait)}")
+    out.print(f"  core ({len(incident.core)}): {escape(listed(incident.core))}")
+    if incident.behind:
+        out.print(f"  behind it ({len(incident.behind)}): {escape(listed(incident.behind))}")
+    if incident.HasField("formed"):
+        out.print(f"  formed {moment(incident.formed)}, seen {duration(seen_after(incident))} later")
+    out.print(f"  first seen {moment(incident.opened)} in snapshot {incident.first_snapshot}")
+    out.print(f"  last seen {moment(incident.seen)} in snapshot {incident.last_snapshot}, lasted {duration(lasted(incident))}")
 
 
 def lasted(incident: pb.Incident) -> float:
@@ -58,18 +121,20 @@ def seen_after(incident: pb.Incident) -> float | None:
     return max(0.0, incident.opened - incident.formed) if incident.HasField("formed") else None
 
 
-def _row(incident: pb.Incident) -> tuple[str, ...]:
-    return (
-        escape(incident.id),
-        escape(incident.predicate),
-        moment(incident.opened),
-        duration(lasted(incident)),
-        duration(seen_after(incident)),
-        escape(listed(incident.core)),
-        escape(listed(incident.behind)) or "-",
-        f"{incident.first_snapshot} to {incident.last_snapshot}",
-        escape(incident.ending) if incident.HasField("closed") else "[bold red]open[/]",
-    )
+def _facts(incident: pb.Incident) -> tuple[str, str, str, str]:
+    """Which, when, how long, and how much of that it was not seen."""
+    opened = moment(incident.opened)[: len("2026-11-21 14:02")]  # a day ago the seconds matter no more
+    return incident.id, opened, duration(lasted(incident)), duration(seen_after(incident))
+
+
+def _who(incident: pb.Incident) -> str:
+    kind = "" if incident.predicate == "deadlock" else f"{incident.predicate}: "
+    behind = f" ({len(incident.behind)} more behind)" if incident.behind else ""
+    return f"{kind}{listed(incident.core, most=NAMES_MAX)}{behind}"
+
+
+def _ended(incident: pb.Incident, width: int) -> str:
+    return escape(_wrapped(incident.ending, width)) if incident.HasField("closed") else "[bold red]open[/]"
 
 
 def written_incident(incident: pb.Incident) -> dict[str, Any]:

@@ -110,10 +110,10 @@ def _about(verdict: Verdict) -> str:
     return ", ".join(parts)
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names with commas; the tail of a long list is counted."""
-    more = len(names) - _NAMES_MAX
-    return ", ".join(names[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+def listed(names: Sequence[str], most: int = _NAMES_MAX) -> str:
+    """Names with commas; the tail of a list longer than ``most`` is counted."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def table(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:

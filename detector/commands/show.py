@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from detector.commands.detector import Place, asking, detector_option, timeout_option
-from detector.commands.incidents import lasted, seen_after
+from detector.commands.incidents import find_incident, print_incident
 from detector.commands.render import console, duration, holds_text, listed, moment, print_verdict, styled, table
 from detector.commands.run import CommandError
 from detector.core.document import parse_document
@@ -21,7 +21,6 @@ from stilltrue.model import Verdict
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.wire import verdict_from_wire
 
-_INCIDENTS_MAX = 10_000
 _WAITS_MAX = 50
 
 
@@ -46,9 +45,9 @@ def show(id: str, form: str, place: Place, timeout_seconds: float) -> None:
       stilltrue show 17 --format json | stilltrue evaluate deadlock -
     """
     with asking(place) as stub:
-        incident = _incident(stub, id, timeout_seconds) if id.startswith("i-") else None
+        incident = find_incident(stub, id, timeout_seconds) if id.startswith("i-") else None
         if incident is not None and form == "text":
-            _print_incident(incident)
+            print_incident(incident)
             return
         number = incident.first_snapshot if incident is not None else _number(id)
         answer = stub.GetSnapshot(pb.GetSnapshotRequest(id=number), timeout=timeout_seconds)
@@ -69,32 +68,6 @@ def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**63:
         raise CommandError(f"{text!r} is no snapshot's number, no incident's id (i-...), and not 'latest'")
     return int(text)
-
-
-def _incident(stub: Any, id: str, timeout_seconds: float) -> pb.Incident:
-    found = stub.ListIncidents(pb.ListIncidentsRequest(limit=_INCIDENTS_MAX), timeout=timeout_seconds).incidents
-    for incident in found:
-        if incident.id == id:
-            assert isinstance(incident, pb.Incident)
-            return incident
-    raise CommandError(f"there is no incident {id}; 'stilltrue incidents' lists them")
-
-
-def _print_incident(incident: pb.Incident) -> None:
-    out = console()
-    state = f"ended {moment(incident.closed)}: {incident.ending}" if incident.HasField("closed") else "open"
-    style = "green" if incident.HasField("closed") else "bold red"
-    out.print(f"{escape(incident.id)}: {escape(incident.predicate)}, [{style}]{escape(state)}[/]")
-    out.print(f"  {escape(incident.text)}")
-    for wait in incident.waits:
-        out.print(f"  - {escape(wait)}")
-    out.print(f"  core: {escape(listed(incident.core))}")
-    if incident.behind:
-        out.print(f"  behind it: {escape(listed(incident.behind))}")
-    if incident.HasField("formed"):
-        out.print(f"  formed {moment(incident.formed)}, seen {duration(seen_after(incident))} later")
-    out.print(f"  first seen {moment(incident.opened)} in snapshot {incident.first_snapshot}")
-    out.print(f"  last seen {moment(incident.seen)} in snapshot {incident.last_snapshot}, lasted {duration(lasted(incident))}")
 
 
 def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:

@@ -50,6 +50,10 @@ async def test_ask_says_by_its_exit_code_what_holds(played: Any, here: Any, tmp_
             assert "a" in told.out
         told = await run("show", incident["id"])
         assert f"{incident['id']}: deadlock, open" in told.out
+        assert (await run("incidents", incident["id"])).out.splitlines()[:-1] == told.out.splitlines()[:-1]
+        assert json.loads((await run("incidents", incident["id"], "--json")).out)["waits"] == incident["waits"]
+        absent = await run("incidents", "i-0")
+        assert (absent.code, absent.err) == (2, "stilltrue: there is no incident i-0; 'stilltrue incidents' lists them\n")
         for form, mark in (("svg", "<svg "), ("dot", "digraph"), ("graphml", "<graphml")):
             for wanted in ("latest", incident["id"]):
                 drawn = await run("show", wanted, "--format", form)
