@@ -26,13 +26,13 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from detector.graph.columns import Bools
-from detector.spark.shard import Shard, joined, load_bits, save_bits, waiting_in
+from detector.spark.place import Place, Shards, shards_of
+from detector.spark.shard import Shard, joined, waiting_in
 
 SHARD_TARGETS = 8_000_000
 TARGETS_MAX = 12_000_000
 """Targets that one kernel takes: about 60 bytes each at its peak."""
 ROUNDS_MAX = 8
-_Shards = list[list[tuple[str, int]]]
 _Source = Callable[[fs.FileSystem, str], Shard]
 _Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _ANSWER = "shard int, targets long, waits long"
@@ -47,28 +47,6 @@ class Giant:
     rounds: int
     shards: int
     remainder: DataFrame
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where the rounds' state lies; every worker must be able to read and write there."""
-
-    folder: str
-    parties: int
-
-    def open(self) -> tuple[fs.FileSystem, str]:
-        if "://" in self.folder:
-            filesystem, root = fs.FileSystem.from_uri(self.folder)
-            return filesystem, root
-        return fs.LocalFileSystem(), self.folder
-
-    def bits(self, name: str) -> Bools:
-        filesystem, root = self.open()
-        return load_bits(filesystem, f"{root}/{name}", self.parties)
-
-    def keep(self, name: str, flags: Bools) -> None:
-        filesystem, root = self.open()
-        save_bits(filesystem, f"{root}/{name}", flags)
 
 
 def reduce_giant(
@@ -91,12 +69,12 @@ def reduce_giant(
         remainder stays as a file.
     shard_targets : about how many targets a shard has: what one Python worker holds at once.
     """
-    filesystem, root = _Place(folder=work, parties=parties).open()
+    filesystem, root = Place(folder=work, parties=parties).open()
     folder = f"{root}/giant-{uuid.uuid4().hex[:8]}"
     filesystem.create_dir(folder, recursive=True)
     scheme = work.split("://", 1)[0] + "://" if "://" in work else ""
-    shards, targets = _shards(waits, shard_targets)
-    rounds = _Rounds(spark, _Place(folder=scheme + folder, parties=parties), shards)
+    shards, targets = shards_of(waits, shard_targets)
+    rounds = _Rounds(spark, Place(folder=scheme + folder, parties=parties), shards)
     result = f"{root}/remainder-{PurePosixPath(folder).name}.parquet"
     try:
         steps = rounds.run(targets, targets_max, rounds_max, result)
@@ -110,7 +88,7 @@ def reduce_giant(
 class _Rounds:
     """The driver's side: starts each round, and puts the shards' bits together one after the other."""
 
-    def __init__(self, spark: SparkSession, place: _Place, shards: _Shards) -> None:
+    def __init__(self, spark: SparkSession, place: Place, shards: Shards) -> None:
         self._spark = spark
         self._place = place
         self.shards = shards
@@ -149,33 +127,8 @@ class _Rounds:
         return blocked
 
 
-def _shards(waits: str, shard_targets: int) -> tuple[_Shards, int]:
-    """Row groups put together to shards of about ``shard_targets`` targets; and how many there are in all."""
-    filesystem, root = _Place(folder=waits, parties=0).open()
-    shards: _Shards = [[]]
-    size = total = 0
-    for entry in sorted(filesystem.get_file_info(fs.FileSelector(root)), key=lambda entry: entry.path):
-        if not entry.path.endswith(".parquet"):
-            continue
-        with filesystem.open_input_file(entry.path) as source:
-            footer = pq.read_metadata(source)
-        for group in range(footer.num_row_groups):
-            targets = _targets(footer.row_group(group))
-            if size and size + targets > shard_targets:
-                shards.append([])
-                size = 0
-            shards[-1].append((entry.path, group))
-            size += targets
-            total += targets
-    return shards, total
-
-
-def _targets(group: pq.RowGroupMetaData) -> int:
-    columns = (group.column(at) for at in range(group.num_columns))
-    return sum(column.num_values for column in columns if column.path_in_schema.split(".")[0] == "among")
-
-
-def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+def numbers_in(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """The shards that a task is given."""
     for batch in batches:
         yield from batch.column("shard").to_pylist()
 
@@ -190,24 +143,24 @@ def _answer(shard: int, targets: int, waits: int) -> pa.RecordBatch:
     )
 
 
-def _waiting(place: _Place, shards: _Shards) -> _Work:
+def _waiting(place: Place, shards: Shards) -> _Work:
     """Who waits in which shard: of the files nothing else is read yet."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, _ = place.open()
-        for shard in _numbers(batches):
+        for shard in numbers_in(batches):
             place.keep(f"blocked-{shard}", waiting_in(filesystem, shards[shard], place.parties))
             yield _answer(shard, 0, 0)
 
     return work
 
 
-def _reducing(place: _Place, shards: _Shards | None) -> _Work:
+def _reducing(place: Place, shards: Shards | None) -> _Work:
     """A round: of ``shards`` as they were written, or else of what the round before left of them."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, root = place.open()
-        for shard in _numbers(batches):
+        for shard in numbers_in(batches):
             held = place.bits("blocked")
             held &= place.bits("several") | ~place.bits(f"blocked-{shard}")  # rule 2
             state = f"{root}/state-{shard}"
@@ -229,7 +182,7 @@ def _states(shards: int) -> _Source:
     return read
 
 
-def _whole(shards: _Shards) -> _Source:
+def _whole(shards: Shards) -> _Source:
     """All waits as they were written."""
 
     def read(filesystem: fs.FileSystem, _: str) -> Shard:
@@ -238,10 +191,10 @@ def _whole(shards: _Shards) -> _Source:
     return read
 
 
-def _finishing(place: _Place, result: str, source: _Source, *, kernel: bool) -> _Work:
+def _finishing(place: Place, result: str, source: _Source, *, kernel: bool) -> _Work:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, root = place.open()
-        for shard in _numbers(batches):
+        for shard in numbers_in(batches):
             left, parties = source(filesystem, root).numbered()
             left = left.lined()
             if kernel:

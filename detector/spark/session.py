@@ -18,7 +18,7 @@ LOCAL = {
     "spark.sql.shuffle.partitions": "16",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""The workers' Python does the work: a Java that starts in half the time is worth more here than one that optimises for long."""
+"""Python does the work here: a Java that starts in half the time is worth more than one that optimises for long."""
 ALWAYS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),  # any other limit is checked per row, at a row's cost each

@@ -1,110 +1,121 @@
-"""Measures the pipeline on this machine: `python tests/bench/pipeline.py [--giant 10000000]` prints a table."""
+"""Measures the pipeline on this machine: `python tests/bench/pipeline.py` prints one table, in some ten minutes at most.
+
+Each part runs in a Spark session of its own. `--huge 100000000` adds a graph of so many targets; `--giant 0` leaves giants out.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from typing import Any
 
 from detector.archive.generate import Plan, generate
 from detector.archive.store import Store
-from detector.spark.evaluate import verdicts_of_archive, verdicts_of_reports
-from detector.spark.giant import reduce_giant
-from detector.spark.session import open_session
-from detector.spark.tables import open_archive, table
+from detector.spark.tables import open_archive
 
-RING = 1000
+HERE = Path(__file__).parent
+SHAPES = ("random", "chain", "deep", "component", "star")
+PLAIN_SNAPSHOTS = 1000
+Told = dict[str, Any]
 
 
 def main() -> None:
-    """Generate, evaluate in three ways, reduce giants."""
-    options = argparse.ArgumentParser()
-    options.add_argument("--snapshots", type=int, default=10_000)
+    """Generate, evaluate in several ways, on one core and two, and reduce giants."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--snapshots", type=int, default=20_000, help="of 100 processes")
     options.add_argument("--giant", type=int, default=10_000_000, help="targets of the giant graphs; 0: none")
+    options.add_argument("--huge", type=int, default=0, help="targets of one more random graph; 0: none")
     options.add_argument("--master", default="local[2]")
     asked = options.parse_args()
-    spark = open_session(asked.master)
+    print(f"{asked.master}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        _batch(spark, Path(folder), asked.snapshots)
+        _archives(Path(folder), asked.snapshots, asked.master)
         if asked.giant:
-            _giants(spark, Path(folder), asked.giant)
-    spark.stop()
+            _giants(Path(folder), SHAPES, asked.giant, asked.master)
+        if asked.huge:
+            _giants(Path(folder), ("random",), asked.huge, asked.master)
+    print(f"load {os.getloadavg()[0]:.1f} at the end", flush=True)
 
 
-def _batch(spark: SparkSession, folder: Path, snapshots: int) -> None:
-    plan = Plan(processes=100, snapshots=snapshots, begun=1.79e9, incidents=10, near_misses=10)
+def _archives(folder: Path, snapshots: int, master: str) -> None:
+    large, small = folder / "large", folder / "small"
     began = time.monotonic()
-    generate(Store(str(folder / "archive")), plan, progress=lambda _: None)
-    archive = open_archive(str(folder / "archive"))
-    reports = archive.rows("reports")
-    _say("generate", time.monotonic() - began, reports, "reports")
-    for turn in ("cold", "warm", "warm"):
-        _time(f"whole files, {turn}", reports, lambda: _drain(verdicts_of_archive(spark, archive, ["deadlock"])))
-    rows, headers = table(spark, archive, "reports"), table(spark, archive, "snapshots")
-    for turn in ("cold", "warm"):
-        work = verdicts_of_reports(rows, ["deadlock"], headers=headers, rows=reports)
-        _time(f"reports with a shuffle, {turn}", reports, partial(_drain, work))
+    _generate(large, snapshots)
+    reports = open_archive(str(large)).rows("reports")
+    _say({"name": "generate an archive, a process a core", "seconds": time.monotonic() - began, "count": reports})
+    _generate(small, PLAIN_SNAPSHOTS)
+    two = _part("batch", large, master)
+    one = _part("batch", large, "local[1]", " on one core")
+    shuffled = _part("shuffle", large, master)
+    shuffled_one = _part("shuffle", large, "local[1]", " on one core")
+    plain = _part("plain", small, master)
+    whole = _rate(two[-1])
+    print("whole files against")
+    for name, other in (
+        ("one core", one[-1]),
+        ("a shuffle", shuffled[-1]),
+        *((told["name"], told) for told in plain),
+    ):
+        print(f"  {name:40} {whole / _rate(other):6.1f} times as fast")
+    print(f"  {'a shuffle, two cores against one':40} {_rate(shuffled[-1]) / _rate(shuffled_one[-1]):6.1f}", flush=True)
+    _analyses(folder)
 
 
-def _giants(spark: SparkSession, folder: Path, targets: int) -> None:
-    random = np.random.default_rng(1)
-    order = random.permutation(targets + 1)
-    chain = (order[:-1], np.ones(targets, np.int32), np.ones(targets, np.int32), order[1:])
-    half = targets // 2
-    ring = np.arange(RING)
-    some = random.random(half) < 0.95
-    waiter = np.flatnonzero(some)
-    sizes = random.integers(1, 4, len(waiter)).astype(np.int32)
-    needs = (random.random(len(waiter)) * sizes).astype(np.int32) + 1
-    k_of_n = (
-        np.concatenate((waiter, half + ring)),
-        np.concatenate((needs, np.ones(RING, np.int32))),
-        np.concatenate((sizes, np.ones(RING, np.int32))),
-        np.concatenate((random.integers(0, half, sizes.sum()), half + (ring + 1) % RING)),
-    )
-    star = (
-        np.arange(targets + 1),
-        np.append(np.int32(targets), np.ones(targets, np.int32)),
-        np.append(np.int32(targets), np.ones(targets, np.int32)),
-        np.concatenate((np.arange(1, targets + 1), np.zeros(targets, np.int64))),
-    )
-    for name, (waiters, needed, counts, among) in {"k-of-n": k_of_n, "shuffled chain": chain, "star": star}.items():
-        place = folder / name.replace(" ", "-")
-        place.mkdir()
-        offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(among.astype(np.int64)))
-        pq.write_table(
-            pa.table({"waiter": pa.array(waiters.astype(np.int64)), "needs": pa.array(needed), "among": lists}),
-            place / "waits.parquet",
-            row_group_size=1_000_000,
-        )
-        parties = int(max(waiters.max(), among.max())) + 1
+def _analyses(folder: Path) -> None:
+    """The command as a user starts it."""
+    _generate(folder / "tiny", 20)
+    for name in ("tiny", "small"):
         began = time.monotonic()
-        found = reduce_giant(spark, str(place), parties, str(folder))
-        told = f"giant {name}: {found.blocked} left, {found.rounds} rounds, {found.shards} shards"
-        _say(told, time.monotonic() - began, len(among), "targets")
+        command = [sys.executable, "-m", "detector", "analyze", str(folder / name), "--out", str(folder / "out")]
+        subprocess.run(command, check=True, capture_output=True)
+        reports = open_archive(str(folder / name)).rows("reports")
+        _say({"name": f"stilltrue analyze, {reports} reports", "seconds": time.monotonic() - began, "count": reports})
 
 
-def _drain(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
+def _generate(folder: Path, snapshots: int) -> None:
+    plan = Plan(processes=100, snapshots=snapshots, begun=1.79e9, incidents=10, near_misses=10, missing_share=0.0)
+    generate(Store(str(folder)), plan, progress=lambda _: None, jobs=os.cpu_count() or 1)
 
 
-def _time(name: str, count: int, work: Callable[[], None]) -> None:
-    began = time.monotonic()
-    work()
-    _say(name, time.monotonic() - began, count, "reports")
+def _giants(folder: Path, shapes: Sequence[str], targets: int, master: str) -> None:
+    usual = 0.0
+    for shape in shapes:
+        place = folder / f"{shape}-{targets}"
+        subprocess.run([sys.executable, str(HERE / "giant_graphs.py"), shape, str(targets), str(place)], check=True)
+        (told,) = _part("giant", place, master, parties=targets + 2000, quiet=True)
+        usual = usual or told["seconds"]
+        found = f"{told['blocked']} left, {told['rounds']} rounds, {told['shards']} shards"
+        ratio = f"{told['seconds'] / usual:.1f} of the random graph's, " if shape != shapes[0] else ""
+        more = f"  {ratio}{found}, {told['peak_megabytes']} MiB in the largest Python"
+        _say({"name": f"giant {shape}", "seconds": told["seconds"], "count": targets}, "targets", more)
+        (place / "waits.parquet").unlink()
 
 
-def _say(name: str, seconds: float, count: int, unit: str) -> None:
-    print(f"{name:70} {seconds:8.1f} s {count / seconds / 1000:10.0f}k {unit}/s", flush=True)
+def _part(part: str, folder: Path, master: str, more: str = "", *, parties: int = 0, quiet: bool = False) -> list[Told]:
+    command = [sys.executable, str(HERE / "pipeline_part.py"), part, str(folder), "--master", master]
+    done = subprocess.run([*command, "--parties", str(parties)], check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr[-3000:]}")
+    told: list[Told] = [json.loads(line) for line in done.stdout.splitlines()]
+    for each in told if not quiet else ():
+        _say({**each, "name": each["name"] + more})
+    return told
+
+
+def _rate(told: Told) -> float:
+    return float(told["count"] / told["seconds"])
+
+
+def _say(told: Told, unit: str = "reports", more: str = "") -> None:
+    rate = f"{_rate(told) / 1000:,.0f}k {unit}/s"
+    print(f"{told['name']:45} {told['seconds']:8.1f} s {rate:>20}{more}", flush=True)
 
 
 if __name__ == "__main__":

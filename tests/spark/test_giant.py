@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from detector.graph.columns import columns_of_lists
 from detector.graph.reduction import reduce
 from detector.spark.giant import reduce_giant
+from detector.spark.numbering import number_names
 
 Waits = list[tuple[int, int, list[int]]]
 
@@ -110,3 +111,22 @@ def test_shards_find_what_one_kernel_finds(
     assert found.shards > 1
     assert found.rounds <= rounds_max
     assert not list(tmp_path.glob("giant-*"))
+
+
+@pytest.mark.parametrize("name", ["random", "lasso", "star"])
+def test_names_get_numbers_in_their_order_and_the_answer_is_the_same(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    waits = CASES[name]
+    parties = 1 + max(max(wait[0], *wait[2]) for wait in waits)
+    label = [f"orders-{at * 7919 % parties}/Place#{at}" for at in range(parties)]
+    folder = Path(_write(waits, tmp_path / "waits"))
+    for path in folder.iterdir():
+        rows = pq.read_table(path).to_pylist()
+        named = [row | {"waiter": label[row["waiter"]], "among": [label[at] for at in row["among"]]} for row in rows]
+        pq.write_table(pa.Table.from_pylist(named), path, row_group_size=60)
+    numbered = number_names(spark, str(folder), str(tmp_path / "work"), shard_targets=180)
+    names = {row.party: row.name for row in numbered.names.collect()}
+    assert [names[party] for party in range(numbered.parties)] == sorted({label[at] for w in waits for at in (w[0], *w[2])})
+    found = reduce_giant(spark, numbered.waits, numbered.parties, str(tmp_path), shard_targets=180, targets_max=0)
+    wanted = {label[party]: core for party, core in _kernel(waits).items()}
+    assert {names[row.party]: row.core for row in found.remainder.collect()} == wanted
+    assert not (tmp_path / "work" / "pieces").exists()
