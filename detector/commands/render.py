@@ -87,19 +87,25 @@ def _print(verdict: Verdict, head: str, out: Console) -> None:
         out.print(f"  {escape(verdict.witness.text)}")
     for sentence in verdict.explanation:
         out.print(f"  - {escape(sentence)}")
-    for word, names in (
-        ("core", verdict.core),
-        ("behind it", verdict.behind),
-        ("missing", verdict.missing),
-        ("it hangs on", verdict.decisive),
-        ("giving up would free all", verdict.victims),
-    ):
-        if names:
-            out.print(f"  {word} ({len(names)}): {escape(listed(names))}")
+    for word, names in _untold(verdict):
+        out.print(f"  {word} ({len(names)}): {escape(listed(names))}")
     if verdict.until is not None:
         out.print(f"  until {moment(verdict.until)} (a deadline ends it then)")
     if verdict.snapshot.id is not None:
         out.print(f"  [dim]{escape(_about(verdict))}[/]")
+
+
+def _untold(verdict: Verdict) -> list[tuple[str, Sequence[str]]]:
+    """What the evidence has not said already: nobody reads the same names twice."""
+    told = " ".join(verdict.explanation[-1:])
+    parts: list[tuple[str, Sequence[str], bool]] = [
+        ("core", verdict.core, set(verdict.core) != set(verdict.witness.parties)),
+        ("behind it", verdict.behind, True),
+        ("missing", verdict.missing, True),
+        ("it hangs on", verdict.decisive, verdict.decisive != verdict.missing),
+        ("giving up would free all", verdict.victims, not any(name in told for name in verdict.victims)),
+    ]
+    return [(word, names) for word, names, news in parts if names and news]
 
 
 def _about(verdict: Verdict) -> str:

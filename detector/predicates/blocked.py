@@ -82,7 +82,8 @@ def _false(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
     else:
         blocked = len(np.unique(waits.waiter[~found.missing[waits.waiter]]))
         who = ", ".join(shortened(shown, len(movers)))
-        text = f"each of the {blocked} waiting parties could still be freed {as_of(snapshot)}" + (
+        everybody = "the 1 waiting party" if blocked == 1 else f"each of the {blocked} waiting parties"
+        text = f"{everybody} could still be freed {as_of(snapshot)}" + (
             f": {who} could move" if who else ": every wait ends by itself"
         )
     return Verdict(

@@ -31,5 +31,6 @@ def with_cure(
         told = "no cure found: those that must not give up stand in the way"
     else:
         sure = "no fewer would do" if found.exact else "fewer may do"
-        told = f"all {len(verdict.remainder)} would be free if {len(names)} gave up ({sure}): {', '.join(shortened(names))}"
+        who = "1 party" if len(names) == 1 else f"{len(names)} parties"
+        told = f"{who} giving up would free all {len(verdict.remainder)} ({sure}): {', '.join(shortened(names))}"
     return replace(verdict, victims=names, explanation=(*verdict.explanation, told))

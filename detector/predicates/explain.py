@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detector.core.snapshot import Snapshot
+from detector.core.times import clock
 from stilltrue.model import Wait
 
 SENTENCES_MAX = 50
@@ -26,7 +27,8 @@ def sentence(wait: Wait, now: float | None) -> str:
         start = f"{wait.waiter} waits for"
     names = ", ".join(shortened(wait.among))
     several = "" if len(wait.among) == 1 else f"{_all(wait)} of "
-    return f"{start} {wait.what}: {several}{names}" if wait.what else f"{start} {several}{names}"
+    end = "" if wait.deadline is None else f", until {clock(wait.deadline)} at most"
+    return f"{start} {wait.what}: {several}{names}{end}" if wait.what else f"{start} {several}{names}{end}"
 
 
 def duration(seconds: float) -> str:

@@ -187,8 +187,13 @@ def test_text_for_people_names_core_and_behind() -> None:
     waits = [*RING["waits"], {"waiter": "c/9", "among": ["a/1"], "since": "2026-11-20T14:02:08Z"}]
     result = run("deadlock", "-", text=json.dumps({"waits": waits, "ended": "2026-11-20T14:02:11Z"}))
     assert result.stdout.startswith("deadlock: TRUE\n  each waits for the next, round and round: a/1, b/1, a/1\n")
-    assert "  core (2): a/1, b/1\n" in result.stdout
     assert "  behind it (1): c/9\n" in result.stdout
+    assert "core (" not in result.stdout, "the witness has named it"
+    assert result.stdout.count("giving up would free all 3") == 1
+    waits += [{"waiter": "d/1", "among": ["e/1"]}, {"waiter": "e/1", "among": ["d/1"]}]
+    assert "  core (4): a/1, b/1, d/1, e/1\n" in run("deadlock", "-", text=json.dumps({"waits": waits})).stdout
+    doubt = on(DOUBT).stdout
+    assert (doubt.count("missing (1): b"), "it hangs on" in doubt) == (1, False)
 
 
 def test_an_end_that_comes_too_early_is_on_the_last_line_there_is(tmp_path: Path) -> None:

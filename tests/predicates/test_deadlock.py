@@ -106,13 +106,13 @@ def test_explanations_say_what_for_and_for_how_long() -> None:
         "orders/Place#7 has waited 3.2 s for a worker of stock's pool (2 of 2 busy): 1 of stock/Reserve#1, stock/Reserve#3",
         "stock/Reserve#1 waits for orders/Place#7",
         "stock/Reserve#3 waits for orders/Place#7",
-        "all 3 would be free if 1 gave up (no fewer would do): orders/Place#7",
+        "1 party giving up would free all 3 (no fewer would do): orders/Place#7",
     )
 
 
 def test_false_says_as_of_when_and_who_could_move() -> None:
     verdict = asked([wait("a/1", "b/1")], begun="2026-11-20T14:02:11Z")
-    assert verdict.witness.text == "each of the 1 waiting parties could still be freed as of 14:02:11: b/1 could move"
+    assert verdict.witness.text == "the 1 waiting party could still be freed as of 14:02:11: b/1 could move"
 
 
 def test_victims_obey_the_preference_and_never() -> None:
