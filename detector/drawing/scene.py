@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+import numpy as np
 
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
@@ -17,6 +19,9 @@ BOXES_MAX = 30
 """More boxes than this nobody reads: of a larger remainder the picture shows the witness, the core, then what is near."""
 OUTWARD_PARTIES_MAX = 1_000
 """How many parties are put in the order in which the waits lead to them; the others follow by name."""
+
+INWARD_STEPS_MAX = 8
+"""How many waits away from the core those behind it are put in the order of their distance."""
 
 
 class Role(Enum):
@@ -131,12 +136,35 @@ def label_of(wait: Wait, now: float | None) -> str:
 
 
 def _order(waits: WaitColumns, verdict: Verdict) -> list[int]:
-    """All parties, those first that matter most; then breadth first along the waits."""
+    """The parties, those first that matter most; then breadth first along the waits.
+
+    Where some are stuck: the witness, the core, those behind it from near to far, and whom they wait for; nobody else, who is
+    another matter. Where nobody is, all.
+    """
     place = {name: at for at, name in enumerate(waits.names)}
-    begins = [*verdict.witness.parties, *verdict.core, *verdict.behind]
-    known = dict.fromkeys(place[name] for name in begins if name in place)
+    begins = [place[name] for name in (*verdict.witness.parties, *verdict.core) if name in place]
+    behind = [place[name] for name in verdict.behind if name in place]
+    known = dict.fromkeys((*begins, *_inward(waits, begins, behind), *behind))
+    if verdict.core:
+        return list(dict.fromkeys((*known, *_outward(waits, known))))
     rest = dict.fromkeys(waits.waiter.tolist())
     return list(dict.fromkeys((*known, *_outward(waits, known or rest), *rest, *range(len(waits.names)))))
+
+
+def _inward(waits: WaitColumns, begins: Sequence[int], behind: Sequence[int]) -> list[int]:
+    """Those of ``behind`` that wait for ``begins``, then those that wait for them, ..., as far as a picture can show."""
+    left, reached = np.zeros((2, len(waits.names)), np.bool_)
+    left[list(behind)] = True
+    reached[list(begins)] = True
+    waiter = np.repeat(waits.waiter, waits.sizes())
+    found: list[int] = []
+    for _ in range(INWARD_STEPS_MAX):
+        near = np.unique(waiter[reached[waits.targets] & left[waiter]])
+        if not len(near) or len(found) >= OUTWARD_PARTIES_MAX:
+            break
+        left[near], reached[near] = False, True
+        found += near.tolist()
+    return found
 
 
 def _outward(waits: WaitColumns, begins: Iterable[int]) -> list[int]:

@@ -37,7 +37,7 @@ def svg_of(scene: Scene) -> str:
     width = max(layout.width + 2 * MARGIN, WIDTH_MIN)
     height = HEAD + layout.height + 2 * MARGIN + FOOT
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" style="max-width:100%;height:auto" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family={quoteattr(FONT)}>',
         f"<title>{_text(scene.title)}</title>",
         _markers(),

@@ -12,7 +12,7 @@ import pytest
 
 from detector.core.document import read_document
 from detector.drawing.draw import Format, draw
-from detector.drawing.scene import BOXES_MAX, scene_of
+from detector.drawing.scene import BOXES_MAX, Role, scene_of
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Holds
 
@@ -77,4 +77,6 @@ def test_the_picture_of_a_stuck_world_is_small_enough_to_read(calls: Calls) -> N
     assert len(scene.boxes) <= BOXES_MAX
     assert {party for box in scene.boxes for party in box.parties} >= set(verdict.witness.parties)
     assert "more behind it" in scene.left_out
+    assert {box.role for box in scene.boxes} == {Role.CORE, Role.BEHIND}, "who is not stuck is another matter"
+    assert {box.name for box in scene.boxes} == {arrow.waiter for arrow in scene.arrows}, "a box without an arrow says nothing"
     assert len(draw(snapshot, verdict, Format.SVG)) < 60_000
