@@ -84,6 +84,7 @@ class _Part:
     def __init__(self, location: str, plan: Plan, fleet: Fleet, rings: Sequence[Ring]) -> None:
         self.store = Store(location)
         self.plan = plan
+        self.members = fleet.names
         self.columns = FleetColumns(fleet, rings, seed=plan.seed, period_seconds=plan.period_seconds, begun=plan.begun)
 
 
@@ -101,7 +102,7 @@ def _write(first: int, count: int) -> int:
     reports = part.columns.reports(first, count, load=_load(part.plan, first), missing_share=part.plan.missing_share)
     day = day_of(part.plan.begun + part.plan.period_seconds * (first - 1))
     part.store.write("reports", day, reports)
-    part.store.write("snapshots", day, _snapshots(reports))
+    part.store.write("snapshots", day, _snapshots(reports, part.members))
     return first + count - 1
 
 
@@ -139,9 +140,18 @@ def _until_midnight(plan: Plan, first: int) -> int:
     return max(1, min(left, REPORTS_PER_FILE // plan.processes, plan.snapshots - first + 1))
 
 
-def _snapshots(reports: pa.Table) -> pa.Table:
+def _snapshots(reports: pa.Table, members: Sequence[str]) -> pa.Table:
+    """As the detector writes them: it knows the names of those who were silent."""
     rows = assembled(reports)
+    numbers, missing = reports.column("snapshot").to_numpy(), rows.column("missing").to_pylist()
+    processes = reports.column("process")
+    for at, number in enumerate(rows.column("snapshot").to_pylist()):
+        if missing[at]:
+            low, high = np.searchsorted(numbers, (number, number + 1)).tolist()
+            gone = sorted(set(members) - set(processes[low:high].to_pylist()))
+            missing[at] = [{"service": name.rsplit("-", 1)[0], "instance": name, "incarnation": 1} for name in gone]
     told = {
+        "missing": pa.array(missing, SNAPSHOTS.field("missing").type),
         "ended": pc.add(rows.column("begun"), ENDED_SECONDS),
         "begun_by": pa.repeat("period", rows.num_rows),
     }

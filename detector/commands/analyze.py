@@ -80,7 +80,7 @@ def analyze(
     seconds = time.monotonic() - began
     click.echo(
         f"{result.snapshots} snapshots, {result.reports} reports in {seconds:.0f} s: {len(result.incidents)} incidents, "
-        f"near misses in {len(result.near_misses)} places{_left_out(len(result.left_out))}; report: {out / 'report.html'}"
+        f"near misses in {result.near_places} places{_left_out(len(result.left_out))}; report: {out / 'report.html'}"
     )
 
 

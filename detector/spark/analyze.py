@@ -56,6 +56,11 @@ class Analysis:
     silent: tuple[Row, ...]
     left_out: tuple[tuple[str, str], ...]
 
+    @property
+    def near_places(self) -> int:
+        """At how many sets of processes there were near misses."""
+        return len({tuple(row.processes) for row in self.near_misses})
+
 
 def analyze(
     spark: SparkSession,
@@ -175,7 +180,7 @@ def _cores(seen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _near_misses(seen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By the processes that would have been in the core, those that came so close most often first."""
+    """A row an episode, with the processes that would have been in the core; the longest first."""
     found = [
         {
             "processes": row["processes"],
@@ -188,7 +193,7 @@ def _near_misses(seen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for row in seen
         if row["kind"] == "near miss"
     ]
-    return sorted(found, key=lambda row: (-row["snapshots"], row["processes"]))
+    return sorted(found, key=lambda row: (-row["snapshots"], row["processes"], row["first"]))
 
 
 INCIDENTS = pa.schema(

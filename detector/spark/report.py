@@ -16,16 +16,20 @@ if TYPE_CHECKING:
     from detector.spark.analyze import Analysis
 
 ROWS_MAX = 15
+EPISODES_MAX = 40
 MAP_EDGES_MAX = 60
+BAR_SHARE_MIN = 0.003
 STYLE = """
 :root{color-scheme:light}body{font:15px/1.5 system-ui,sans-serif;color:#1d2733;background:#f6f8fa;margin:0}
 main{max-width:980px;margin:0 auto;padding:32px 24px 64px}h1{font-size:26px;margin:0 0 4px}h2{font-size:18px;margin:0 0 4px}
 section{background:#fff;border:1px solid #e4e9ee;border-radius:8px;padding:18px 22px;margin:18px 0}
 p{margin:4px 0 10px;max-width:75ch}.lead{color:#516070}.none{color:#8a97a5;font-style:italic}
-.tiles{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0 0}.tile{flex:1 1 130px;background:#fff;border:1px solid #e4e9ee;
-border-radius:8px;padding:10px 14px}.tile b{display:block;font-size:24px}.tile span{color:#516070}.bad b{color:#c62839}
+.tiles{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0 0}.tile{flex:1 1 108px;background:#fff;border:1px solid #e4e9ee;
+border-radius:8px;padding:10px 14px}.tile b{display:block;font-size:22px;white-space:nowrap}
+.tile span{color:#516070}.bad b{color:#c62839}
 .warn b{color:#d98a00}table{border-collapse:collapse;width:100%;font-size:13px}th{text-align:left;color:#516070;font-weight:600}
 th,td{padding:4px 10px 4px 0;border-bottom:1px solid #e4e9ee;vertical-align:top}td.n,th.n{text-align:right}code{font-size:12px}
+.t{white-space:nowrap}
 """
 
 
@@ -52,7 +56,9 @@ def _sections(found: Analysis) -> Iterable[str]:
         _detection(found),
     )
     yield _section(
-        "Near misses", "Snapshots in which one more wait would have closed a core: one party kept it open.", _near_misses(found)
+        "Near misses",
+        "Runs of snapshots in which one more wait would have closed a core: one party kept it open.",
+        _near_misses(found),
     )
     yield _section(
         "Risk",
@@ -79,7 +85,7 @@ def _head(found: Analysis) -> str:
     detection = [each.detection_seconds for each in found.incidents if each.detection_seconds is not None]
     tiles = [
         ("bad" if found.incidents else "", f"{len(found.incidents)}", "incidents"),
-        ("warn" if found.near_misses else "", f"{len(found.near_misses)}", "places with near misses"),
+        ("warn" if found.near_misses else "", f"{len(found.near_misses)}", f"near misses in {found.near_places} places"),
         ("", duration(median(detection)) if detection else "-", "median time to detection"),
         ("", f"{found.snapshots:,}", "snapshots"),
         ("", f"{found.reports:,}", "reports"),
@@ -101,7 +107,7 @@ def _section(title: str, lead: str, body: str) -> str:
 
 def _incidents(found: Analysis) -> str:
     rows = []
-    for each in found.incidents[:40]:
+    for each in found.incidents[:EPISODES_MAX]:
         until = each.closed or found.ended
         text = f"{each.id}: {', '.join(each.processes)}, {duration(until - each.opened)} after it was seen"
         rows.append((_who(each.processes), each.formed or each.opened, until, RED, text))
@@ -109,16 +115,16 @@ def _incidents(found: Analysis) -> str:
         ["incident", "processes", "parties", "formed", "seen after", "lasted", "time"],
         [
             [
-                f"<code>{each.id}</code>",
+                f'<code class="t">{each.id}</code>',
                 escape(", ".join(each.processes)),
                 str(len(each.parties)),
-                write_time(round(each.formed or each.opened)),
-                "-" if each.detection_seconds is None else duration(each.detection_seconds),
-                duration((each.closed or found.ended) - (each.formed or each.opened))
+                _time(each.formed or each.opened),
+                "-" if each.detection_seconds is None else _whole(duration(each.detection_seconds)),
+                _whole(duration((each.closed or found.ended) - (each.formed or each.opened)))
                 + ("" if each.closed else ", still there"),
                 f"{each.recurrence}." if each.recurrence > 1 else "first",
             ]
-            for each in found.incidents[:40]
+            for each in found.incidents[:EPISODES_MAX]
         ],
         "No deadlock was seen.",
     )
@@ -132,7 +138,7 @@ def _detection(found: Analysis) -> str:
 def _near_misses(found: Analysis) -> str:
     rows = [
         (_who(row.processes), row["first"], row["last"] + found.period_seconds, AMBER, f"{row.snapshots} snapshots")
-        for row in found.near_misses[:ROWS_MAX]
+        for row in found.near_misses[:EPISODES_MAX]
     ]
     table = _table(
         ["processes", "snapshots", "from", "to", "kept open by"],
@@ -140,11 +146,11 @@ def _near_misses(found: Analysis) -> str:
             [
                 escape(", ".join(row.processes)),
                 str(row.snapshots),
-                write_time(round(row["first"])),
-                write_time(round(row["last"])),
+                _time(row["first"]),
+                _time(row["last"]),
                 f"<code>{escape(row.saved_by)}</code>",
             ]
-            for row in found.near_misses[:ROWS_MAX]
+            for row in found.near_misses[:EPISODES_MAX]
         ],
         "Nothing came close.",
     )
@@ -153,7 +159,8 @@ def _near_misses(found: Analysis) -> str:
 
 def _risk(found: Analysis) -> str:
     shown = found.risks[:ROWS_MAX]
-    chart = bars([(" > ".join(each.services), each.score, f"{each.score:.2g}") for each in shown], AMBER)
+    seen = [each for each in shown if each.score >= BAR_SHARE_MIN * shown[0].score]
+    chart = bars([(" > ".join(each.services), each.score, f"{each.score:.2g}") for each in seen], AMBER)
     table = _table(
         ["circle", "score", "full, each", "samples"],
         [
@@ -221,7 +228,10 @@ def _coverage(found: Analysis) -> str:
         ],
         "Nothing was evaluated.",
     )
-    silent = [(row.process, float(row.snapshots), f"silent in {row.snapshots} snapshots") for row in found.silent[:8]]
+    silent = [
+        (row.process, float(row.snapshots), f"silent in {row.snapshots} snapshot{'s' * (row.snapshots > 1)}")
+        for row in found.silent[:8]
+    ]
     notes = [f"{found.orphans} orphans (a call seen that had not been sent)." if found.orphans else "No orphan on any channel."]
     if found.skewed:
         row = found.skewed[0]
@@ -238,7 +248,17 @@ def _coverage(found: Analysis) -> str:
 
 
 def _who(processes: Sequence[str]) -> str:
-    return " + ".join(processes)
+    """Short enough to stand beside a line of a chart; the table below names them all."""
+    return " + ".join(processes) if len(processes) < 3 else f"{processes[0]} + {len(processes) - 1} more"
+
+
+def _time(seconds: float) -> str:
+    return _whole(write_time(round(seconds))[:16].replace("T", " "))
+
+
+def _whole(text: str) -> str:
+    """On one line."""
+    return f'<span class="t">{escape(text)}</span>'
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> str:

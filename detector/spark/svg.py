@@ -36,18 +36,20 @@ def time_bars(times: Sequence[float], layers: Sequence[tuple[str, str, Sequence[
 
 
 def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end: float) -> str:
-    """A line a row: label, from, until, colour, text to show when pointed at."""
+    """A line for each label, in the order of their first rows: label, from, until, colour, text to show when pointed at."""
     if not rows:
         return _empty("none")
     high = 22
+    line = {label: at for at, label in enumerate(dict.fromkeys(row[0] for row in rows))}
     parts = []
-    for at, (label, first, last, colour, text) in enumerate(rows):
+    for label, at in line.items():
         y = 8 + at * high
-        x = _across(first, begin, end)
         parts.append(f'<line x1="{LEFT}" y1="{y + 10}" x2="{WIDTH - RIGHT}" y2="{y + 10}" stroke="{FAINT}"/>')
         parts.append(_text(LEFT - 8, y + 14, _short(label, 30), "end"))
-        parts.append(_box(x, y + 3, max(_across(last, begin, end) - x, 4), 14, colour, text))
-    bottom = 8 + len(rows) * high
+    for label, first, last, colour, text in rows:
+        x = _across(first, begin, end)
+        parts.append(_box(x, 11 + line[label] * high, max(_across(last, begin, end) - x, 4), 14, colour, text))
+    bottom = 8 + len(line) * high
     return _svg(bottom + 34, [*parts, *_axis(begin, end, LEFT, bottom)])
 
 

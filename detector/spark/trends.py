@@ -6,10 +6,11 @@ the mean number being served at a pool is the L of Little's law, whatever the ra
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 HOUR_SECONDS = 3600
+EPISODE_GAP_SNAPSHOTS = 5
 
 
 def coverage(snapshots: DataFrame) -> DataFrame:
@@ -100,16 +101,22 @@ def _held(call: Column) -> Column:
 def sightings(verdicts: DataFrame) -> DataFrame:
     """Cores by their id, near misses by the processes that would have been in the core: how often seen, from when to when.
 
-    Rows of verdicts with findings. Of a near miss ``saved_by`` kept it open when it was first seen.
+    Rows of verdicts with findings. Near misses at the same processes are one ``episode`` as long as no more than
+    ``EPISODE_GAP_SNAPSHOTS`` lie between; ``saved_by`` kept it open when it was first seen.
     """
     found = verdicts.where((F.col("predicate") == "deadlock") & F.col("findings").isNotNull())
     processes = F.array_sort(
         F.array_distinct(F.transform("found.parties", lambda party: F.split_part(party, F.lit("/"), F.lit(1))))
     )
+    same = Window.partitionBy("kind", "id", "processes").orderBy("snapshot")
     return (
         found.select("snapshot", "begun", "ended", F.explode("findings").alias("found"))
         .select("snapshot", "begun", "ended", "found.*", processes.alias("processes"))
-        .groupBy("kind", "id", "processes")
+        .withColumn(
+            "fresh", (F.col("kind") != "core") & (F.col("snapshot") - F.lag("snapshot").over(same) > EPISODE_GAP_SNAPSHOTS)
+        )
+        .withColumn("episode", F.count_if("fresh").over(same))
+        .groupBy("kind", "id", "processes", "episode")
         .agg(
             F.count("*").alias("snapshots"),
             F.min("snapshot").alias("first_snapshot"),

@@ -32,13 +32,22 @@ def test_the_planted_incidents_and_near_misses_are_those_it_shows(analysed: tupl
     assert [(list(each.processes), each.first_snapshot, each.last_snapshot) for each in found.incidents] == [
         (each["processes"], each["first_snapshot"], each["last_snapshot"]) for each in wanted
     ]
-    near = {tuple(each["processes"]) for each in planted if each["kind"] == "near miss"}
-    assert near <= {tuple(row.processes) for row in found.near_misses}
+    near = {
+        (tuple(each["processes"]), *(_begun(each[f"{end}_snapshot"]) for end in ("first", "last")))
+        for each in planted
+        if each["kind"] == "near miss"
+    }
+    assert len(near) == PLAN.near_misses
+    assert near <= {(tuple(row.processes), row["first"], row["last"]) for row in found.near_misses}
     for incident, truth in zip(found.incidents, wanted, strict=True):
         assert incident.detection_seconds is not None
         assert 0 <= incident.detection_seconds <= PLAN.period_seconds
         assert truth["formed"] <= (incident.formed or 0) <= incident.opened
         assert incident.closed is not None
+
+
+def _begun(snapshot: int) -> float:
+    return PLAN.begun + PLAN.period_seconds * (snapshot - 1)
 
 
 def test_the_rest_of_it_adds_up(analysed: tuple[Path, Path, Analysis]) -> None:
