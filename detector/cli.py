@@ -23,6 +23,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("detector.commands.simulate:simulate", "Run seeded worlds or a scenario file."),
     "check-predicate": ("detector.commands.check_predicate:check_predicate", "Hunt for a world that breaks a predicate."),
     "analyze": ("detector.commands.analyze:analyze", "Run the Spark pipeline over an archive."),
+    "stream": (
+        "detector.commands.stream:stream",
+        "Give verdicts on an archive or a live detector as snapshots come, with Spark.",
+    ),
+    "compact": ("detector.commands.compact:compact", "Put the small files of an archive together."),
     "generate-archive": (
         "detector.commands.generate_archive:generate_archive",
         "Write an archive of any size, with known truth, for benchmarks.",

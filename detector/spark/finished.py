@@ -24,6 +24,10 @@ class Finished:
         found: NDArray[np.bool_] = (at >= 0) & (numbers <= highs[at])
         return found
 
+    def count(self) -> int:
+        """How many there are."""
+        return sum(high - low + 1 for low, high in self.intervals)
+
     def also(self, numbers: Iterable[int]) -> Finished:
         """This set and ``numbers``."""
         more = np.unique(np.fromiter(numbers, np.int64))

@@ -119,5 +119,7 @@ class _Patience:
 
 def _failure(error: Any, address: str) -> RemoteError:
     details = " ".join((error.details() or "").split())[:300]
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        details = details.rpartition(": ")[2].lower()  # the reason, of gRPC's long story
     text = _WORDS.get(error.code(), "{details}").format(address=address, details=details or "not reachable")
     return RowsLostError(text) if error.code() is grpc.StatusCode.DATA_LOSS else RemoteError(text)

@@ -1,0 +1,52 @@
+"""The command `stilltrue compact`: puts an archive's small files together, a day at a time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime
+from typing import NoReturn
+
+import click
+
+EPILOG = """\b
+Examples:
+  stilltrue compact stilltrue-data/archive
+  stilltrue compact s3://bucket/archive --until 2026-11-18
+
+A detector does this by itself (--compact-seconds-min). Readers and running streams need not be stopped; it may be cut short at
+any time. Exit code: 0; 2 for wrong usage, no archive, or when somebody else is at it.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("archive")
+@click.option(
+    "--until", type=click.DateTime(["%Y-%m-%d"]), help="The last day (UTC), included; default: the day before yesterday."
+)
+@click.option(
+    "--mebibytes-target", type=click.IntRange(1, 2**20), default=256, show_default=True, help="About how large files shall be."
+)
+def compact(archive: str, *, until: datetime | None, mebibytes_target: int) -> None:
+    """Put the small files of ARCHIVE (a directory or URI) together: readers see the old ones or the new one, never both."""
+    try:
+        from detector.archive.compact import SECONDS_MIN, last_day  # noqa: PLC0415 - pyarrow is an extra
+        from detector.archive.compact import compact as run  # noqa: PLC0415
+        from detector.archive.store import ArchiveError, Store  # noqa: PLC0415
+    except ImportError:
+        _fail("archives need pyarrow: pip install 'stilltrue-detector[archive]'")
+    day = last_day(time.time(), SECONDS_MIN) if until is None else until.date().isoformat()
+    try:
+        store = Store(archive)
+        store.check()
+        done = run(store, bytes_target=mebibytes_target * 2**20, until=day)
+    except (ArchiveError, OSError) as error:
+        _fail(str(error))
+    for left in done.left_out:
+        click.echo(f"left out: {left.path}: {left.reason}", err=True)
+    click.echo(f"up to {day}: {done.before} files became {done.after}")
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(f"stilltrue: {text}", err=True)
+    sys.exit(2)

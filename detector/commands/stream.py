@@ -1,0 +1,102 @@
+"""The command `stilltrue stream`: verdicts on an archive's snapshots, or a live detector's, as they come, each once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+EPILOG = """\b
+Examples:
+  stilltrue stream stilltrue-data/archive --out verdicts --once
+  stilltrue stream --detector 127.0.0.1:7600 --out verdicts
+  stilltrue stream s3://bucket/archive --out /shared/verdicts --master spark://host:7077 --predicate termination
+
+Stop it at any time, in any way, and start it again with the same --out: it goes on where it was, and no verdict is lost or
+doubled. Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, nothing to read
+or no Java.
+"""
+_FILE = click.Path(exists=True, dir_okay=False)
+
+
+@click.command(epilog=EPILOG)
+@click.argument("archive", required=False)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    envvar="STILLTRUE_OUT",
+    help="Directory for the verdicts and the stream's memory; shared by all workers.",
+)
+@click.option("--detector", metavar="HOST:PORT", help="Read from this live detector instead of ARCHIVE.")
+@click.option(
+    "--tls-ca-file", type=_FILE, envvar="STILLTRUE_TLS_CA_FILE", show_envvar=True, help="PEM: whom to trust; TLS is used."
+)
+@click.option(
+    "--tls-cert-file", type=_FILE, envvar="STILLTRUE_TLS_CERT_FILE", show_envvar=True, help="PEM certificate to show."
+)
+@click.option(
+    "--tls-key-file", type=_FILE, envvar="STILLTRUE_TLS_KEY_FILE", show_envvar=True, help="PEM key of --tls-cert-file."
+)
+@click.option(
+    "--token-file", type=_FILE, envvar="STILLTRUE_TOKEN_FILE", show_envvar=True, help="File with the bearer token to show."
+)
+@click.option(
+    "--master", envvar="STILLTRUE_MASTER", show_envvar=True, help="Spark's master; default: all cores of this machine."
+)
+@click.option(
+    "--predicate", "predicates", multiple=True, help="Ask this one too; may be given again. deadlock and gridlock are asked."
+)
+@click.option(
+    "--give-up-seconds", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
+    help="How far reports may be behind the newest snapshot before theirs is finished without them.",
+)  # fmt: skip
+@click.option("--once", is_flag=True, help="Take what is there, then end.")
+def stream(
+    archive: str | None,
+    *,
+    out: Path,
+    detector: str | None,
+    tls_ca_file: str | None,
+    tls_cert_file: str | None,
+    tls_key_file: str | None,
+    token_file: str | None,
+    master: str | None,
+    predicates: tuple[str, ...],
+    give_up_seconds: float,
+    once: bool,
+) -> None:
+    """Write the verdict on every snapshot of ARCHIVE (a directory or URI), or of a live detector, as they come."""
+    if (archive is None) is (detector is None):
+        _fail("name an ARCHIVE or a --detector, one of them")
+    given = {
+        "address": detector,
+        "tls_ca_file": tls_ca_file,
+        "tls_cert_file": tls_cert_file,
+        "tls_key_file": tls_key_file,
+        "token_file": token_file,
+    }
+    options = {name: value for name, value in given.items() if value}
+    if archive is not None and options:
+        _fail("certificates and tokens are for a --detector")
+    try:
+        from detector.spark.streaming import StreamFailedError, Wish, run  # noqa: PLC0415 - Spark and Arrow are extras
+    except ImportError as error:
+        _fail(f"the pipeline needs PySpark 4.2 or newer and pyarrow ({error}): pip install 'stilltrue-detector[spark]'")
+    wish = Wish(
+        archive=archive, options=options, out=out.absolute(), master=master, predicates=predicates,
+        give_up_seconds=give_up_seconds, once=once,
+    )  # fmt: skip
+    try:
+        progress = run(wish, lambda text: click.echo(text, err=True))
+    except StreamFailedError as error:
+        _fail(str(error))
+    waiting = progress.waiting()
+    click.echo(f"{progress.finished.count()} snapshots finished, {waiting} wait for reports; verdicts: {out / 'verdicts'}")
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(f"stilltrue: {text}", err=True)
+    sys.exit(2)

@@ -1,0 +1,117 @@
+"""What `stilltrue stream` does: checks what it is told, starts Spark and the query, and follows it to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from detector.archive.store import ArchiveError, Store
+from detector.core.registry import PluginError, UnknownPredicateError, find_predicate
+from detector.spark.java import JavaError
+from detector.spark.progress import Progress, ProgressError
+from detector.spark.remote import RemoteError
+from detector.spark.session import open_session
+from detector.spark.source import SourceOptionError, wanted
+from detector.spark.stream import StreamPlan, archive_stream, detector_stream, start
+
+PREDICATES = ("deadlock", "gridlock")
+
+
+class StreamFailedError(RuntimeError):
+    """It cannot begin, or ended with an error; one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is asked for: of an ``archive``, or of a detector with these ``options`` (:mod:`detector.spark.source`)."""
+
+    archive: str | None
+    options: Mapping[str, str]
+    out: Path
+    master: str | None
+    predicates: tuple[str, ...]
+    give_up_seconds: float
+    once: bool
+
+
+def run(wish: Wish, progress: Callable[[str], None]) -> Progress:
+    """Stream until it is over, or KeyboardInterrupt; the state at the end. Raises :class:`StreamFailedError`."""
+    try:
+        return _run(wish, progress)
+    except (
+        ArchiveError,
+        PluginError,
+        UnknownPredicateError,
+        JavaError,
+        ProgressError,
+        RemoteError,
+        SourceOptionError,
+    ) as error:
+        raise StreamFailedError(str(error.args[0] if error.args else error)) from None
+    except OSError as error:
+        raise StreamFailedError(f"{error.filename or wish.out}: {error.strerror or error}") from None
+
+
+def _run(wish: Wish, progress: Callable[[str], None]) -> Progress:
+    for name in wish.predicates:
+        find_predicate(name)
+    if wish.archive is not None:
+        Store(wish.archive).check()
+    else:
+        wanted({**wish.options, "retry_seconds": "2"}).remote.ranges("snapshots")
+    plan = StreamPlan(
+        out=wish.out,
+        predicates=tuple(dict.fromkeys((*PREDICATES, *wish.predicates))),
+        give_up_seconds=wish.give_up_seconds,
+    )
+    plan.out.mkdir(parents=True, exist_ok=True)
+    progress("starting Spark ...")
+    spark = open_session(wish.master)
+    try:
+        if wish.archive is None:
+            pieces = detector_stream(spark, wish.options, plan)
+        else:
+            pieces = archive_stream(spark, wish.archive, plan)
+        follow(start(pieces, plan, location=wish.archive or "", once=wish.once), progress)
+    finally:
+        spark.stop()
+    return plan.folder.last()
+
+
+def follow(query: StreamingQuery, progress: Callable[[str], None]) -> None:
+    """Wait until the query ends; KeyboardInterrupt ends it. ``progress`` is told of each micro-batch.
+
+    Raises
+    ------
+    StreamFailedError
+        When it ends with an error.
+    """
+    told = -1
+    try:
+        while not query.awaitTermination(1):
+            told = _tell(query, told, progress)
+        _tell(query, told, progress)
+    except KeyboardInterrupt:
+        query.stop()
+    except StreamingQueryException as error:
+        raise StreamFailedError(reason(str(error))) from None
+
+
+def _tell(query: StreamingQuery, told: int, progress: Callable[[str], None]) -> int:
+    last = query.lastProgress
+    if last is None or last["batchId"] == told or not last["numInputRows"]:
+        return told
+    seconds = last["durationMs"].get("triggerExecution", 0) / 1000
+    progress(f"batch {last['batchId']} in {seconds:.1f} s")
+    return int(last["batchId"])
+
+
+def reason(text: str) -> str:
+    """What an exception of ours said, out of Spark's report of it: the last line that names an error."""
+    lines = [line.strip() for line in text.splitlines() if not line.startswith(("  ", "\t"))]
+    named = [line for line in lines if "Error: " in line and not line.startswith("[")]
+    return named[-1].partition("Error: ")[2] if named else next((line for line in lines if line), "it ended")

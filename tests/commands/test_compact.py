@@ -1,0 +1,53 @@
+"""`stilltrue compact`: days that are old enough, one line of what became of them, and its errors in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from detector.archive.store import Store
+from detector.archive.worlds import Judged, judged, random_snapshots
+from detector.archive.writer import ArchiveWriter
+from detector.commands.compact import compact
+from detector.core.registry import find_predicate
+
+
+@pytest.fixture(scope="module")
+def run() -> Judged:
+    return judged(random_snapshots(3, 30), [find_predicate("deadlock")])
+
+
+@pytest.fixture
+def location(tmp_path: Path, run: Judged) -> str:
+    writer = ArchiveWriter(Store(str(tmp_path / "archive")), reports_max=30)
+    for made in run.made:
+        writer.add(made.assembled, members=made.members)
+    writer.flush()
+    return str(tmp_path / "archive")
+
+
+def test_the_days_up_to_the_one_that_is_named(location: str) -> None:
+    (day,) = Store(location).days("snapshots")
+    young = CliRunner().invoke(compact, [location, "--until", "2026-01-01"])
+    assert (young.exit_code, young.stdout) == (0, "up to 2026-01-01: 0 files became 0\n")
+    done = CliRunner().invoke(compact, [location, "--until", day])
+    assert done.exit_code == 0
+    assert done.stdout.endswith(" files became 2\n")
+    assert len(Store(location).scan("snapshots").files) == 1
+
+
+def test_a_torn_file_is_named(location: str) -> None:
+    torn = Path(Store(location).scan("snapshots").files[0].path)
+    torn.write_bytes(b"PAR1")
+    done = CliRunner().invoke(compact, [location, "--until", "2030-01-01"])
+    assert done.exit_code == 0
+    assert f"left out: {torn}" in done.stderr
+
+
+def test_no_archive_is_one_line(tmp_path: Path) -> None:
+    done = CliRunner().invoke(compact, [str(tmp_path)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"stilltrue: {tmp_path}: no archive here")
+    assert done.stderr.count("\n") == 1

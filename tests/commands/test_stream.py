@@ -1,0 +1,49 @@
+"""`stilltrue stream`: what it is told is checked before Spark starts, and wrong usage is one line."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from detector.commands.stream import stream
+from detector.spark.streaming import reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name an ARCHIVE or a --detector"),
+        (["archive", "--detector", "127.0.0.1:7600"], "name an ARCHIVE or a --detector"),
+        (["nothing-here"], "nothing-here: no archive here"),
+        (["--detector", "somewhere"], "address: 'somewhere' is no HOST:PORT"),
+        (["nothing-here", "--predicate", "nothing"], "nothing"),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(stream, [*arguments, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_detector_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        result = CliRunner().invoke(stream, ["--detector", address, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert result.stderr == f"stilltrue: no detector at {address}: connection refused\n"
+
+
+def test_what_we_said_is_found_in_what_spark_says() -> None:
+    text = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
+Traceback (most recent call last):
+  File "/x/remote.py", line 1, in after
+    raise _failure(error)
+detector.spark.remote.RowsLostError: the reports from position 1 to 2 are not there
+"""
+    assert reason(text) == "the reports from position 1 to 2 are not there"
+    assert reason("[STREAM_FAILED] it broke\n\tat org.apache") == "[STREAM_FAILED] it broke"

@@ -1,0 +1,136 @@
+"""The stream over a live detector: the service's verdicts, complete and partial, and on the published suites, each once."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from detector.archive.nouns import verdict_of
+from detector.archive.positions import Index
+from detector.archive.store import Store
+from detector.archive.worlds import EPOCH_SECONDS, Judged, RandomSnapshot, judged
+from detector.core.assembler import Assembled, Outcome
+from detector.core.document import parse_document
+from detector.core.registry import find_predicate
+from detector.core.snapshot import Snapshot
+from detector.core.verdict import write_verdict
+from detector.service.history import FOLDER
+from detector.spark.evaluate import verdicts_of_archive
+from detector.spark.stream import StreamPlan, archive_stream, detector_stream, start, verdicts
+from detector.spark.tables import open_archive
+from stilltrue.model import CallNumber, ProcessId, SnapshotId, Verdict
+from stilltrue.report import Report
+
+SUITE = Path(__file__).parents[3] / "shared" / "suites" / "waits-sample.jsonl"
+PREDICATES = ("deadlock", "gridlock", "termination", "token-lost")
+
+
+def _verdicts(frame: Any) -> list[Verdict]:
+    order = {name: at for at, name in enumerate(PREDICATES)}
+    found = [verdict_of(row.asDict(recursive=True)) for row in frame.collect()]
+    return sorted(found, key=lambda verdict: (verdict.snapshot.id or 0, order[verdict.predicate]))
+
+
+def _end(query: Any) -> None:
+    assert query.awaitTermination(300)
+    assert query.exception() is None
+
+
+def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
+    spark: SparkSession, run: Judged, serving: Any, archived: Any, tmp_path: Path
+) -> None:
+    plan = StreamPlan(out=tmp_path / "out", predicates=PREDICATES, rows_per_batch_max=1500, buckets=3)
+    for first, last in ((0, 350), (350, len(run.made))):
+        archived(run, tmp_path, first, last, reports_max=700)
+        with serving(tmp_path) as address:
+            _end(start(detector_stream(spark, {"address": address}, plan), plan, once=True))
+    assert _verdicts(verdicts(spark, plan)) == list(run.verdicts)
+    progress = plan.folder.last()
+    assert progress.finished.intervals == ((1, len(run.made)),)
+    assert progress.waiting() == 0
+
+
+def test_the_same_table_as_in_batch(spark: SparkSession, run: Judged, archived: Any, tmp_path: Path) -> None:
+    """Every column of it: findings too, from which incidents and near misses are made."""
+    archived(run, tmp_path, 0, 120, reports_max=700)
+    plan = StreamPlan(out=tmp_path / "out", predicates=("deadlock",), buckets=3)
+    folder = str(tmp_path / FOLDER)
+    _end(start(archive_stream(spark, folder, plan), plan, location=folder, once=True))
+    batch = verdicts_of_archive(spark, open_archive(folder), ("deadlock",))
+    assert _plain(verdicts(spark, plan)) == _plain(batch)
+
+
+def _plain(frame: Any) -> list[dict[str, Any]]:
+    return sorted((row.asDict(recursive=True) for row in frame.collect()), key=lambda row: row["snapshot"])
+
+
+def test_a_torn_file_is_named_and_the_rest_evaluated(spark: SparkSession, run: Judged, archived: Any, tmp_path: Path) -> None:
+    store: Store = archived(run, tmp_path, 0, 40, reports_max=60)
+    index = Index(store, "reports")
+    index.refresh()
+    torn = Path(index.pieces[1].file.path)
+    torn.write_bytes(b"PAR1")
+    plan = StreamPlan(out=tmp_path / "out", predicates=("deadlock",), give_up_seconds=60, buckets=3)
+    _end(start(archive_stream(spark, store.location, plan), plan, location=store.location, once=True))
+    rows = verdicts(spark, plan).collect()
+    assert [row.left_out_path.removeprefix("file:") for row in rows if row.left_out_path] == [str(torn)]
+    lost = range(*_snapshots(torn))
+    found = {
+        verdict.snapshot.id: verdict for verdict in map(verdict_of, (r.asDict(recursive=True) for r in rows if r.predicate))
+    }
+    assert set(found) == set(range(1, 41))
+    assert all(found[each.snapshot.id] == each for each in run.verdicts[:160:4] if (each.snapshot.id or 0) not in lost)
+
+
+def _snapshots(path: Path) -> tuple[int, int]:
+    first, last = path.name.split("-")[:2]
+    return int(first), int(last) + 1
+
+
+@pytest.fixture
+def suite() -> list[dict[str, Any]]:
+    if not SUITE.exists() and os.environ.get("STILLTRUE_REQUIRE_SHARED") != "1":
+        pytest.skip("the published suites are not beside this checkout (../shared)")
+    return [json.loads(line) for line in SUITE.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_published_wait_graphs(
+    spark: SparkSession, suite: list[dict[str, Any]], serving: Any, archived: Any, tmp_path: Path
+) -> None:
+    snapshots = [parse_document(json.dumps({"waits": each["waits"]}))[1] for each in suite]
+    made = [_finished(number, snapshot) for number, snapshot in enumerate(snapshots, start=1)]
+    found = judged(made, [find_predicate("deadlock")])
+    archived(found, tmp_path, 0, len(made))
+    plan = StreamPlan(out=tmp_path / "out", predicates=("deadlock",), buckets=3)
+    with serving(tmp_path) as address:
+        _end(start(detector_stream(spark, {"address": address}, plan), plan, once=True))
+    streamed = _verdicts(verdicts(spark, plan))
+    assert streamed == list(found.verdicts)
+    assert streamed == _verdicts(verdicts_of_archive(spark, open_archive(str(tmp_path / FOLDER)), ("deadlock",)))
+    for document, verdict in zip(suite, streamed, strict=True):
+        written = write_verdict(verdict)
+        assert {key: written[key] for key in document["expect"]} == document["expect"], document["id"]
+
+
+def _finished(number: int, snapshot: Snapshot) -> RandomSnapshot:
+    """A snapshot document as a detector would have assembled it of its processes' reports."""
+    begun = EPOCH_SECONDS + 60.0 * number
+    members = {
+        name: ProcessId(service=state.service, instance=name, incarnation=1) for name, state in snapshot.processes.items()
+    }
+    ref = replace(snapshot.ref, id=SnapshotId(number), scope="all", begun=begun, ended=begun + 0.1, members=len(members))
+    reports = {
+        name: Report(
+            process=member, snapshot=SnapshotId(number), after=SnapshotId(number - 1), cut_at=begun,
+            next_number=CallNumber(1), activity=snapshot.processes[name].activity,
+        )
+        for name, member in members.items()
+    }  # fmt: skip
+    whole = Assembled(snapshot=replace(snapshot, ref=ref), outcome=Outcome.COMPLETE, begun_by="period", reports=reports)
+    return RandomSnapshot(assembled=whole, members=members)
