@@ -5,7 +5,7 @@ Rules:
 1. A handler that its caller can interrupt is freed of all its waits when the call is cancelled. So each wait of its ends, too,
    when the caller moves.
 2. A caller that waits for this very call, and for nothing that could end without it, moves only when the call is over: it is no
-   way out, unless its own caller can cancel it in turn.
+   way out, unless its own caller can cancel it in turn, or the call may be answered by another server that has a copy of it.
 3. A call that is over at its caller, while its handler is still at work, is about to be cancelled.
 4. A caller that bears no stamp, or is no member, is outside: what it does ends stability by decree.
 5. Of a call that may be repeated the handler may have been left behind, and be about to be cancelled: the next snapshot tells.
@@ -82,7 +82,8 @@ class Cancellation:
             return []
         ways.doubtful = ways.doubtful or (call.copies_max > 1 and not call.hedged)
         waits = self._waits_for(name, served.number)
-        bound = [wait.waiter for wait in waits if call.deadline is None and _is_bound(wait)]
+        alone = call.deadline is None and call.copies_max == 1
+        bound = [wait.waiter for wait in waits if alone and _is_bound(wait)]
         if not bound:
             others = [wait.waiter for wait in waits]
             if call.party is not None:

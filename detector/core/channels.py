@@ -103,10 +103,11 @@ class Channels:
         if heard and not call.hedged:
             return self._held(heard, repeated=call.copies_max > 1)
         memories = self._seen.get(caller, ())
-        for name, seen in reversed(memories):
-            answered = seen.answer(call.number)
-            if answered is not None:
-                return Place(where=Where.REPLY_IN_TRANSIT, server=name, answered=answered)
+        answers = [(name, answer) for name, seen in memories if (answer := seen.answer(call.number)) is not None]
+        if answers and (call.hedged or call.doubtful) and len(records) + len(answers) < call.copies_max:
+            return Place(where=Where.UNKNOWN)  # a copy may still be on its way, whatever became of the others
+        if answers:
+            return Place(where=Where.REPLY_IN_TRANSIT, server=answers[-1][0], answered=answers[-1][1])
         if heard:
             return self._hedged(call, heard, copies=len(records))
         if records or any(call.number <= seen.forgotten for _, seen in memories):

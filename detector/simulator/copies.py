@@ -93,11 +93,11 @@ def can_be_cancelled(world: World, who: Party, left: set[Party]) -> bool:
     return not who.call.over and not who.hung and who.call.party not in left
 
 
-def cancellers(who: Party) -> Iterator[Party]:
+def cancellers(plan: Plan, who: Party) -> Iterator[Party]:
     """Those who might cancel what a party serves: its caller, or the caller's own where it is bound to wait for the outcome."""
     while who.method is not None and who.method.interruptible and who.call is not None and not (who.call.over or who.hung):
         call, caller = who.call, who.call.party
-        if not _is_bound(caller, call):
+        if plan.copies_max > 1 or not _is_bound(caller, call):
             yield caller
             return
         who = caller

@@ -130,7 +130,10 @@ def _stale(world: World, call: SimCall, view: View) -> bool:
 def core(world: World, remainder: frozenset[PartyName], view: View = TRUTH) -> frozenset[PartyName]:
     """Those of the remainder that wait, through others of it, for themselves."""
     parties = {who.name: who for process in world.processes.values() for who in process.parties.values()}
-    edges = {name: {other.name for other in _awaited(world, parties[name], view)} & remainder for name in remainder}
+    left, takers = {parties[name] for name in remainder}, Takers()
+    edges = {
+        name: {other.name for other in _awaited(world, parties[name], left, view, takers)} & remainder for name in remainder
+    }
     return frozenset(name for name in remainder if name in _reached(edges, name))
 
 
@@ -145,19 +148,19 @@ def _reached(edges: dict[PartyName, set[PartyName]], start: PartyName) -> set[Pa
     return seen
 
 
-def _awaited(world: World, who: Party, view: View) -> Iterable[Party]:
-    """Everybody on whom a blocked party's wait depends."""
+def _awaited(world: World, who: Party, left: set[Party], view: View, takers: Takers) -> Iterable[Party]:
+    """Everybody on whom a blocked party's wait depends; what will come while ``left`` are stuck depends on nobody."""
     block = who.block
     if block is None:
         return
-    yield from copies.cancellers(who)
+    yield from copies.cancellers(world.plan, who)
     if block.lock is not None:
         yield from block.lock.holders
     if block.lane is not None and block.lane is block.calls[0].up:
         yield block.calls[0].party
         return
     for call in block.calls:
-        if call.over:
+        if call.over or can_end(world, call, left, view, takers):
             continue
         yield from call.served
         for process, pool in call.queued:

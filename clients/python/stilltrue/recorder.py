@@ -183,12 +183,12 @@ class Recorder:
         made.wait = NO_WAIT
         if stamp is not None:
             made.channel.answered_by(stamp.source, stamp.incarnation)
-        elif in_doubt:
+        if made.channel.hedged if stamp is not None else in_doubt:  # of a hedged call's other copies nobody can tell
             made.since = now
             self._doubts[made.number] = made
             heappush(self._doubts_lowest, made.number)
             self._drop_doubts(now)
-        else:
+        elif stamp is None:
             made.channel.strangers = True
         if changes:
             self._facts.update(changes)
