@@ -32,6 +32,17 @@ class Batch:
     since: int
     until: int
 
+    def message(self) -> bytes:
+        """The rows as Arrow's encapsulated message; :func:`schema_message` goes before the first of them."""
+        content: bytes = self.rows.serialize().to_pybytes()
+        return content
+
+
+def schema_message(schema: pa.Schema) -> bytes:
+    """A schema as Arrow's encapsulated message."""
+    content: bytes = schema.serialize().to_pybytes()
+    return content
+
 
 def columns_schema(table: str, columns: Sequence[str]) -> pa.Schema:
     """The chosen columns of ``table`` in their order there; none chosen: all. Raises :class:`ColumnError`."""

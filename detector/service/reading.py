@@ -16,8 +16,6 @@ from detector.service.settings import Settings
 from stilltrue.v1 import detector_pb2 as pb
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from detector.archive.positions import Index
     from detector.archive.ranges import Batch
 
@@ -140,17 +138,17 @@ def _described(indexes: list[Index]) -> pb.DescribeArchiveResponse:
 
 def _responses(index: Index, request: pb.ReadArchiveRequest) -> Iterator[pb.ReadArchiveResponse]:
     """What a call is answered with, each part read when it is asked for."""
-    from detector.archive.ranges import ROWS_MAX, columns_schema, read_range  # noqa: PLC0415 - pyarrow is an extra
+    from detector.archive.ranges import ROWS_MAX, columns_schema, read_range, schema_message  # noqa: PLC0415 - pyarrow is an extra
 
     schema = columns_schema(index.table, request.columns)
     if request.until > index.end or index.lost(request.since, request.until) is not None:
         index.refresh()
     rows_max = min(request.rows_max or ROWS_MAX, ROWS_MAX)
     batches = read_range(index, request.since, request.until, schema=schema, whole=request.whole, rows_max=rows_max)
-    return _messages(schema, batches)
+    return _messages(schema_message(schema), batches)
 
 
-def _messages(schema: pa.Schema, batches: Iterator[Batch]) -> Iterator[pb.ReadArchiveResponse]:
-    yield pb.ReadArchiveResponse(schema=schema.serialize().to_pybytes())
+def _messages(schema: bytes, batches: Iterator[Batch]) -> Iterator[pb.ReadArchiveResponse]:
+    yield pb.ReadArchiveResponse(schema=schema)
     for batch in batches:
-        yield pb.ReadArchiveResponse(batch=batch.rows.serialize().to_pybytes(), since=batch.since, until=batch.until)
+        yield pb.ReadArchiveResponse(batch=batch.message(), since=batch.since, until=batch.until)
