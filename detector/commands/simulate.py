@@ -35,6 +35,8 @@ Examples:
 
 
 TABLE_WIDTH_MIN = 120
+REPORT_WORLDS = 1_000
+"""How often a run whose progress nobody watches on a terminal writes a line."""
 
 
 def _seed_range(_ctx: click.Context, _param: click.Parameter, value: str) -> range:
@@ -98,6 +100,7 @@ def _many(names: list[str], seeds: range, processes: int | None, cores: int, con
     summaries: dict[str, Summary] = {}
     broken: list[Broken] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    done = 0
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("worlds", total=len(todo))
         for chunk in campaign(todo, cores=cores):
@@ -105,9 +108,15 @@ def _many(names: list[str], seeds: range, processes: int | None, cores: int, con
                 summaries.setdefault(job.name, Summary(name=job.name)).add(tally, broken=bool(breach))
                 if breach:
                     broken.append(Broken(job=job, breach=breach))
+                    progress.console.print(
+                        f"{breach}\n    {job.line}", markup=False, highlight=False, soft_wrap=True
+                    )  # at once
             progress.update(task, advance=len(chunk), description=f"worlds ({len(broken)} broken)" if broken else "worlds")
+            done, before = done + len(chunk), done
+            if not progress.console.is_terminal and done // REPORT_WORLDS > before // REPORT_WORLDS:
+                progress.console.print(f"{done:,} of {len(todo):,} worlds, {len(broken):,} broken", highlight=False)
     console.print(_table([summaries[name] for name in sorted(summaries)]))
-    for one in broken[:BREACHES_KEPT_MAX]:
+    for one in broken[:BREACHES_KEPT_MAX]:  # once more, below the table
         click.echo(f"{one.breach}\n    {one.job.line}")
     total = sum(summary.snapshots for summary in summaries.values())
     click.echo(f"{len(todo):,} worlds, {total:,} snapshots: {_outcome(len(broken))}")
