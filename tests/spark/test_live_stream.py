@@ -24,7 +24,7 @@ from detector.service.history import FOLDER
 from detector.spark.evaluate import verdicts_of_archive
 from detector.spark.stream import StreamPlan, archive_stream, detector_stream, start, verdicts
 from detector.spark.tables import open_archive
-from stilltrue.model import CallNumber, ProcessId, SnapshotId, Verdict
+from stilltrue.model import CallNumber, ProcessId, SnapshotId, Verdict, process_of
 from stilltrue.report import Report
 
 SUITE = Path(__file__).parents[3] / "shared" / "suites" / "waits-sample.jsonl"
@@ -45,7 +45,8 @@ def _end(query: Any) -> None:
 def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
     spark: SparkSession, run: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:
-    plan = StreamPlan(out=tmp_path / "out", predicates=PREDICATES, rows_per_batch_max=1500, buckets=3)
+    patience = 1e9  # the snapshots of `run` begin anew in time twice
+    plan = StreamPlan(out=tmp_path / "out", predicates=PREDICATES, give_up_seconds=patience, rows_per_batch_max=1500, buckets=3)
     for first, last in ((0, 350), (350, len(run.made))):
         archived(run, tmp_path, first, last, reports_max=700)
         with serving(tmp_path) as address:
@@ -121,14 +122,13 @@ def test_the_published_wait_graphs(
 def _finished(number: int, snapshot: Snapshot) -> RandomSnapshot:
     """A snapshot document as a detector would have assembled it of its processes' reports."""
     begun = EPOCH_SECONDS + 60.0 * number
-    members = {
-        name: ProcessId(service=state.service, instance=name, incarnation=1) for name, state in snapshot.processes.items()
-    }
+    names = sorted({process_of(name) for name in snapshot.waits.names})
+    members = {name: ProcessId(service=name, instance=name, incarnation=1) for name in names}
     ref = replace(snapshot.ref, id=SnapshotId(number), scope="all", begun=begun, ended=begun + 0.1, members=len(members))
     reports = {
         name: Report(
             process=member, snapshot=SnapshotId(number), after=SnapshotId(number - 1), cut_at=begun,
-            next_number=CallNumber(1), activity=snapshot.processes[name].activity,
+            next_number=CallNumber(1),
         )
         for name, member in members.items()
     }  # fmt: skip
