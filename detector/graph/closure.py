@@ -1,7 +1,8 @@
 """The reduction's leap: frees in one search whoever must become free in any order, however long the way.
 
-Two kinds of parties are known without going round by round, both with a search in compiled code:
+Three kinds of parties are known without going round by round, the latter two with a search in compiled code:
 
+- *Along*: where everybody waits for one, whoever's way ends at a free party (:mod:`detector.graph.ways`).
 - *By one*: a party with one open wait that is short of one target is free when any of its targets is. So all that is
   reached from the free parties through such waits is free.
 - *On no cycle*: among the open waits every party waits for another, so a way along them ends at a free party, at one that
@@ -19,6 +20,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from detector.graph.columns import Bools, Ints
 from detector.graph.opened import Opened
+from detector.graph.ways import FREE, STUCK, UNKNOWN, follow
 
 FREED_SHARE_MIN = 32
 """A leap that frees fewer than one in this many of the waiting parties is not worth another."""
@@ -38,11 +40,9 @@ def leap(free: Bools, held: Bools | None, rest: Opened) -> bool:
     waiter, short, indptr, targets = rest.waiter, rest.short, rest.indptr, rest.targets
     if len(waiter) < WAITS_MIN:
         return False
+    if len(targets) == len(waiter) and rest.single():
+        return FREED_SHARE_MIN * _along(free, held, rest) >= len(waiter)
     freed = 0
-    if len(targets) == len(waiter):  # one target each: nothing to turn round, and cycles are rare
-        freed = _on_no_cycle(free, held, rest)
-        if FREED_SHARE_MIN * freed >= len(waiter):
-            return True
     easy = short == 1
     if held is not None:
         easy &= ~held[waiter]
@@ -50,9 +50,24 @@ def leap(free: Bools, held: Bools | None, rest: Opened) -> bool:
         easy &= rest.waits_of_each()[waiter] == 1
     if 2 * np.count_nonzero(easy) > len(waiter):
         freed = _by_one(free, easy, waiter, indptr, targets)
-    if FREED_SHARE_MIN * freed < len(waiter) and len(targets) > len(waiter):
+    if FREED_SHARE_MIN * freed < len(waiter):
         freed += _on_no_cycle(free, held, rest)
     return FREED_SHARE_MIN * freed >= len(waiter)
+
+
+def _along(free: Bools, held: Bools | None, rest: Opened) -> int:
+    """Free all whose way, on which each waits for one, ends at a free party; how many parties that frees."""
+    after = np.arange(len(free))
+    waiter = rest.waiter.astype(np.intp)
+    after[waiter] = rest.targets
+    fates = free.astype(np.int8)  # who waits for nothing is FREE, or STUCK (held)
+    fates[waiter] = UNKNOWN
+    if held is not None:
+        fates[held] = STUCK
+    follow(after, fates)
+    freed = (fates == FREE) & ~free
+    free |= freed
+    return int(np.count_nonzero(freed))
 
 
 def _by_one(free: Bools, easy: Bools, waiter: Ints, indptr: Ints, targets: Ints) -> int:
