@@ -24,8 +24,8 @@ STYLE = """
 main{max-width:980px;margin:0 auto;padding:32px 24px 64px}h1{font-size:26px;margin:0 0 4px}h2{font-size:18px;margin:0 0 4px}
 section{background:#fff;border:1px solid #e4e9ee;border-radius:8px;padding:18px 22px;margin:18px 0}
 p{margin:4px 0 10px;max-width:75ch}.lead{color:#516070}.none{color:#8a97a5;font-style:italic}
-.tiles{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0 0}.tile{flex:1 1 108px;background:#fff;border:1px solid #e4e9ee;
-border-radius:8px;padding:10px 14px}.tile b{display:block;font-size:22px;white-space:nowrap}
+.tiles{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0 0}.tile{flex:1 1 88px;background:#fff;border:1px solid #e4e9ee;
+border-radius:8px;padding:10px 14px}.tile b{display:block;font-size:20px;white-space:nowrap}
 .tile span{color:#516070}.bad b{color:#c62839}
 .warn b{color:#d98a00}table{border-collapse:collapse;width:100%;font-size:13px}th{text-align:left;color:#516070;font-weight:600}
 th,td{padding:4px 10px 4px 0;border-bottom:1px solid #e4e9ee;vertical-align:top}td.n,th.n{text-align:right}code{font-size:12px}
@@ -112,7 +112,7 @@ def _incidents(found: Analysis) -> str:
         text = f"{each.id}: {', '.join(each.processes)}, {duration(until - each.opened)} after it was seen"
         rows.append((_who(each.processes), each.formed or each.opened, until, RED, text))
     table = _table(
-        ["incident", "processes", "parties", "formed", "seen after", "lasted", "time"],
+        ["incident", "processes", "parties", "formed", "seen after", "lasted", "here"],
         [
             [
                 f'<code class="t">{each.id}</code>',
@@ -122,7 +122,7 @@ def _incidents(found: Analysis) -> str:
                 "-" if each.detection_seconds is None else _whole(duration(each.detection_seconds)),
                 _whole(duration((each.closed or found.ended) - (each.formed or each.opened)))
                 + ("" if each.closed else ", still there"),
-                f"{each.recurrence}." if each.recurrence > 1 else "first",
+                _whole(f"time {each.recurrence}" if each.recurrence > 1 else "first time"),
             ]
             for each in found.incidents[:EPISODES_MAX]
         ],

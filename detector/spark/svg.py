@@ -10,6 +10,7 @@ from detector.core.times import write_time
 
 WIDTH = 920
 LEFT, RIGHT = 230, 20
+DAYS_SECONDS = 4 * 86_400
 INK, RED, AMBER, BLUE, GREY, FAINT = "#1d2733", "#c62839", "#d98a00", "#2f6fb2", "#8a97a5", "#e4e9ee"
 
 
@@ -29,7 +30,9 @@ def time_bars(times: Sequence[float], layers: Sequence[tuple[str, str, Sequence[
                 x = left + (WIDTH - left - RIGHT) * (times[at] - begin) / (end - begin)
                 high = height * value / most
                 y = top + height - high - under[at]
-                parts.append(_box(x, y, max(wide - 0.5, 0.8), high, colour, f"{write_time(times[at])} {name}: {value:g}"))
+                parts.append(
+                    _box(x, y, wide - 0.5 if wide > 3 else wide, high, colour, f"{write_time(times[at])} {name}: {value:g}")
+                )
                 under[at] += high
     parts += _axis(begin, end, left, top + height)
     return _svg(top + height + 34, [*_legend(layers, left), *parts])
@@ -64,7 +67,7 @@ def bars(rows: Sequence[tuple[str, float, str]], colour: str = BLUE, most: float
         y = 4 + at * high
         wide = room * min(value / most, 1)
         parts.append(_text(LEFT - 8, y + 14, _short(label, 30), "end"))
-        parts.append(_box(LEFT, y + 3, max(wide, 1), 14, colour, f"{label}: {text}"))
+        parts.append(_box(LEFT, y + 3, max(wide, 1) if value else 0, 14, colour, f"{label}: {text}"))
         parts.append(_text(LEFT + wide + 8, y + 14, text))
     return _svg(8 + len(rows) * high, parts)
 
@@ -80,7 +83,7 @@ def histogram(values: Sequence[float], unit: str) -> str:
     for value in values:
         counts[min(int((value - low) / step), count - 1)] += 1
     rows = [(f"{low + at * step:.3g} to {low + (at + 1) * step:.3g} {unit}", float(n), str(n)) for at, n in enumerate(counts)]
-    return bars([row for row in rows if row[1]], RED)
+    return bars(rows, RED)
 
 
 def service_map(edges: Sequence[tuple[str, str, float]], hot: frozenset[str]) -> str:
@@ -99,14 +102,14 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: frozenset[str]) ->
         f'<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto" '
         f'markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z" fill="{GREY}"/></marker></defs>'
     ]
-    for source, target, weight in sorted(edges, key=lambda edge: edge[2]):
+    for source, target, weight in sorted(edges, key=lambda edge: (edge[0] in hot and edge[1] in hot, edge[2])):
         (x, y), (u, v) = place[source], place[target]
-        colour = RED if source in hot and target in hot else GREY
+        colour, thin = (RED, 1.6) if source in hot and target in hot else (GREY, 0.6)
         bent_x, bent_y = (x + u) / 2 * 0.7 + size / 2 * 0.3, (y + v) / 2 * 0.7 + size / 2 * 0.3
         parts.append(
             f'<path d="M{x:.0f} {y:.0f}Q{bent_x:.0f} {bent_y:.0f} {u:.0f} {v:.0f}" fill="none" stroke="{colour}" '
             f'stroke-opacity=".65" '
-            f'stroke-width="{0.6 + 4 * weight / most:.1f}" marker-end="url(#tip)"><title>{escape(source)} waits for '
+            f'stroke-width="{thin + 4 * weight / most:.1f}" marker-end="url(#tip)"><title>{escape(source)} waits for '
             f"{escape(target)}: {weight:g}</title></path>"
         )
     for at, name in enumerate(names):
@@ -158,13 +161,14 @@ def _across(time: float, begin: float, end: float) -> float:
 
 
 def _axis(begin: float, end: float, left: float, y: float) -> list[str]:
-    """Five times along the bottom."""
+    """Five times along the bottom; of a longer stretch, days."""
+    letters = 16 if end - begin < DAYS_SECONDS else 10
     parts = [f'<line x1="{left}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="{GREY}"/>']
     for at in range(5):
         time = begin + (end - begin) * at / 4
         x = left + (WIDTH - left - RIGHT) * at / 4
         anchor = "start" if at == 0 else "end" if at == 4 else "middle"
-        parts.append(_text(x, y + 18, write_time(round(time))[:16].replace("T", " "), anchor))
+        parts.append(_text(x, y + 18, write_time(round(time))[:letters].replace("T", " "), anchor))
     return parts
 
 

@@ -100,7 +100,13 @@ def _giants(folder: Path, shapes: Sequence[str], targets: int, master: str) -> N
 
 def _part(part: str, folder: Path, master: str, more: str = "", *, parties: int = 0, quiet: bool = False) -> list[Told]:
     command = [sys.executable, str(HERE / "pipeline_part.py"), part, str(folder), "--master", master]
-    done = subprocess.run([*command, "--parties", str(parties)], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "--parties", str(parties)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(HERE)},  # Spark's Python workers import our neighbours too
+    )
     if done.returncode:
         sys.exit(f"{' '.join(command)}: {done.stderr[-3000:]}")
     told: list[Told] = [json.loads(line) for line in done.stdout.splitlines()]
