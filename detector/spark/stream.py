@@ -42,6 +42,7 @@ from detector.spark.tables import spark_schema
 
 GIVE_UP_SECONDS = 600.0
 REPORTS_PER_HEADER = 10
+ROWS_PER_TASK_MIN = 50_000
 _FILES = "path string, modificationTime timestamp, length long, content binary"
 _PATHS = {"pathGlobFilter": "*.parquet", "ignoreMissingFiles": "true"}
 
@@ -59,7 +60,7 @@ class StreamPlan:
     give_up_seconds: float = GIVE_UP_SECONDS
     headers_expected: bool = True
     bytes_per_batch_max: int = 32 * 2**20
-    rows_per_batch_max: int = 400_000
+    rows_per_batch_max: int = 500_000
     trigger_seconds: float = 1.0
     buckets: int = 8
 
@@ -99,7 +100,8 @@ def detector_stream(spark: SparkSession, options: Mapping[str, str], plan: Strea
 
     def rows(table: str, columns: Sequence[str], rows_max: int) -> DataFrame:
         own = {"table": table, "columns": ",".join(columns), "packed": "true", "rows_per_batch_max": str(rows_max)}
-        found = spark.readStream.format(NAME).options(**{**options, **own}).load()
+        share = {"rows_per_partition": str(max(ROWS_PER_TASK_MIN, rows_max // spark.sparkContext.defaultParallelism))}
+        found = spark.readStream.format(NAME).options(**{**share, **options, **own}).load()
         return found.select(F.lit(table).alias("table"), F.lit(None).cast("string").alias("path"), "content")
 
     most = plan.rows_per_batch_max
