@@ -62,6 +62,7 @@ def _along(free: Bools, held: Bools | None, rest: Opened) -> int:
     after[waiter] = rest.targets
     fates = free.astype(np.int8)  # who waits for nothing is FREE, or STUCK (held)
     fates[waiter] = UNKNOWN
+    del waiter
     if held is not None:
         fates[held] = STUCK
     follow(after, fates)

@@ -12,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from detector.graph.columns import Ints
+
 Steps = NDArray[np.intp]
 Fates = NDArray[np.int8]
 
@@ -32,33 +34,48 @@ def follow(after: Steps, fates: Fates, salt: int = 1) -> None:
     fates : FREE, STUCK or UNKNOWN.
     salt : scatters the walkers.
     """
-    open_ones = np.flatnonzero(fates == UNKNOWN)
-    if len(open_ones) <= FEW:
-        _doubled(after, fates, open_ones)
+    count = int(np.count_nonzero(fates == UNKNOWN))
+    if count <= FEW:
+        _doubled(after, fates, count)
         return
+    open_ones = np.flatnonzero(fates == UNKNOWN)
     walkers = open_ones[_scattered(open_ones, salt)]
-    place = np.full(len(after), -1, np.intp)
-    place[walkers] = np.arange(len(walkers))
+    del open_ones  # eight bytes a party
+    place = _places(walkers, len(after))
     met, goals = _walked(after, fates, walkers, place)
     to, known = place[goals], fates[goals]
-    onward, own = np.where(to >= 0, to, 0), np.where(goals == walkers, STUCK, np.where(to >= 0, UNKNOWN, known)).astype(np.int8)
+    del place
+    onward = np.where(to >= 0, to, 0).astype(np.intp)
+    own = np.where(goals == walkers, STUCK, np.where(to >= 0, UNKNOWN, known)).astype(np.int8)
     follow(onward, own, salt + 1)
     fates[walkers] = own
-    others = open_ones[met[open_ones] >= 0]
+    others = np.flatnonzero(met >= 0)
     fates[others] = own[met[others]]
+    del met, others
     _looked_ahead(after, fates, np.flatnonzero(fates == UNKNOWN), salt)
+
+
+def _places(parties: Steps, size: int) -> Ints:
+    """(size,) the position in ``parties`` of each of them; -1 of all others."""
+    place: Ints = np.full(size, -1, np.int32 if size < 2**31 else np.int64)
+    place[parties] = np.arange(len(parties))
+    return place
 
 
 def _scattered(parties: Steps, salt: int) -> NDArray[np.bool_]:
     """One in ``APART`` of ``parties``, whatever is regular about them."""
-    mixed = (parties.astype(np.uint64) + np.uint64(salt)) * np.uint64(0x9E3779B97F4A7C15)
-    chosen: NDArray[np.bool_] = (mixed >> np.uint64(40)) % np.uint64(APART) == 0
+    mixed = parties.astype(np.uint64)
+    mixed += np.uint64(salt)
+    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    mixed >>= np.uint64(40)
+    mixed %= np.uint64(APART)
+    chosen: NDArray[np.bool_] = mixed == 0
     return chosen
 
 
-def _walked(after: Steps, fates: Fates, walkers: Steps, place: Steps) -> tuple[Steps, Steps]:
+def _walked(after: Steps, fates: Fates, walkers: Steps, place: Ints) -> tuple[Ints, Steps]:
     """By which walker each party was met (-1: none); and where each walker came to: itself when it goes round for ever."""
-    met = np.full(len(after), -1, np.intp)
+    met: Ints = np.full_like(place, -1)
     halt = (fates != UNKNOWN) | (place >= 0)
     goals = after[walkers]
     alive = np.flatnonzero(~halt[goals])
@@ -93,22 +110,34 @@ def _looked_ahead(after: Steps, fates: Fates, left: Steps, salt: int) -> None:
     fates[left] = own[: len(left)]
 
 
-def _doubled(after: Steps, fates: Fates, left: Steps) -> None:
-    """The same by looking one step ahead, then two, four, ...: whose way has not ended by then goes round."""
-    onward, own = _alone(after, fates, left)
-    for _ in range(len(left).bit_length()):
+def _doubled(after: Steps, fates: Fates, count: int) -> None:
+    """The same for the ``count`` unknown ones, by looking one step ahead, then two, four, ...: who has no end goes round."""
+    if 2 * count + 4 < len(after):  # few of many: numbered anew
+        left = np.flatnonzero(fates == UNKNOWN)
+        onward, own = _alone(after, fates, left)
+        _doubled(onward, own, count)
+        fates[left] = own[:count]
+        return
+    known = np.flatnonzero(fates != UNKNOWN)
+    onward = after.copy()
+    onward[known] = known
+    for _ in range(count.bit_length()):
         onward = onward[onward]
-    found = own[onward[: len(left)]]
-    fates[left] = np.where(found == UNKNOWN, STUCK, found)
+    fates[:] = fates[onward]
+    fates[fates == UNKNOWN] = STUCK
 
 
 def _alone(after: Steps, fates: Fates, left: Steps) -> tuple[Steps, Fates]:
     """The question about ``left`` alone, numbered anew: two more stand for all whose fate is known."""
     count = len(left)
-    place = np.full(len(after), -1, np.intp)
-    place[left] = np.arange(count)
-    to = place[after[left]]
-    stuck, free = count, count + 1
-    ends = np.where(fates[after[left]] == FREE, free, stuck)
-    onward = np.concatenate((np.where(to >= 0, to, ends), (stuck, free)))
-    return onward, np.concatenate((np.full(count, UNKNOWN, np.int8), np.array([STUCK, FREE], np.int8)))
+    onward: Steps = np.empty(count + 2, np.intp)
+    step = onward[:count]
+    np.take(after, left, out=step, mode="clip")  # the other modes write to a copy first
+    known = fates[step] == FREE
+    step[:] = _places(left, len(after))[step]
+    ended = step < 0
+    step[ended] = count + known[ended]
+    onward[count:] = count, count + 1
+    own = np.full(count + 2, UNKNOWN, np.int8)
+    own[count:] = STUCK, FREE
+    return onward, own

@@ -54,7 +54,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     return {key: draw(value) for key, value in every.items() if draw(st.booleans())}
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(documents(), st.randoms(use_true_random=False))
 def test_writing_and_reading_back_changes_no_verdict_and_neither_does_any_order(document: dict[str, Any], rng: Any) -> None:
     snapshot = read_document(document)

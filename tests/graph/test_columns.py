@@ -37,7 +37,7 @@ def image(columns: WaitColumns) -> list[object]:
     return [(value.dtype, value.tobytes()) if isinstance(value, np.ndarray) else value for value in values]
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(waits(), max_size=12), st.randoms(use_true_random=False))
 def test_any_order_gives_the_same_bytes(rows: list[Wait], rng: random.Random) -> None:
     mixed = [replace(row, among=tuple(rng.sample(row.among, len(row.among)))) for row in rows]
@@ -45,6 +45,7 @@ def test_any_order_gives_the_same_bytes(rows: list[Wait], rng: random.Random) ->
     assert image(WaitColumns.of(mixed)) == image(WaitColumns.of(rows))
 
 
+@settings(deadline=None)
 @given(st.lists(waits(), max_size=12))
 def test_every_wait_comes_back_with_its_targets_sorted_and_different(rows: list[Wait]) -> None:
     back = list(WaitColumns.of(rows).waits())

@@ -51,13 +51,13 @@ def remainder(columns: WaitColumns, **known: np.ndarray) -> list[str]:
     return list(columns.named(reduce(columns, **known).remainder()))
 
 
-@settings(max_examples=120)
+@settings(max_examples=120, deadline=None)
 @given(graphs())
 def test_it_leaves_what_the_textbook_leaves(waits: list[Wait]) -> None:
     assert remainder(WaitColumns.of(waits)) == plain(waits)
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(graphs(), st.randoms(use_true_random=False))
 def test_each_stage_leaves_what_a_reduction_from_the_start_leaves(waits: list[Wait], rng: random.Random) -> None:
     columns = WaitColumns.of(waits)
@@ -77,7 +77,7 @@ def test_each_stage_leaves_what_a_reduction_from_the_start_leaves(waits: list[Wa
     assert list(columns.named(first.remainder())) == plain(rows, held=names), "a stage must not change the one before it"
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(graphs(), st.randoms(use_true_random=False))
 def test_every_gear_gives_the_same(waits: list[Wait], rng: random.Random) -> None:
     columns = WaitColumns.of(waits)

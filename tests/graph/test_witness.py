@@ -45,7 +45,7 @@ def is_closed(waits: list[Wait], members: set[str]) -> bool:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(graphs())
 def test_the_witness_is_a_closed_set_that_cannot_be_made_smaller(waits: list[Wait]) -> None:
     columns, graph = remains(waits)
@@ -63,7 +63,7 @@ def test_the_witness_is_a_closed_set_that_cannot_be_made_smaller(waits: list[Wai
             assert any(w.waiter == member and members[(at + 1) % len(members)] in w.among for w in waits)
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(graphs(kind="and"))
 def test_for_and_waits_the_cycle_is_networkx_s_shortest(waits: list[Wait]) -> None:
     columns, graph = remains(waits)
@@ -81,7 +81,7 @@ def test_for_and_waits_the_cycle_is_networkx_s_shortest(waits: list[Wait]) -> No
     assert set(columns.named(graph.parties)) == core.union(*(nx.ancestors(picture, name) for name in core))
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(graphs(kind="or"))
 def test_for_or_waits_the_remainder_is_what_reaches_no_free_party(waits: list[Wait]) -> None:
     columns, graph = remains(waits)
@@ -123,7 +123,7 @@ def frees(waits: list[Wait], given_up: tuple[str, ...]) -> bool:
     return bool(reduce(columns, ended=ended).free.all())
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(graphs(), st.randoms(use_true_random=False))
 def test_the_victims_free_everybody_and_no_fewer_do(waits: list[Wait], rng: random.Random) -> None:
     columns, graph = remains(waits)
