@@ -103,17 +103,25 @@ def _done_but_not_known(plan: StreamPlan) -> bool:
     return last >= 2 and not (plan.checkpoint / "commits" / str(last)).exists()
 
 
-def test_killed_while_it_writes_and_again_before_spark_knows(
+def test_killed_while_it_writes_and_compacted_before_it_goes_on(
     spark: SparkSession, short: Judged, archived: Any, tmp_path: Path
 ) -> None:
     store = archived(short, tmp_path, 0, 40, reports_max=30)
     stream = Killed(tmp_path / "stream", archive=tmp_path / FOLDER)
     assert stream.run(_making)
-    assert stream.run(_done_but_not_known)
     compact(store)  # under a stream that has read some of it
     archived(short, tmp_path, 40, 60, reports_max=30)
     for path in list((tmp_path / FOLDER).rglob("reports/*/*.parquet"))[-2:]:
         shutil.copy(path, path.with_name(f"late-{path.name}"))
+    assert not stream.run()
+    assert stream.found(spark) == list(short.verdicts)
+
+
+@pytest.mark.soak
+def test_killed_after_our_commit_and_before_sparks(spark: SparkSession, short: Judged, archived: Any, tmp_path: Path) -> None:
+    archived(short, tmp_path, 0, 60, reports_max=30)
+    stream = Killed(tmp_path / "stream", archive=tmp_path / FOLDER)
+    assert stream.run(_done_but_not_known)
     assert not stream.run()
     assert stream.found(spark) == list(short.verdicts)
 
