@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.archive.store import ArchiveError, Store
@@ -19,6 +21,7 @@ from detector.spark.source import SourceOptionError, wanted
 from detector.spark.stream import StreamPlan, archive_stream, detector_stream, start
 
 PREDICATES = ("deadlock", "gridlock")
+POLL_SECONDS = 0.5
 
 
 class StreamFailedError(RuntimeError):
@@ -39,7 +42,7 @@ class Wish:
 
 
 def run(wish: Wish, progress: Callable[[str], None]) -> Progress:
-    """Stream until it is over, or KeyboardInterrupt; the state at the end. Raises :class:`StreamFailedError`."""
+    """Stream until it is over, or told to stop; the state at the end. Raises :class:`StreamFailedError`."""
     try:
         return _run(wish, progress)
     except (
@@ -83,7 +86,7 @@ def _run(wish: Wish, progress: Callable[[str], None]) -> Progress:
 
 
 def follow(query: StreamingQuery, progress: Callable[[str], None]) -> None:
-    """Wait until the query ends; KeyboardInterrupt ends it. ``progress`` is told of each micro-batch.
+    """Wait until the query ends; ctrl-C and SIGTERM end it. ``progress`` is told of each micro-batch.
 
     Raises
     ------
@@ -91,14 +94,29 @@ def follow(query: StreamingQuery, progress: Callable[[str], None]) -> None:
         When it ends with an error.
     """
     told = -1
-    try:
-        while not query.awaitTermination(1):
+    with _until_told_to_stop() as stop:
+        while query.isActive and not stop.wait(POLL_SECONDS):
             told = _tell(query, told, progress)
         _tell(query, told, progress)
-    except KeyboardInterrupt:
-        query.stop()
-    except StreamingQueryException as error:
-        raise StreamFailedError(reason(str(error))) from None
+        if stop.is_set():
+            query.stop()
+            return
+    failed = query.exception()
+    if failed is not None:
+        raise StreamFailedError(reason(str(failed)))
+
+
+@contextmanager
+def _until_told_to_stop() -> Iterator[threading.Event]:
+    """Set by SIGINT and SIGTERM: an exception in the middle of a word to Java would leave a traceback."""
+    stop = threading.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tell(query: StreamingQuery, told: int, progress: Callable[[str], None]) -> int:
