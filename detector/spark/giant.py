@@ -5,8 +5,9 @@ The rules:
 1. The waits lie in Parquet files (``waiter``, ``needs``, ``among``: integers below ``parties``), a shard is some row groups of
    them; nothing is shuffled.
 2. In a round each shard reduces its own waits as far as it can tell. Whom it cannot speak for is held: whoever waits in
-   another shard too, and whoever waits in another shard only, until all shards together have freed them.
-3. Between rounds one bit a party goes round: who is blocked in some shard. A party that is blocked in none is free.
+   another shard, until all of those have freed them.
+3. One bit a party is all that shards tell each other: who is still blocked there. A shard reads the others' bits as they are at
+   that moment; older ones would only hold more. So a round's later shards profit from its earlier ones.
 4. When the open waits have no more than ``targets_max`` targets, one kernel finishes (at once, if they never had more); and
    so it does after ``rounds_max`` rounds, whatever is left: so no shape of graph (a long chain) makes the rounds grow.
 5. A round that frees nobody has found the remainder.
@@ -25,17 +26,16 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from detector.graph.columns import Bools
 from detector.spark.place import Place, Shards, shards_of
 from detector.spark.shard import Shard, joined, waiting_in
 
 SHARD_TARGETS = 8_000_000
-TARGETS_MAX = 12_000_000
+TARGETS_MAX = 24_000_000
 """Targets that one kernel takes: about 60 bytes each at its peak."""
-ROUNDS_MAX = 8
+ROUNDS_MAX = 16
 _Source = Callable[[fs.FileSystem, str], Shard]
 _Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_ANSWER = "shard int, targets long, waits long"
+_ANSWER = "shard int, targets long, blocked long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def reduce_giant(
 
 
 class _Rounds:
-    """The driver's side: starts each round, and puts the shards' bits together one after the other."""
+    """The driver's side: starts each round, and adds up two numbers from each shard."""
 
     def __init__(self, spark: SparkSession, place: Place, shards: Shards) -> None:
         self._spark = spark
@@ -98,33 +98,22 @@ class _Rounds:
         if targets <= targets_max:
             self._map(_finishing(self._place, result, _whole(self.shards), kernel=True), tasks=1)
             return 0
-        self._map(_waiting(self._place, self.shards))
-        blocked = self._meet()
+        _, blocked = self._map(_waiting(self._place, self.shards))
         done = False
         for step in range(1, rounds_max + 1):
-            targets = self._map(_reducing(self._place, self.shards if step == 1 else None))
-            now = self._meet()
-            done, blocked = np.array_equal(now, blocked), now
+            targets, now = self._map(_reducing(self._place, len(self.shards), self.shards if step == 1 else None))
+            done, blocked = now == blocked, now
             if done or targets <= targets_max:
                 break
         self._map(_finishing(self._place, result, _states(len(self.shards)), kernel=not done), tasks=1)
         return step
 
-    def _map(self, work: _Work, tasks: int | None = None) -> int:
+    def _map(self, work: _Work, tasks: int | None = None) -> tuple[int, int]:
+        """One round; the targets that are left in all shards, and the bits that are set in them."""
         count = tasks or len(self.shards)
         frame = self._spark.range(0, count, 1, count).selectExpr("cast(id as int) as shard")
-        return sum(row["targets"] for row in frame.mapInArrow(work, _ANSWER).collect())
-
-    def _meet(self) -> Bools:
-        """Rule 3: who is blocked in some shard, and who in several; kept where the workers find it."""
-        blocked, several = np.zeros(self._place.parties, np.bool_), np.zeros(self._place.parties, np.bool_)
-        for shard in range(len(self.shards)):
-            own = self._place.bits(f"blocked-{shard}")
-            several |= blocked & own
-            blocked |= own
-        self._place.keep("blocked", blocked)
-        self._place.keep("several", several)
-        return blocked
+        rows = frame.mapInArrow(work, _ANSWER).collect()
+        return sum(row["targets"] for row in rows), sum(row["blocked"] for row in rows)
 
 
 def numbers_in(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
@@ -133,12 +122,12 @@ def numbers_in(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
         yield from batch.column("shard").to_pylist()
 
 
-def _answer(shard: int, targets: int, waits: int) -> pa.RecordBatch:
+def _answer(shard: int, targets: int, blocked: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "shard": pa.array([shard], pa.int32()),
             "targets": pa.array([targets], pa.int64()),
-            "waits": pa.array([waits], pa.int64()),
+            "blocked": pa.array([blocked], pa.int64()),
         }
     )
 
@@ -149,26 +138,34 @@ def _waiting(place: Place, shards: Shards) -> _Work:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, _ = place.open()
         for shard in numbers_in(batches):
-            place.keep(f"blocked-{shard}", waiting_in(filesystem, shards[shard], place.parties))
-            yield _answer(shard, 0, 0)
+            blocked = waiting_in(filesystem, shards[shard], place.parties)
+            place.keep(shard, blocked)
+            yield _answer(shard, 0, int(np.count_nonzero(blocked)))
 
     return work
 
 
-def _reducing(place: Place, shards: Shards | None) -> _Work:
-    """A round: of ``shards`` as they were written, or else of what the round before left of them."""
+def _reducing(place: Place, count: int, shards: Shards | None) -> _Work:
+    """A round: of ``shards`` as they were written, or else of what the round before left of the ``count`` of them.
+
+    A shard's state is numbered over its own parties, so that the reduction's memory is theirs and not that of all.
+    """
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, root = place.open()
         for shard in numbers_in(batches):
-            held = place.bits("blocked")
-            held &= place.bits("several") | ~place.bits(f"blocked-{shard}")  # rule 2
             state = f"{root}/state-{shard}"
-            before = Shard.load(filesystem, state) if shards is None else Shard.read(filesystem, shards[shard]).lined()
-            after = before.reduced(held)
-            after.save(filesystem, state)
-            place.keep(f"blocked-{shard}", after.waiters(place.parties))
-            yield _answer(shard, len(after.targets), len(after.waiter))
+            if shards is None:
+                own, parties = Shard.load(filesystem, state)
+            else:
+                own, parties = Shard.read(filesystem, shards[shard]).numbered()
+                own = own.lined()
+            own = own.reduced(place.others(shard, count)[parties])
+            own.save(filesystem, state, parties)
+            blocked = np.zeros(place.parties, np.bool_)
+            blocked[parties[own.waiter]] = True
+            place.keep(shard, blocked)
+            yield _answer(shard, len(own.targets), int(np.count_nonzero(blocked)))
 
     return work
 
@@ -177,7 +174,8 @@ def _states(shards: int) -> _Source:
     """What the last round left of all shards."""
 
     def read(filesystem: fs.FileSystem, root: str) -> Shard:
-        return joined([Shard.load(filesystem, f"{root}/state-{number}") for number in range(shards)])
+        states = (Shard.load(filesystem, f"{root}/state-{number}") for number in range(shards))
+        return joined([own.renamed(parties) for own, parties in states])
 
     return read
 
@@ -203,6 +201,6 @@ def _finishing(place: Place, result: str, source: _Source, *, kernel: bool) -> _
             core = left.core(len(parties))[stuck]
             rows = pa.table({"party": pa.array(parties[stuck], pa.int64()), "core": pa.array(core, pa.bool_())})
             pq.write_table(rows, result, filesystem=filesystem)
-            yield _answer(shard, len(left.targets), len(left.waiter))
+            yield _answer(shard, len(left.targets), len(stuck))
 
     return work

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyarrow import fs
 
 from detector.graph.columns import Bools
-from detector.spark.shard import load_bits, save_bits
+from detector.spark.shard import written
 
 Shards = list[list[tuple[str, int]]]
 """The row groups (path, number) of each shard."""
@@ -16,7 +18,7 @@ Shards = list[list[tuple[str, int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A folder (or URI) that every worker must be able to read and write; ``parties``: how many bits a kept row has."""
+    """A folder (or URI) that every worker must be able to read and write; ``parties``: how many bits are kept for a shard."""
 
     folder: str
     parties: int
@@ -28,15 +30,21 @@ class Place:
             return filesystem, root
         return fs.LocalFileSystem(), self.folder
 
-    def bits(self, name: str) -> Bools:
-        """(P,) what :meth:`keep` kept."""
+    def keep(self, shard: int, flags: Bools) -> None:
+        """Keep one bit a party for ``shard``; readers see the old ones or the new ones."""
         filesystem, root = self.open()
-        return load_bits(filesystem, f"{root}/{name}", self.parties)
+        with written(filesystem, f"{root}/bits-{shard}") as sink:
+            sink.write(np.packbits(flags).tobytes())
 
-    def keep(self, name: str, flags: Bools) -> None:
-        """Keep one bit a party under ``name``."""
+    def others(self, shard: int, count: int) -> Bools:
+        """(P,) the parties with a bit that any of the ``count`` shards but ``shard`` keeps."""
         filesystem, root = self.open()
-        save_bits(filesystem, f"{root}/{name}", flags)
+        packed: NDArray[np.uint8] = np.zeros((self.parties + 7) // 8, np.uint8)
+        for other in range(count):
+            if other != shard:
+                with filesystem.open_input_stream(f"{root}/bits-{other}") as source:
+                    packed |= np.frombuffer(source.read(), np.uint8)
+        return np.unpackbits(packed, count=self.parties).view(np.bool_)
 
 
 def shards_of(waits: str, shard_targets: int) -> tuple[Shards, int]:

@@ -6,7 +6,9 @@ graph is one bit a party: free or not. Between rounds its state lies in a file, 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -15,7 +17,6 @@ from typing import IO, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from pyarrow import fs
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
@@ -52,16 +53,16 @@ class Shard:
         )
 
     @classmethod
-    def load(cls, filesystem: fs.FileSystem, path: str) -> Shard:
-        """The state that :meth:`save` wrote."""
+    def load(cls, filesystem: fs.FileSystem, path: str) -> tuple[Shard, Ints]:
+        """The state that :meth:`save` wrote: the waits, and whose numbers they are over."""
         with filesystem.open_input_file(path) as source:
-            arrays = [np.load(cast("IO[bytes]", source), allow_pickle=False) for _ in range(4)]
-        return cls(waiter=arrays[0], short=arrays[1], indptr=arrays[2], targets=arrays[3])
+            arrays = [np.load(cast("IO[bytes]", source), allow_pickle=False) for _ in range(5)]
+        return cls(waiter=arrays[0], short=arrays[1], indptr=arrays[2], targets=arrays[3]), arrays[4]
 
-    def save(self, filesystem: fs.FileSystem, path: str) -> None:
-        """Keep the state for the next round."""
-        with filesystem.open_output_stream(path) as sink:
-            for array in (self.waiter, self.short, self.indptr, self.targets):
+    def save(self, filesystem: fs.FileSystem, path: str, parties: Ints) -> None:
+        """Keep the state for the next round; ``parties`` as :meth:`numbered` gave them."""
+        with written(filesystem, path) as sink:
+            for array in (self.waiter, self.short, self.indptr, self.targets, parties):
                 np.save(cast("IO[bytes]", sink), array, allow_pickle=False)
 
     def waiters(self, parties: int) -> Bools:
@@ -83,7 +84,11 @@ class Shard:
         number = np.cumsum(there, dtype=np.int32)
         number -= 1
         numbered = Shard(waiter=number[self.waiter], short=self.short, indptr=self.indptr, targets=number.take(self.targets))
-        return numbered, np.flatnonzero(there)
+        return numbered, np.flatnonzero(there).astype(np.int32)
+
+    def renamed(self, parties: Ints) -> Shard:
+        """The same waits over the numbers that ``parties`` (P,) give to theirs: :meth:`numbered` undone."""
+        return Shard(waiter=parties[self.waiter], short=self.short, indptr=self.indptr, targets=parties.take(self.targets))
 
     def lined(self) -> Shard:
         """The same waits by waiter, as the reduction wants them."""
@@ -166,14 +171,10 @@ def joined(parts: Sequence[Shard]) -> Shard:
     )
 
 
-def save_bits(filesystem: fs.FileSystem, path: str, flags: Bools) -> None:
-    """One bit a party."""
-    with filesystem.open_output_stream(path) as sink:
-        sink.write(np.packbits(flags).tobytes())
-
-
-def load_bits(filesystem: fs.FileSystem, path: str, parties: int) -> Bools:
-    """What :func:`save_bits` wrote."""
-    with filesystem.open_input_stream(path) as source:
-        packed: NDArray[np.uint8] = np.frombuffer(source.read(), np.uint8)
-    return np.unpackbits(packed, count=parties).view(np.bool_)
+@contextmanager
+def written(filesystem: fs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
+    """A file that comes to be whole: readers see the old one or the new one."""
+    aside = f"{path}.{uuid.uuid4().hex[:8]}"
+    with filesystem.open_output_stream(aside) as sink:
+        yield sink
+    filesystem.move(aside, path)
