@@ -174,7 +174,8 @@ def searched(library: str, waits: WaitColumns) -> tuple[float, float]:
 
 def shown(took: float) -> str:
     """Milliseconds."""
-    return f"{took * 1e3:,.1f}" if took < 0.1 else f"{took * 1e3:,.0f}"
+    digits = 2 if took < 1e-3 else 1 if took < 0.1 else 0
+    return f"{took * 1e3:,.{digits}f}"
 
 
 def report(sizes: list[int], worlds: list[str], libraries: list[str], seconds_max: float) -> Iterator[str]:
@@ -204,11 +205,16 @@ def main() -> None:
     for line in report(sorted(chosen.parties), chosen.worlds, chosen.libraries, chosen.seconds_max):
         print(line, flush=True)
         lines.append(line)
-    if chosen.write:
-        before, _, rest = chosen.write.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        assert after, f"{chosen.write} has no table to replace"
-        chosen.write.write_text("".join((before, BEGIN, "\n".join(lines), "\n", END, after)), encoding="utf-8")
+        if chosen.write:
+            put(lines, chosen.write)
+
+
+def put(lines: list[str], document: Path) -> None:
+    """Put the table in its place, between its two marks."""
+    before, _, rest = document.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    assert after, f"{document} has no table to replace"
+    document.write_text("".join((before, BEGIN, "\n".join(lines), "\n", END, after)), encoding="utf-8")
 
 
 if __name__ == "__main__":
