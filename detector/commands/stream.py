@@ -53,6 +53,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
     "--give-up-seconds", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
     help="How far reports may be behind the newest snapshot before theirs is finished without them.",
 )  # fmt: skip
+@click.option("--skip-lost", is_flag=True, help="Go on when a detector has removed rows before they were read.")
 @click.option("--once", is_flag=True, help="Take what is there, then end.")
 def stream(
     archive: str | None,
@@ -66,6 +67,7 @@ def stream(
     master: str | None,
     predicates: tuple[str, ...],
     give_up_seconds: float,
+    skip_lost: bool,
     once: bool,
 ) -> None:
     """Write the verdict on every snapshot of ARCHIVE (a directory or URI), or of a live detector, as they come."""
@@ -77,10 +79,11 @@ def stream(
         "tls_cert_file": tls_cert_file,
         "tls_key_file": tls_key_file,
         "token_file": token_file,
+        "fail_on_data_loss": "false" if skip_lost else None,
     }
     options = {name: value for name, value in given.items() if value}
     if archive is not None and options:
-        _fail("certificates and tokens are for a --detector")
+        _fail("certificates, tokens and --skip-lost are for a --detector")
     try:
         from detector.spark.streaming import StreamFailedError, Wish, run  # noqa: PLC0415 - Spark and Arrow are extras
     except ImportError as error:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from detector.archive.assemble import HEADER, header_rows
-from detector.archive.store import ArchiveError, ArchiveFile, LeftOut, Store
+from detector.archive.store import ArchiveError, ArchiveFile, Store
 from detector.spark.finished import Finished
 
 PIECES = pa.schema([("table", pa.string()), ("path", pa.string()), ("content", pa.binary())])
@@ -61,18 +61,27 @@ def _opened(row: dict[str, str | bytes | None], location: str, columns: tuple[st
     if isinstance(content, bytes):
         yield opened(content).select(wanted)
     elif isinstance(path, str):
-        store = Store(location)
-        found = store.look(table, path_of(path))
-        if isinstance(found, ArchiveFile):
-            yield from (rows.select(wanted) for rows in store.read(found, columns=wanted))
-        elif isinstance(found, LeftOut):
-            raise ArchiveError(found.reason)
-        elif not _replaced(store, table, path_of(path)):
-            raise ArchiveError("it was removed before it was read")
+        yield from _read(Store(location), table, path_of(path), wanted)
+
+
+def _read(store: Store, table: str, path: str, columns: tuple[str, ...]) -> Iterator[pa.Table]:
+    """The rows of a file; none when it was compacted: then they come with the file that replaces it."""
+    try:
+        yield from _file_rows(store, table, path, columns)
+    except ArchiveError:
+        if store.look(table, path) is not None or not _replaced(store, table, path):
+            raise
+
+
+def _file_rows(store: Store, table: str, path: str, columns: tuple[str, ...]) -> Iterator[pa.Table]:
+    found = store.look(table, path)
+    if not isinstance(found, ArchiveFile):
+        raise ArchiveError("it was removed before it was read" if found is None else found.reason)
+    for rows in store.read(found, columns=columns):
+        yield rows.select(columns)
 
 
 def _replaced(store: Store, table: str, path: str) -> bool:
-    """Whether a file that has gone was compacted: then its rows come with the file that replaces it."""
     folder, _, name = path.rpartition("/")
     day = folder.rpartition("day=")[2]
     return any(name in file.replaces for file in store.scan(table, since=day, until=day).files)

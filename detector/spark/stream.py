@@ -43,6 +43,8 @@ from detector.spark.tables import spark_schema
 GIVE_UP_SECONDS = 600.0
 REPORTS_PER_HEADER = 10
 ROWS_PER_TASK_MIN = 50_000
+PACKED_AT_ONCE = 16
+"""Packed rows that one Arrow batch holds: each may be as large as what is packed at once, and 2 GiB is Arrow's end."""
 _FILES = "path string, modificationTime timestamp, length long, content binary"
 _PATHS = {"pathGlobFilter": "*.parquet", "ignoreMissingFiles": "true"}
 
@@ -148,6 +150,7 @@ class _Batch:
         making = f"_making-{batch:012d}-{uuid.uuid4().hex[:8]}"
         (folder.results / making).mkdir(parents=True)
         folder.state.mkdir(parents=True, exist_ok=True)
+        pieces.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(PACKED_AT_ONCE))
         packed = pieces.mapInArrow(
             packing(self._location, self._plan.columns, before.finished, before.buckets), spark_schema(PACKED)
         )

@@ -12,13 +12,16 @@ import pyarrow.compute as pc
 import pytest
 
 from detector.archive.assemble import WAIT_REPORT_COLUMNS, header_rows
+from detector.archive.compact import compact
 from detector.archive.nouns import verdict_of
 from detector.archive.schema import conformed
+from detector.archive.store import Store
 from detector.archive.worlds import EPOCH_SECONDS, Judged, WorldShape, judged, random_snapshots
+from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
 from detector.spark.assembly import Assembled, Patience, assemble, fragment_schema
 from detector.spark.finished import Finished
-from detector.spark.fragments import path_of
+from detector.spark.fragments import PIECES, opened, packing, path_of
 from detector.spark.progress import Folder, Pending, Progress, ProgressError, continued
 
 DEADLOCK = find_predicate("deadlock")
@@ -143,3 +146,22 @@ def test_the_watermark_is_the_earlier_of_both_where_both_come() -> None:
 )
 def test_the_path_that_a_uri_says(uri: str, path: str) -> None:
     assert path_of(uri) == path
+
+
+def test_a_file_that_was_compacted_is_passed_over_and_one_that_was_removed_is_named(short: Judged, tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    writer = ArchiveWriter(store, reports_max=20)
+    for made in short.made:
+        writer.add(made.assembled, members=made.members)
+    writer.flush()
+    files = store.scan("snapshots").files
+    pieces = [{"table": "snapshots", "path": f"file:{file.path}", "content": None} for file in files]
+    compact(store)
+    (whole,) = store.scan("snapshots").files
+    pieces.append({"table": "snapshots", "path": f"file:{whole.path}", "content": None})
+    pieces.append({"table": "snapshots", "path": f"file:{tmp_path}/snapshots/day={whole.day}/x.parquet", "content": None})
+    work = packing(store.location, WAIT_REPORT_COLUMNS, Finished().also([1, 2]), 3)
+    packed = [row for batch in work([pa.RecordBatch.from_pylist(pieces, schema=PIECES)]) for row in batch.to_pylist()]
+    assert [row["reason"] for row in packed if row["path"]] == ["it was removed before it was read"]
+    found = {row["bucket"]: opened(row["content"]).column("snapshot").to_pylist() for row in packed if row["content"]}
+    assert found == {bucket: [number for number in range(3, 21) if number % 3 == bucket] for bucket in range(3)}
