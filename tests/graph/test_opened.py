@@ -1,0 +1,75 @@
+"""The open waits of a reduction under way: whom the numbers alone free, and what is left of the waits at the end."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from detector.graph import closure, opened
+from detector.graph.columns import Bools, WaitColumns
+from detector.graph.opened import Opened
+from detector.graph.reduction import reduce, remainder
+from stilltrue.model import PartyName, Wait
+
+
+def columns(**waits: str) -> WaitColumns:
+    """``a="bc"``: a waits for both b and c; ``a="b|c"`` for one of them; ``a="b c"`` has two waits."""
+    rows = []
+    for waiter, said in waits.items():
+        for each in said.split():
+            among = tuple(map(PartyName, each.replace("|", "")))
+            rows.append(Wait(waiter=PartyName(waiter), among=among, needs=1 if "|" in each else len(among)))
+    return WaitColumns.of(rows)
+
+
+def free(waits: WaitColumns, names: str) -> Bools:
+    return np.array([name in names for name in waits.names])
+
+
+@pytest.mark.parametrize(
+    ("waits", "one_way"),
+    [
+        ({"b": "a", "c": "ab", "d": "a|c"}, True),
+        ({"a": "bc", "b": "c"}, True),
+        ({"a": "b", "c": "b"}, False),
+        ({"b": "ac", "c": "a"}, False),
+        ({"a": "a"}, False),
+        ({"a": "b", "b": "a"}, False),
+    ],
+)
+def test_the_numbers_alone_say_that_nobody_waits_in_a_circle(waits: dict[str, str], one_way: bool) -> None:
+    assert Opened.of(columns(**waits)).one_way() is one_way
+
+
+def test_one_wait_the_other_way_beyond_those_first_looked_at_is_seen() -> None:
+    names = [PartyName(f"{at:04}") for at in range(2 * opened.SOME_WAITS)]
+    line = [Wait(waiter=later, among=(earlier,)) for earlier, later in pairwise(names)]
+    assert len(remainder(WaitColumns.of(line))) == 0
+    pair = WaitColumns.of([*line, Wait(waiter=names[-2], among=(names[-1],))])
+    assert pair.named(remainder(pair)) == tuple(names[-2:])
+
+
+def test_what_is_left_at_the_end_has_neither_waits_that_are_over_nor_free_targets() -> None:
+    waits = columns(a="bx|c bx", b="a", c="x", d="xy|e", e="e")
+    left = Opened.of(waits).settled(free(waits, "cxyd"))
+    told = [
+        (waits.names[waiter], int(short), [waits.names[at] for at in left.targets[begin:end]])
+        for waiter, short, begin, end in zip(left.waiter, left.short, left.indptr, left.indptr[1:], strict=False)
+    ]
+    assert told == [("a", 1, ["b"]), ("b", 1, ["a"]), ("e", 1, ["e"])]
+
+
+def test_nothing_is_copied_where_nothing_has_come() -> None:
+    waits = columns(a="b", b="a")
+    ring = Opened.of(waits)
+    assert ring.settled(free(waits, "")) is ring
+
+
+def test_who_is_held_is_not_freed_by_a_leap_though_its_own_wait_could_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closure, "WAITS_MIN", 0)
+    waits = columns(b="a", c="b", d="c|e", e="f")
+    held = free(waits, "b")
+    assert waits.named(reduce(waits, held=held).remainder()) == ("b", "c")
+    assert reduce(waits, held=held).further(released=held).free.all()
