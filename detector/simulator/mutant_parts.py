@@ -12,10 +12,9 @@ import numpy as np
 from detector.core import resolution
 from detector.core.cancellation import Cancellation, WaysOut
 from detector.core.channels import Channels, Place, _PoolView
-from detector.core.initiator import Effect, Finish, Initiator, _Finished
+from detector.core.initiator import Effect, Finish, Initiator
 from detector.core.resolution import Resolution, _Awaited
 from detector.core.snapshot import Snapshot
-from detector.graph import confirm
 from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
 from detector.predicates import deadlock
@@ -26,21 +25,18 @@ from stilltrue.report import CallMade, CallServed, LocalWait, Report
 from stilltrue.stamp import Stamp
 
 PoolView = _PoolView
-Finished = _Finished
 Function = Callable[..., Any]
 
 __all__ = [
     "CallerMemory",
     "Cancellation",
     "Channels",
-    "Finished",
     "Initiator",
     "PoolView",
     "Recorder",
     "Reduction",
     "Resolution",
     "Snapshot",
-    "confirm",
     "deadlock",
     "resolution",
 ]
@@ -109,8 +105,8 @@ def settles_all(_right: Function) -> Function:
 def first_worker(right: Function) -> Function:
     """Of a pool's workers only the first counts."""
 
-    def held(self: Channels, records: Any) -> Place:
-        place: Place = right(self, records)
+    def held(self: Channels, records: Any, **rest: Any) -> Place:
+        place: Place = right(self, records, **rest)
         return replace(place, among=place.among[:1]) if not records[0][1].serving else place
 
     return held
@@ -248,16 +244,6 @@ def reply_counts_no_items(right: Function) -> Function:
     return place
 
 
-def any_incarnation(_right: Function) -> Function:
-    """The waits of a process's former incarnation confirm those of the present one."""
-    return lambda self, _members: self.waits
-
-
-def numberless(right: Function) -> Function:
-    """A wait is known by its waiter and targets alone."""
-    return lambda waits, at: (waits.names[waits.waiter[at]], 0, *right(waits, at)[2:])
-
-
 def never_cancelled(_right: Function) -> Function:
     """No caller ever cancels."""
     return lambda _self, _party: WaysOut()
@@ -279,17 +265,6 @@ def cancelled_is_on(right: Function) -> Function:
     def callers(self: Cancellation, served: CallServed, ways: WaysOut) -> list[PartyName]:
         bound: list[PartyName] = right(self, served, ways)
         ways.by_itself = False
-        return bound
-
-    return callers
-
-
-def certain_of_all(right: Function) -> Function:
-    """A handler of a call that may be repeated is never one that was left behind."""
-
-    def callers(self: Cancellation, served: CallServed, ways: WaysOut) -> list[PartyName]:
-        bound: list[PartyName] = right(self, served, ways)
-        ways.doubtful = False
         return bound
 
     return callers

@@ -127,18 +127,6 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("8", "a failed call is still waited for", "deadlines failures", (parts.Recorder, "settled", parts.waits_on)),
     _mutant("section 3", "uncoloured waits need no confirmation", "store", (parts.deadlock, "confirmed", parts.all_vouched)),
     _mutant("section 3", "an overlapping snapshot confirms", "store", (parts.Initiator, "_finish", parts.any_previous)),
-    _mutant(
-        "section 3",
-        "a process's former waits confirm its present ones",
-        "restarts",
-        (parts.Finished, "lasting", parts.any_incarnation),
-    ),
-    _mutant(
-        "section 3",
-        "waits are confirmed without their numbers",
-        "store restarts",
-        (parts.confirm, "_identity", parts.numberless),
-    ),
     _mutant("cancellation", "no caller ever cancels", "cancels", (parts.Cancellation, "ways", parts.never_cancelled)),
     _mutant(
         "cancellation 2",
@@ -151,12 +139,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "a call that was given up is served for ever",
         "cancels",
         (parts.Cancellation, "_callers", parts.cancelled_is_on),
-    ),
-    _mutant(
-        "cancellation 5",
-        "who serves a repeated call was never left behind",
-        "repeats",
-        (parts.Cancellation, "_callers", parts.certain_of_all),
     ),
     _mutant(
         "section 4",

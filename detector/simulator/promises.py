@@ -63,12 +63,12 @@ def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, beg
             case "deadlock":
                 _deadlock(world, assembled, verdict, begun, ended)
             case "gridlock":
-                if _since(world, assembled, begun) == ended.outside:
+                if _since(world, assembled, verdict, begun) == ended.outside:
                     _gridlock(world, verdict, ended)
             case "termination":
                 _termination(world, verdict, begun, ended)
             case "quiescence":
-                undisturbed = _undisturbed(world, begun, ended) and _since(world, assembled, begun) == ended.outside
+                undisturbed = _undisturbed(world, begun, ended) and _since(world, assembled, verdict, begun) == ended.outside
                 if verdict.holds is Holds.TRUE and not ended.quiet and undisturbed:
                     world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
             case "token-lost" | "token-duplicated":
@@ -79,7 +79,7 @@ def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Insta
     about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value}"
     missing = frozenset(assembled.snapshot.missing)
     knowable = frozenset(name for name in begun.knowable & ended.knowable if process_of(name) not in missing)
-    undisturbed = _since(world, assembled, begun) == ended.outside
+    undisturbed = _since(world, assembled, verdict, begun) == ended.outside
     vouched = not missing and not assembled.snapshot.waits.uncoloured.any()
     if verdict.holds is Holds.TRUE:
         _remainder(world, verdict, about)
@@ -137,13 +137,18 @@ def _tokens(world: World, verdict: Verdict) -> None:
         world.breach(f"safe: snapshot {verdict.snapshot.id}, {verdict.predicate} true: {verdict.witness.text}")
 
 
-def _since(world: World, assembled: Assembled, begun: Instant) -> int:
+def _since(world: World, assembled: Assembled, verdict: Verdict, begun: Instant) -> int:
     """How many acts from outside came before what is said was so.
 
     Where calls may be repeated, confirmed waits were there when the snapshot before ended: a connection lost since is a decree.
     """
-    confirmed = world.plan.copies_max > 1 and assembled.snapshot.waits.uncoloured.any()
-    return begun.outside_before if confirmed else begun.outside
+    if world.plan.copies_max == 1:
+        return begun.outside
+    waits = assembled.snapshot.waits
+    leaning = set(waits.named(waits.waiter[waits.uncoloured]))
+    if verdict.predicate == "deadlock" and verdict.holds is Holds.TRUE:
+        leaning &= {*verdict.remainder}
+    return begun.outside_before if leaning else begun.outside
 
 
 def _undisturbed(world: World, begun: Instant, ended: Instant) -> bool:

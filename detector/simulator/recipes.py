@@ -103,6 +103,7 @@ def _mixture(
     token: float = 0.0,
     stream: float = 0.0,
     cancel: float = 0.0,
+    heeding: float = 0.0,
     pools: tuple[int, ...] = (1, 1, 2),
     faults: Mapping[Fault, int] | None = None,
     spares: int = 0,
@@ -138,7 +139,7 @@ def _mixture(
                 f"m{number}": Method(
                     body=body(2) if random.random() < 0.8 else (),
                     pool=random.choice(tuple(sizes)) if sizes else "",
-                    interruptible=random.random() < max(deadline, 2 * cancel),
+                    interruptible=random.random() < max(deadline, heeding),
                     returns_token=random.random() < token,
                 )
                 for number in range(methods)
@@ -253,7 +254,17 @@ def _cancels(random: Random, seed: int, processes: int) -> Plan:
     """Races whose losers are cancelled, messages that are called back; handlers that heed it, and some that do not."""
     wide, deadline = random.choice((0.3, 0.6)), random.choice((0.0, 0.1))
     usual = _mixture(
-        "cancels", random, seed, processes, wide=wide, silent=0.15, deadline=deadline, lock=0.3, cancel=0.3, pools=(0, 0, 1, 2)
+        "cancels",
+        random,
+        seed,
+        processes,
+        wide=wide,
+        silent=0.15,
+        deadline=deadline,
+        lock=0.3,
+        cancel=0.3,
+        heeding=0.6,
+        pools=(0, 0, 1, 2),
     )
     return replace(usual, asks=random.randint(4, 8))
 
@@ -261,28 +272,29 @@ def _cancels(random: Random, seed: int, processes: int) -> Plan:
 def _repeats(random: Random, seed: int, processes: int) -> Plan:
     """Connections that are lost while the server goes on, and requests that are sent again to another one."""
     faults = {Fault.LOSE_CONNECTION: random.randint(1, 4), Fault.RETRY: random.randint(0, 2)}
-    usual = _mixture("repeats", random, seed, processes, wide=0.2, lock=0.2, cancel=0.1, pools=(0, 1, 1, 2), faults=faults)
+    usual = _mixture(
+        "repeats", random, seed, processes, wide=0.2, lock=0.4, cancel=0.1, heeding=0.5, pools=(0, 1, 1, 2), faults=faults
+    )
     slow = replace(usual.weights, deliver=random.choice((0.05, 0.3, 1.0)), mark=2.0, report=4.0, ask=0.4, fault=0.1)
     return replace(usual, copies_max=random.randint(2, 4), weights=slow, asks=random.randint(8, 16), pending_max=2)
 
 
 def _hedges(random: Random, seed: int, processes: int) -> Plan:
     """Several copies of one request under way at once, sent by a timer; the first answer counts."""
-    usual = _mixture("hedges", random, seed, processes, wide=0.2, lock=0.1, cancel=0.1, pools=(0, 1, 1, 2))
+    usual = _mixture("hedges", random, seed, processes, wide=0.2, lock=0.1, cancel=0.1, heeding=0.2, pools=(0, 1, 1, 2))
     weights = replace(usual.weights, expire=random.choice((0.05, 0.2, 1.0)), deliver=random.choice((0.1, 0.3, 1.0)))
     return replace(usual, copies_max=2, hedged=True, depth=2, weights=weights, asks=random.randint(4, 8))
 
 
 def _restarts(random: Random, seed: int, processes: int) -> Plan:
-    """Locks of the whole fleet, taken in both orders by tasks that run again when their process restarts."""
+    """One lock of the whole fleet, taken by tasks that run again when their process restarts; some never give it back."""
 
     def task() -> tuple[Op, ...]:
-        pair = random.sample(("x", "y"), 2)
         ops: list[Op] = []
-        for one in random.choice((pair, pair, ["gate", *pair], pair[:1])):
-            ops.append(Acquire(resource=one, fleet=True))
-            ops.extend(Work() for _ in range(random.randint(0, 1)))
-        return tuple(ops)
+        for _ in range(random.randint(0, 2)):
+            ops += [Acquire(resource="x", fleet=True), *(Work() for _ in range(random.randint(0, 2))), Release(resource="x")]
+        hog = [Acquire(resource="x", fleet=True), Acquire(resource="own"), Acquire(resource="own")]
+        return (*ops, *hog) if random.random() < 0.4 or not ops else tuple(ops)
 
     instances = _fleet(random, processes, processes)
     return Plan(
@@ -292,7 +304,7 @@ def _restarts(random: Random, seed: int, processes: int) -> Plan:
         instances=instances,
         roots=tuple((name, task()) for name in instances),
         faults={Fault.CRASH: 6, Fault.RESTART: 6},
-        weights=replace(_weights(random), fault=random.choice((0.2, 0.5)), ask=random.choice((0.2, 2.0)), report=4.0),
+        weights=replace(_weights(random), fault=random.choice((0.1, 0.3)), ask=random.choice((0.2, 2.0)), report=4.0),
         asks=random.randint(8, 16),
         pending_max=random.randint(1, 3),
         reruns=True,

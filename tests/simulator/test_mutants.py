@@ -17,6 +17,10 @@ SLOW = {
     "a reactive process that serves is idle",
     "the missing are free",
     "a reply item in transit is a wait",
+    "a call that was given up is served for ever",
+    "a doubt is settled by no record",
+    "a server that has a call was never left behind",
+    "who has lost its caller is still waited for",
 }
 """Caught too, but only after hundreds of worlds or more: `stilltrue simulate --mutants`, and the table in docs/proofs.md."""
 

@@ -1,0 +1,166 @@
+"""Who may cancel a handler is a way out of all its waits; copies of a call, lost connections, waits of a former incarnation."""
+
+from __future__ import annotations
+
+from detector.core.assembler import Assembled, PendingSnapshot
+from detector.core.initiator import Begin, Finish, Initiator, Timing
+from detector.predicates.deadlock import Deadlock
+from stilltrue.ledger import ChannelRecord, Served
+from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict
+from stilltrue.recorder import Recorder
+from stilltrue.report import CallTarget, ResourceTarget
+
+TASK = PartyName("caller/task")
+
+
+class Held:
+    """A caller, and a server whose handler is stuck by itself: it waits for a lock that it holds."""
+
+    def __init__(self, *, interruptible: bool = True, copies_max: int = 1, hedged: bool = False) -> None:
+        self.caller, self.server, self.other = (_recorder(name) for name in ("caller", "server", "other"))
+        self.channel = ChannelRecord("server:1", copies_max=copies_max, hedged=hedged)
+        for server in (self.server, self.other):
+            self._answers(server)
+        self.made, self.stamp = self.caller.sent(method="/s/Do", channel=self.channel, now=0.0, party=TASK)
+        self.handle = self.arrives(self.server, interruptible=interruptible)
+        self.server.holds(self.handle.party, "server/lock")
+        self.server.waits(self.handle.party, [ResourceTarget(resource="server/lock")], 0.0)
+
+    def arrives(self, server: Recorder, *, interruptible: bool = False) -> Served:
+        served, _ = server.arrived(self.stamp, method="/s/Do", now=0.0, interruptible=interruptible)
+        server.started(served)
+        return served
+
+    def _answers(self, server: Recorder) -> None:
+        made, stamp = self.caller.sent(method="/s/Do", channel=self.channel, now=0.0)
+        served, _ = server.arrived(stamp, method="/s/Do", now=0.0)
+        self.caller.settled(made, server.replied(served), 0.0)
+
+    def assembled(self, number: int = 1, previous: Assembled | None = None) -> Assembled:
+        recorders = (self.caller, self.server, self.other)
+        members = {recorder.process.instance: recorder.process for recorder in recorders}
+        pending = PendingSnapshot(snapshot=SnapshotId(number), members=members, begun=float(number), begun_by="test")
+        for recorder in recorders:
+            report = recorder.marked(SnapshotId(number), float(number))
+            assert report is not None
+            assert pending.offer(report) is None
+        return pending.assembled(number + 0.5, previous.snapshot.waits if previous else None)
+
+    def verdict(self) -> Verdict:
+        return Deadlock().evaluate(self.assembled().snapshot)
+
+
+def _recorder(name: str, incarnation: int = 1) -> Recorder:
+    return Recorder(process=ProcessId(service=name, instance=ProcessName(name), incarnation=incarnation))
+
+
+def test_a_caller_that_is_free_to_cancel_frees_the_handler() -> None:
+    assert Held().verdict().holds is Holds.FALSE
+
+
+def test_a_handler_that_heeds_no_cancellation_is_stuck_all_the_same() -> None:
+    assert Held(interruptible=False).verdict().remainder == ("server/Do#2",)
+
+
+def test_a_caller_that_waits_for_the_call_is_no_way_out_and_merely_behind() -> None:
+    held = Held()
+    held.caller.awaits(held.made, 0.0)
+    verdict = held.verdict()
+    assert (verdict.core, verdict.behind) == (("server/Do#2",), (TASK,))
+
+
+def test_a_caller_that_races_may_cancel_the_loser() -> None:
+    held = Held()
+    other, _ = held.caller.sent(method="/x/Do", channel=ChannelRecord("elsewhere"), now=0.0, party=TASK)
+    held.caller.waits(TASK, [CallTarget(number=held.made.number), CallTarget(number=other.number)], 0.0)
+    assert held.verdict().holds is Holds.FALSE
+
+
+def test_a_call_that_was_given_up_is_about_to_be_cancelled() -> None:
+    held = Held()
+    held.caller.settled(held.made, None, 0.0, in_doubt=True)
+    assert held.verdict().holds is Holds.FALSE
+
+
+def test_a_handler_that_went_on_though_its_caller_is_lost_is_stuck() -> None:
+    held = Held()
+    held.caller.settled(held.made, None, 0.0, in_doubt=True)
+    held.server.hung_up(held.handle)
+    assert held.verdict().holds is Holds.TRUE
+
+
+def test_what_serves_a_call_that_may_be_repeated_needs_confirmation() -> None:
+    held = Held(copies_max=2)
+    held.caller.waits(TASK, [CallTarget(number=held.made.number)], 0.0)
+    first = held.assembled(1)
+    assert Deadlock().evaluate(first.snapshot).holds is Holds.UNDETERMINED
+    assert Deadlock().evaluate(held.assembled(2, first).snapshot).holds is Holds.TRUE
+
+
+def test_nobody_waits_for_a_server_that_has_lost_its_caller() -> None:
+    held = Held(interruptible=False, copies_max=2)
+    held.caller.awaits(held.made, 0.0)
+    held.server.hung_up(held.handle)
+    assert TASK not in held.verdict().remainder
+
+
+def test_a_hedged_call_may_have_a_copy_in_transit_until_all_have_arrived() -> None:
+    held = Held(interruptible=False, copies_max=2, hedged=True)
+    held.caller.awaits(held.made, 0.0)
+    assert held.verdict().remainder == ("server/Do#2",)
+    held.arrives(held.other)
+    held.other.waits(PartyName("other/Do#2"), [ResourceTarget(resource="server/lock")], 0.0)
+    verdict = Deadlock().evaluate(held.assembled(2).snapshot)
+    assert verdict.remainder == (TASK, "other/Do#2", "server/Do#2")
+
+
+def test_a_hedged_call_that_was_answered_is_in_doubt_while_a_copy_may_be_in_transit() -> None:
+    held = Held(interruptible=False, copies_max=2, hedged=True)
+    held.caller.settled(held.made, held.server.replied(held.handle), 0.0)
+    report = held.caller.marked(SnapshotId(1), 0.0)
+    assert report is not None
+    assert [call.doubtful for call in report.made if call.number == held.made.number] == [True]
+
+
+class Phantom:
+    """``a`` waits for a lock of the fleet that ``b`` holds, stuck for ever; between two snapshots ``a`` may restart."""
+
+    def __init__(self) -> None:
+        self.initiator = Initiator(Timing(period_seconds=0))
+        self.recorders: dict[str, Recorder] = {}
+        for name in ("a", "b"):
+            self.starts(name, 1, 0.0)
+        stuck = PartyName("b/task")
+        self.recorders["b"].holds(stuck, "store/x")
+        self.recorders["b"].holds(stuck, "b/own")
+        self.recorders["b"].waits(stuck, [ResourceTarget(resource="b/own")], 0.0)
+
+    def starts(self, name: str, incarnation: int, now: float) -> None:
+        recorder = self.recorders[name] = _recorder(name, incarnation)
+        self.initiator.joined(recorder.process, recorder.colour, now)
+        if name == "a":
+            recorder.waits(PartyName("a/task"), [ResourceTarget(resource="store/x")], now, uncoloured=True)
+
+    def snapshot(self, now: float) -> Verdict:
+        effects = list(self.initiator.asked(1, now))
+        snapshot = next(effect.snapshot for effect in effects if isinstance(effect, Begin))
+        for recorder in self.recorders.values():
+            report = recorder.marked(snapshot, now)
+            assert report is not None
+            effects += self.initiator.reported(report, now + 0.1)
+        finish = next(effect for effect in effects if isinstance(effect, Finish))
+        return Deadlock().evaluate(finish.assembled.snapshot)
+
+
+def test_the_very_same_wait_of_the_same_incarnation_is_confirmed() -> None:
+    phantom = Phantom()
+    phantom.snapshot(1.0)
+    assert phantom.snapshot(2.0).remainder == ("a/task", "b/task")
+
+
+def test_a_wait_of_a_former_incarnation_confirms_nothing() -> None:
+    phantom = Phantom()
+    phantom.snapshot(1.0)
+    phantom.starts("a", 2, 1.5)
+    assert phantom.snapshot(2.0).remainder == ("b/task",)
+    assert phantom.snapshot(3.0).remainder == ("a/task", "b/task")
