@@ -117,7 +117,7 @@ async def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_let_go(start_d
     rows = [{"snapshot": number, "witness_text": "x" * 2**20} for number in range(64)]
     Store(str(tmp_path / FOLDER)).write("verdicts", "2026-11-20", pa.Table.from_pylist(rows, schema=TABLES["verdicts"]))
     async with start_detector(tmp_path, archive_readers_max=1, archive_take_seconds_max=0.5) as detector:
-        wish = {"table": "verdicts", "since": -64, "until": 0}
+        wish: dict[str, Any] = {"table": "verdicts", "since": -64, "until": 0}
         slow = detector.stub.ReadArchive(pb.ReadArchiveRequest(**wish))
         await slow.read()
         code, text = await _status(detector, **wish)
