@@ -94,9 +94,7 @@ class Settings:
     documents_pinned_max: int = _bounded(10_000, 1, 10**7, "snapshots kept whole because something points to them")
     archive_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the documents kept; beyond it the oldest go")
     history_bytes_max: int = _bounded(2**30, 0, 2**50, "size of the Parquet archive for analysis; the oldest go; 0: none")
-    compact_seconds_min: float = _bounded(
-        86400.0, 0, 10**9, "how long after a day its files are put together; 0: never"
-    )
+    compact_seconds_min: float = _bounded(86400.0, 0, 10**9, "how long after a day its files are put together; 0: never")
     archive_readers_max: int = _bounded(32, 1, 10_000, "streams of the archive's rows at once")
     archive_take_seconds_max: float = _bounded(300.0, 0.1, 86400, "how long such a stream's reader may take nothing")
     archive_queue_max: int = _bounded(64, 1, 10_000, "snapshots waiting to be written; beyond it documents are dropped")
