@@ -33,6 +33,7 @@ class Instant:
     terminated: bool
     knowably_terminated: bool
     quiet: bool
+    of_the_dead: bool
 
 
 def instant(world: World, members: frozenset[ProcessName], *, outside_before: int = 0) -> Instant:
@@ -53,6 +54,7 @@ def instant(world: World, members: frozenset[ProcessName], *, outside_before: in
         terminated=terminated,
         knowably_terminated=terminated and oracle.terminated(world, knowable=True),
         quiet=oracle.quiet(world, stuck),
+        of_the_dead=_of_the_dead(world),
     )
 
 
@@ -155,7 +157,12 @@ def _undisturbed(world: World, begun: Instant, ended: Instant) -> bool:
     """Whether nothing came from outside meanwhile, no request of a dead process is left, and everybody was asked."""
     if begun.outside != ended.outside or begun.members != world.processes.keys():
         return False
-    return all(world.alive(call.key[0], call.key[1]) is not None for call in world.calls.values() if call.requests)
+    return not (begun.of_the_dead or ended.of_the_dead)
+
+
+def _of_the_dead(world: World) -> bool:
+    """Whether a request is under way whose sender is no more: nobody can know of it."""
+    return any(world.alive(call.key[0], call.key[1]) is None for call in world.calls.values() if call.requests)
 
 
 def _has_deadlines(world: World) -> bool:

@@ -24,6 +24,13 @@ def test_every_promise_is_kept(name: str) -> None:
     assert min(kinds[Holds.TRUE], kinds[Holds.FALSE]) > WORLDS // 6, "the worlds are too tame"
 
 
+@pytest.mark.parametrize(
+    ("name", "seed"), [("hedges", 101158), ("hedges", 101548), ("hedges", 104788), ("tokens", 100325), ("churn", 78832)]
+)
+def test_what_once_broke_a_promise_keeps_it(name: str, seed: int) -> None:
+    assert run.play(name, seed).breaches == ()
+
+
 def test_a_seed_replays_the_same_story() -> None:
     first, second = (run.play("failures", 7, story=True) for _ in range(2))
     assert first.story == second.story
