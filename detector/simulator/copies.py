@@ -59,7 +59,7 @@ def notices(world: World, who: Party) -> None:
     world.agenda.discard("deliver", "hangup", who.process.name, who.name)
     world.unnoticed.pop(("hangup", who.process.name, who.name), None)
     assert who.handle is not None
-    who.process.recorder.hung_up(who.handle)
+    who.handle.hang_up()
     world.tell(who.process, f"{who.name} has lost its caller")
 
 

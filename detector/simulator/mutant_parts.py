@@ -18,6 +18,7 @@ from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
 from detector.predicates import deadlock
+from stilltrue.ledger import Served
 from stilltrue.memory import CallerMemory
 from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Wait
 from stilltrue.recorder import Recorder
@@ -36,6 +37,7 @@ __all__ = [
     "Recorder",
     "Reduction",
     "Resolution",
+    "Served",
     "Snapshot",
     "deadlock",
     "resolution",
@@ -282,7 +284,7 @@ def never_repeated(right: Function) -> Function:
 
 def always_heard(_right: Function) -> Function:
     """A server never learns that a connection is lost."""
-    return lambda _self, _served: None
+    return lambda _served: None
 
 
 def none_missing(_right: Function) -> Function:

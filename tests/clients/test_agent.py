@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -204,6 +205,37 @@ def test_one_line_joins_servers_and_channels_made_afterwards(instrumented: Agent
     (made,), (served,), (pool,) = report.made, report.served, report.pools
     assert (made.target, served.pool, pool.size) == (address, pool.name, 3)
     assert served.caller == ("orders", instrumented.process.incarnation)
+
+
+POLICY = {
+    "maxAttempts": 3,
+    "initialBackoff": "0.1s",
+    "maxBackoff": "1s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+RETRYING = (("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": POLICY}]})),)
+
+
+def test_one_line_sees_which_channels_may_send_a_call_again(instrumented: Agent) -> None:
+    for options, most in (((), 1), (RETRYING, 3), ((*RETRYING, ("grpc.enable_retries", 0)), 1)):
+        with grpc.insecure_channel("127.0.0.1:1", options) as channel:
+            call: Any = channel.unary_unary("/t.T/Do")
+            future = call.future(b"", wait_for_ready=True)
+            made = list(instrumented.live.recorder._made.values())[-1]
+            assert made.channel.copies_max == most
+            future.cancel()
+
+
+def test_a_channel_wrapped_by_hand_is_told_its_options(alone: Join) -> None:
+    agent = alone("orders")
+    with agent.channel(grpc.insecure_channel("127.0.0.1:1", RETRYING), options=RETRYING) as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        future = call.future(b"", wait_for_ready=True)
+        report = agent.live.marked(SnapshotId(1))
+        assert report is not None
+        assert [(made.copies_max, made.hedged) for made in report.made] == [(3, False)]
+        future.cancel()
 
 
 async def test_one_line_joins_a_loop_too(instrumented: Agent) -> None:

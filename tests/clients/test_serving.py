@@ -112,6 +112,16 @@ def test_a_call_cancelled_while_queued_is_withdrawn(world: World) -> None:
     world.until(lambda: [made.doubtful for made in world.report(world.client).made] == [True])
 
 
+def test_a_handler_that_has_lost_its_caller_says_so(world: World) -> None:
+    first = world.do_it.future(b"x")
+    world.until(lambda: [served.serving for served in world.report(world.server).served] == [True])
+    assert [served.hung_up for served in world.report(world.server).served] == [False]
+    first.cancel()
+    world.until(lambda: [served.hung_up for served in world.report(world.server).served] == [True])
+    world.go.set()
+    world.until(lambda: world.report(world.server).served == ())
+
+
 def test_a_call_that_the_server_refuses_is_withdrawn(alone: Alone) -> None:
     world = World(alone("client"), alone("server"), maximum_concurrent_rpcs=1)
     first = world.do_it.future(b"x")

@@ -24,6 +24,7 @@ from stilltrue import locks
 from stilltrue.aio import RecordedAioChannel
 from stilltrue.aio_serving import RecordedAioServer
 from stilltrue.connection import Connection
+from stilltrue.copies import Options, copies_of
 from stilltrue.joined import Joined
 from stilltrue.live import LiveRecorder
 from stilltrue.making import ForTasks, ForThreads
@@ -124,17 +125,22 @@ class Agent:
     # -- joining -------------------------------------------------------------------------------------------------------
 
     @overload
-    def channel(self, channel: grpc.Channel, target: str = "") -> grpc.Channel: ...
+    def channel(self, channel: grpc.Channel, target: str = "", *, options: Options | None = None) -> grpc.Channel: ...
     @overload
-    def channel(self, channel: grpc.aio.Channel, target: str = "") -> grpc.aio.Channel: ...
-    def channel(self, channel: Any, target: str = "") -> Any:
-        """``channel`` (of grpc or grpc.aio), but what is called on it is recorded; ``target`` names the address in reports."""
+    def channel(self, channel: grpc.aio.Channel, target: str = "", *, options: Options | None = None) -> grpc.aio.Channel: ...
+    def channel(self, channel: Any, target: str = "", *, options: Options | None = None) -> Any:
+        """``channel`` (of grpc or grpc.aio), but what is called on it is recorded; ``target`` names the address in reports.
+
+        ``options``: those that the channel was made with, where they bring a service config with retries: a call that may be
+        sent again is called deadlocked only once a second snapshot has confirmed it.
+        """
         if not self.settings.enabled or isinstance(channel, RecordedChannel | RecordedAioChannel):
             return channel
         self.start()
         if isinstance(channel, grpc.aio.Channel):
-            return RecordedAioChannel(channel, self._joined, target)
-        return RecordedChannel(channel, self._joined, target or str(getattr(channel, "_target", "")))
+            return RecordedAioChannel(channel, self._joined, target, copies_of(options))
+        address = target or str(getattr(channel, "_target", ""))
+        return RecordedChannel(channel, self._joined, address, copies_of(options))
 
     def server_interceptor(self) -> grpc.ServerInterceptor:
         """The interceptor for ``grpc.server``; give it first."""

@@ -15,6 +15,7 @@ from stilltrue.aio_calls import (
     RecordedUnaryStreamCall,
     RecordedUnaryUnaryCall,
 )
+from stilltrue.copies import ONE, Copies
 from stilltrue.joined import Joined
 from stilltrue.ledger import ChannelRecord, Made
 from stilltrue.steps import StepError
@@ -23,11 +24,11 @@ from stilltrue.steps import StepError
 class RecordedAioChannel(grpc.aio.Channel):
     """A channel as any other, but that what is called on it is recorded."""
 
-    def __init__(self, inner: grpc.aio.Channel, joined: Joined, target: str) -> None:
-        """``inner`` does the work; ``target`` is the address as dialled."""
+    def __init__(self, inner: grpc.aio.Channel, joined: Joined, target: str, copies: Copies = ONE) -> None:
+        """``inner`` does the work; ``target`` is the address as dialled; ``copies``: how often a call may be sent on it."""
         self._inner = inner
         self._joined = joined
-        self._record = ChannelRecord(target)
+        self._record = ChannelRecord(target, copies_max=copies.most, hedged=copies.hedged)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

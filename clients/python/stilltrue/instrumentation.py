@@ -10,6 +10,7 @@ servers. It cannot reach what was made before, nor what was imported by name bef
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -74,7 +75,8 @@ def _replace(module: Any, name: str, make: Callable[..., Any]) -> None:
 
 
 def _channel(agent: Agent, original: Callable[..., Any], target: str, *args: Any, **kwargs: Any) -> Any:
-    return agent.channel(original(target, *args, **kwargs), target)
+    given = inspect.signature(original).bind(target, *args, **kwargs).arguments
+    return agent.channel(original(target, *args, **kwargs), target, options=given.get("options"))
 
 
 def _server(agent: Agent, original: Callable[..., Any], thread_pool: Any, *args: Any, **kwargs: Any) -> Any:

@@ -157,6 +157,10 @@ class Served:
         self.taken = False
         self.hung_up = False
 
+    def hang_up(self) -> None:
+        """What brought the call is gone (cancelled, timed out, disconnected), though its handler may go on."""
+        self.hung_up = True
+
     def noun(self) -> CallServed:
         """As it goes into a report."""
         return CallServed(

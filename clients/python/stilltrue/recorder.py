@@ -246,10 +246,6 @@ class Recorder:
             self._facts.update(changes)
         return self._stamp(served.number)
 
-    def hung_up(self, served: Served) -> None:
-        """The connection that brought a call is gone, though its handler goes on: nobody will hear the reply."""
-        served.hung_up = True
-
     def took(self, served: Served, changes: Facts) -> None:
         """The handler makes the facts that came with the request the process's own, in one step (rule 7)."""
         served.taken = True

@@ -117,6 +117,9 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
             remaining = context.time_remaining()
             live = self.joined.live
             live.started(self.served, None if remaining > DEADLINE_SECONDS_MAX else live.clock() + remaining)
+            hang_up = self.served.hang_up
+            if not context.add_callback(hang_up):
+                hang_up()
         except Exception:  # noqa: BLE001 - fail open
             self.joined.live.fault("a call is taken")
 
