@@ -110,8 +110,10 @@ class Channels:
             return Place(where=Where.REPLY_IN_TRANSIT, server=answers[-1][0], answered=answers[-1][1])
         if heard:
             return self._hedged(call, heard, copies=len(records))
-        if records or any(call.number <= seen.forgotten for _, seen in memories):
-            return Place(where=Where.UNKNOWN)  # where nobody will hear the reply, the caller fails or asks somebody else
+        if records and call.copies_max == 1:
+            return Place(where=Where.UNKNOWN)  # nobody will hear the reply: the caller fails
+        if records or any(call.number <= seen.forgotten for _, seen in memories):  # a copy may be anywhere, or answered
+            return self._perhaps_missing(call) or Place(where=Where.UNKNOWN)
         return self._unseen(call)
 
     def _hedged(self, call: CallMade, records: list[tuple[ProcessName, CallServed]], *, copies: int) -> Place:
@@ -144,11 +146,10 @@ class Channels:
 
     def _unseen(self, call: CallMade) -> Place:
         """No member that answered has seen it: in transit to a member, perhaps at a missing one, or outside."""
+        missing = self._perhaps_missing(call)
+        if missing is not None:  # how busy the others are is then of no help
+            return missing
         services = self._services(call)
-        absent = [name for name in sorted(self._missing) if not services or self._missing[name].service in services]
-        if absent:  # perhaps one of them has it: how busy the others are is then of no help
-            what = f"a reply, perhaps of {' or '.join(absent)} (no report)"
-            return Place(where=Where.MISSING, among=tuple(map(PartyName, absent)), what=what)
         if services is None:
             return Place(where=Where.UNKNOWN)
         if call.strangers or not services:
@@ -158,6 +159,15 @@ class Channels:
             return Place(where=Where.REQUEST_IN_TRANSIT)
         what = f"a worker of {' or '.join(services)} (every pool is full)"
         return Place(where=Where.REQUEST_IN_TRANSIT, among=busy, what=what)
+
+    def _perhaps_missing(self, call: CallMade) -> Place | None:
+        """The members without a report that may have the call; None when there are none."""
+        services = self._services(call)
+        absent = [name for name in sorted(self._missing) if not services or self._missing[name].service in services]
+        if not absent:
+            return None
+        what = f"a reply, perhaps of {' or '.join(absent)} (no report)"
+        return Place(where=Where.MISSING, among=tuple(map(PartyName, absent)), what=what)
 
     def _services(self, call: CallMade) -> list[str] | None:
         """The services that have answered on the call's channel, sorted; None when one of those servers has gone."""

@@ -25,7 +25,16 @@ def test_every_promise_is_kept(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"), [("hedges", 101158), ("hedges", 101548), ("hedges", 104788), ("tokens", 100325), ("churn", 78832)]
+    ("name", "seed"),
+    [
+        ("hedges", 101158),
+        ("hedges", 101548),
+        ("hedges", 104788),
+        ("tokens", 100325),
+        ("churn", 78832),
+        ("churn", 93052),
+        ("repeats", 35712),
+    ],
 )
 def test_what_once_broke_a_promise_keeps_it(name: str, seed: int) -> None:
     assert run.play(name, seed).breaches == ()
