@@ -110,11 +110,14 @@ class Channels:
             return Place(where=Where.REPLY_IN_TRANSIT, server=answers[-1][0], answered=answers[-1][1])
         if heard:
             return self._hedged(call, heard, copies=len(records))
-        if records and call.copies_max == 1:
-            return Place(where=Where.UNKNOWN)  # nobody will hear the reply: the caller fails
-        if records or any(call.number <= seen.forgotten for _, seen in memories):  # a copy may be anywhere, or answered
-            return self._perhaps_missing(call) or Place(where=Where.UNKNOWN)
+        if records or any(call.number <= seen.forgotten for _, seen in memories):
+            return self._astray(call, lost=bool(records))
         return self._unseen(call)
+
+    def _astray(self, call: CallMade, *, lost: bool) -> Place:
+        """Whoever had the call has forgotten it, or (``lost``) nobody will hear the reply: its caller fails or asks another."""
+        elsewhere = None if lost and call.copies_max == 1 else self._perhaps_missing(call)
+        return elsewhere or Place(where=Where.UNKNOWN)
 
     def _hedged(self, call: CallMade, records: list[tuple[ProcessName, CallServed]], *, copies: int) -> Place:
         """Some copies have arrived; others may be in transit, or be sent yet, as long as there are fewer than there may be."""
