@@ -271,7 +271,7 @@ def panel(measured: Table, title: str, left: int) -> list[str]:
     for share in range(5):
         y = 300 - share * 60
         parts.append(f'<line x1="{left + 50}" y1="{y}" x2="{left + 390}" y2="{y}" stroke="#dee2e6"/>')
-        parts.append(f'<text x="{left + 44}" y="{y + 4}" text-anchor="end">{share * top / 4:.1f} s</text>')
+        parts.append(f'<text x="{left + 44}" y="{y + 4}" text-anchor="end">{share * top / 4:.2f} s</text>')
     parts += [f'<text x="{x[at]}" y="320" text-anchor="middle">{at}</text>' for at in columns]
     for way in WAYS:
         points = " ".join(f"{x[at]},{300 - 240 * measured[way, at].seconds / top:.0f}" for at in columns)
