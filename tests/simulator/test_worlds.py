@@ -9,7 +9,7 @@ from detector.simulator.campaign import campaign, jobs
 from detector.simulator.run import Run
 from stilltrue.model import Holds
 
-WORLDS = 150
+WORLDS = 200
 """Of each kind."""
 
 
