@@ -86,7 +86,7 @@ class Stacked:
         missing = self.missing[first:last]
         done = Reduction(
             free=~missing,
-            owed=missing.astype(np.int32),
+            held=missing,
             open=_NONE,
             waiter=_NONE,
             short=_NONE,

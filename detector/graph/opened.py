@@ -113,7 +113,8 @@ class Opened:
     def settled(self, free: Bools) -> Opened:
         """The waits that are not over, of parties that are not free, without the targets that have come.
 
-        To be called at the end of a reduction: then whoever is not free has a wait that is not over, or is held.
+        At the end of a reduction whoever is not free has such a wait, or is held. Before the end a wait that is over may be
+        among them, short of none; and a party of whose several waits none is among them is free.
         """
         stuck = ~free[self.waiter.astype(np.intp)]
         if 2 * np.count_nonzero(stuck) < len(stuck):
@@ -121,19 +122,18 @@ class Opened:
         waiting, single = ~free, self.single()
         keeps, sizes, shorts, targets = [], [], [], []
         for low, high, graph, short in self.counting():
-            come, own, keep = graph @ free.view(np.int8), np.diff(graph.indptr), stuck[low:high]
+            keep, own = stuck[low:high], np.diff(graph.indptr)
+            stay = waiting.take(graph.indices)
+            stays = _sums(stay, graph.indptr)
+            come = own - stays
             if not single:
                 keep &= come < short
             keeps.append(keep)
-            sizes.append((own - come)[keep])
-            shorts.append((self.short[low:high] - come)[keep])
-            if keep.all() and not come.any():
-                targets.append(graph.indices)
-                continue
-            stay = waiting.take(graph.indices)
+            sizes.append(stays[keep])
+            shorts.append(np.maximum(self.short[low:high] - come, 0)[keep])
             if not keep.all():
                 stay &= np.repeat(keep, own)
-            targets.append(graph.indices.compress(stay))
+            targets.append(graph.indices if stay.all() else graph.indices.compress(stay))
         if sum(map(len, targets)) == len(self.targets):
             return self
         rows = np.flatnonzero(np.concatenate(keeps))
@@ -163,3 +163,10 @@ class Opened:
             begin, end = int(self.indptr[low]), int(self.indptr[high])
             rows = (np.ones(end - begin, counts), self.targets[begin:end], self.indptr[low : high + 1] - self.indptr[low])
             yield low, high, csr_array(rows, shape=(high - low, self.parties)), short[low:high]
+
+
+def _sums(flags: Bools, indptr: Ints) -> Ints:
+    """How many ``flags`` are set in each row."""
+    total = np.zeros(len(flags) + 1, indptr.dtype)
+    np.cumsum(flags, out=total[1:])
+    return np.diff(total[indptr])

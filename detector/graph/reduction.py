@@ -40,7 +40,7 @@ class Reduction:
     Attributes
     ----------
     free : (P,) the parties that are free.
-    owed : (P,) open waits of each party, plus one for a party that is held.
+    held : (P,) the parties that are not free whatever they wait for; None: nobody.
     open : (O,) the open waits, as positions in the columns.
     waiter : (O,) who waits in each of them.
     short : (O,) how many more targets must come.
@@ -48,7 +48,7 @@ class Reduction:
     """
 
     free: Bools
-    owed: Ints
+    held: Bools | None
     open: Ints
     waiter: Ints
     short: Ints
@@ -75,17 +75,14 @@ class Reduction:
             targets=self.targets,
             parties=len(self.free),
         )
-        own = rest.waits_of_each()
-        held = self.owed > own
+        held = self.held
         gone = np.zeros(len(self.open), np.bool_)
         if ended is not None:
             gone |= ended[self.open]
         if released is not None:
             gone |= released[self.waiter]
-            held &= ~released
-        rest = rest.only(~gone)
-        free = (rest.waits_of_each() == 0) & ~held
-        free |= self.free
+            held = None if held is None else held & ~released
+        free, held, rest = begun(rest.only(~gone), held)
         return _settled(free, held, _run(free, held, rest))
 
 
@@ -120,7 +117,7 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
     G. Bracha and S. Toueg, Distributed deadlock detection, Distributed Computing 2 (1987), section 3 (the static k-of-n
     model). R. C. Holt, Some deadlock properties of computer systems, Computing Surveys 4 (1972) (graph reductions).
     """
-    free, held, rest = _begun(columns, ended, held)
+    free, held, rest = begun(_opened(columns, ended), held)
     return _settled(free, held, _run(free, held, rest))
 
 
@@ -133,15 +130,19 @@ def remainder(columns: WaitColumns, *, ended: Bools | None = None, held: Bools |
     >>> remainder(WaitColumns.of([Wait(waiter=PartyName("a"), among=(PartyName("a"),))])).tolist()
     [0]
     """
-    free, held, rest = _begun(columns, ended, held)
+    free, held, rest = begun(_opened(columns, ended), held)
     _run(free, held, rest)
     return np.flatnonzero(~free)
 
 
-def _begun(columns: WaitColumns, ended: Bools | None, held: Bools | None) -> tuple[Bools, Bools | None, Opened]:
-    """Rule 1: who is free, who is held (None: nobody), and the open waits."""
-    rest = Opened.of(columns) if ended is None else Opened.of(columns).only(~ended)
-    free = np.ones(len(columns.names), np.bool_)
+def _opened(columns: WaitColumns, ended: Bools | None) -> Opened:
+    rest = Opened.of(columns)
+    return rest if ended is None else rest.only(~ended)
+
+
+def begun(rest: Opened, held: Bools | None) -> tuple[Bools, Bools | None, Opened]:
+    """Rule 1: who is free when ``rest`` are all open waits, who is held (None: nobody), and the waits."""
+    free = np.ones(rest.parties, np.bool_)
     free[rest.waiter.astype(np.intp)] = False  # indices of another type are converted slowly, one buffer at a time
     if held is None or not held.any():
         return free, None, rest
@@ -154,16 +155,23 @@ def _run(free: Bools, held: Bools | None, rest: Opened) -> Opened:
     if held is None and rest.one_way():
         free[:] = True
         return rest
-    leaps = 0
-    while not swept(free, held, rest):
-        rest = rest.without_over(free)
-        if leaps == LEAPS_MAX or not leap(free, held, rest):
-            rest = rest.without_over(free)
-            ledger = Ledger(free=free, owed=_owed(held, rest), waiter=rest.waiter, short=rest.short.copy())
-            ledger.push(rest.indptr, rest.targets)
+    if swept(free, held, rest):
+        return rest
+    return finished(free, held, rest.without_over(free))
+
+
+def finished(free: Bools, held: Bools | None, rest: Opened) -> Opened:
+    """The same where sweeps are no longer worth their while; ``rest``: the waits of parties that are not free."""
+    for _ in range(LEAPS_MAX):
+        if not leap(free, held, rest):
             break
         rest = rest.without_over(free)
-        leaps += 1
+        if swept(free, held, rest):
+            return rest
+        rest = rest.without_over(free)
+    rest = rest.without_over(free)
+    ledger = Ledger(free=free, owed=_owed(held, rest), waiter=rest.waiter, short=rest.short.copy())
+    ledger.push(rest.indptr, rest.targets)
     return rest
 
 
@@ -180,7 +188,7 @@ def _settled(free: Bools, held: Bools | None, rest: Opened) -> Reduction:
     left = rest.settled(free)
     return Reduction(
         free=free,
-        owed=_owed(held, left),
+        held=held,
         open=left.open,
         waiter=left.waiter,
         short=left.short,

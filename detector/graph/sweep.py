@@ -79,17 +79,19 @@ class Block:
         self.__init__(self._waiter[rows], self._short[rows], matrix)  # type: ignore[misc]
 
 
-def swept(free: Bools, held: Bools | None, rest: Opened) -> bool:
+def swept(free: Bools, held: Bools | None, rest: Opened, share_min: float = 0.0) -> bool:
     """Sweep over the waits in ``rest``, in place for ``free`` (P,); whether that was the end.
 
     It was not when ``FEW_SWEEPS_MAX`` sweeps freed few, and about as many as the sweep before: ways are long then.
+    A sweep that frees less than ``share_min`` of what the first one did is taken as the end, too.
     """
     parts = list(_blocks(held, rest))
-    few = last = 0
+    few = last = first = 0
     for _ in range(SWEEPS_MAX):
         freed = sum(part.sweep(free) for part in parts)
         left = sum(part.left() for part in parts)
-        if not freed or not left:
+        first = first or freed
+        if not freed or not left or freed < share_min * first:
             return True
         few += MANY_SHARE * freed < left and 4 * last < 5 * freed < 10 * last
         if few >= FEW_SWEEPS_MAX:

@@ -29,10 +29,13 @@ from pyspark.sql import DataFrame, SparkSession
 from detector.spark.place import Place, Shards, shards_of
 from detector.spark.shard import Shard, joined, waiting_in
 
-SHARD_TARGETS = 8_000_000
+SHARD_TARGETS = 26_000_000
+"""Targets that one worker holds at once, in a round: about 50 bytes each at its peak."""
 TARGETS_MAX = 24_000_000
-"""Targets that one kernel takes: about 60 bytes each at its peak."""
+"""Targets that one kernel takes: about 80 bytes each at its peak."""
 ROUNDS_MAX = 16
+SWEEP_SHARE_MIN = 0.25
+"""A shard's round ends with a sweep that frees less than this share of what the first one did: the others' news free more."""
 _Source = Callable[[fs.FileSystem, str], Shard]
 _Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _ANSWER = "shard int, targets long, blocked long"
@@ -67,13 +70,14 @@ def reduce_giant(
     parties : one more than the highest number of a party.
     work : a folder (or URI) that all workers share; the rounds' state is put into a new folder there and removed, the
         remainder stays as a file.
-    shard_targets : about how many targets a shard has: what one Python worker holds at once.
+    shard_targets : how many targets a shard has at most: what one Python worker holds at once. Smaller when there are more
+        cores.
     """
     filesystem, root = Place(folder=work, parties=parties).open()
     folder = f"{root}/giant-{uuid.uuid4().hex[:8]}"
     filesystem.create_dir(folder, recursive=True)
     scheme = work.split("://", 1)[0] + "://" if "://" in work else ""
-    shards, targets = shards_of(waits, shard_targets)
+    shards, targets = shards_of(waits, shard_targets, spark.sparkContext.defaultParallelism)
     rounds = _Rounds(spark, Place(folder=scheme + folder, parties=parties), shards)
     result = f"{root}/remainder-{PurePosixPath(folder).name}.parquet"
     try:
@@ -146,24 +150,16 @@ def _waiting(place: Place, shards: Shards) -> _Work:
 
 
 def _reducing(place: Place, count: int, shards: Shards | None) -> _Work:
-    """A round: of ``shards`` as they were written, or else of what the round before left of the ``count`` of them.
-
-    A shard's state is numbered over its own parties, so that the reduction's memory is theirs and not that of all.
-    """
+    """A round: of ``shards`` as they were written, or else of what the round before left of the ``count`` of them."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, root = place.open()
         for shard in numbers_in(batches):
             state = f"{root}/state-{shard}"
-            if shards is None:
-                own, parties = Shard.load(filesystem, state)
-            else:
-                own, parties = Shard.read(filesystem, shards[shard]).numbered()
-                own = own.lined()
-            own = own.reduced(place.others(shard, count)[parties])
-            own.save(filesystem, state, parties)
-            blocked = np.zeros(place.parties, np.bool_)
-            blocked[parties[own.waiter]] = True
+            own = Shard.load(filesystem, state) if shards is None else Shard.read(filesystem, shards[shard]).lined()
+            own = own.reduced(place.others(shard, count), SWEEP_SHARE_MIN)
+            own.save(filesystem, state)
+            blocked = own.waiters(place.parties)
             place.keep(shard, blocked)
             yield _answer(shard, len(own.targets), int(np.count_nonzero(blocked)))
 
@@ -174,8 +170,7 @@ def _states(shards: int) -> _Source:
     """What the last round left of all shards."""
 
     def read(filesystem: fs.FileSystem, root: str) -> Shard:
-        states = (Shard.load(filesystem, f"{root}/state-{number}") for number in range(shards))
-        return joined([own.renamed(parties) for own, parties in states])
+        return joined([Shard.load(filesystem, f"{root}/state-{number}") for number in range(shards)])
 
     return read
 
@@ -193,10 +188,10 @@ def _finishing(place: Place, result: str, source: _Source, *, kernel: bool) -> _
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, root = place.open()
         for shard in numbers_in(batches):
-            left, parties = source(filesystem, root).numbered()
-            left = left.lined()
+            left = source(filesystem, root).lined()
             if kernel:
-                left = left.reduced(np.zeros(len(parties), np.bool_))
+                left = left.reduced(np.zeros(place.parties, np.bool_))
+            left, parties = left.numbered()
             stuck = np.flatnonzero(left.waiters(len(parties)))
             core = left.core(len(parties))[stuck]
             rows = pa.table({"party": pa.array(parties[stuck], pa.int64()), "core": pa.array(core, pa.bool_())})

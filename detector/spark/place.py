@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,24 +48,34 @@ class Place:
         return np.unpackbits(packed, count=self.parties).view(np.bool_)
 
 
-def shards_of(waits: str, shard_targets: int) -> tuple[Shards, int]:
-    """Row groups put together to shards of about ``shard_targets`` targets; and how many there are in all."""
+def shards_of(waits: str, shard_targets: int, cores: int = 1) -> tuple[Shards, int]:
+    """Row groups put together to shards; and how many targets there are in all.
+
+    Parameters
+    ----------
+    waits : a folder (or URI) of Parquet files.
+    shard_targets : the most targets that a shard has; a row group with more is one of its own.
+    cores : there are about as many shards as these can share evenly, where there are enough row groups.
+    """
     filesystem, root = Place(folder=waits, parties=0).open()
-    shards: Shards = [[]]
-    size = total = 0
+    groups: list[tuple[str, int, int]] = []
     for entry in sorted(filesystem.get_file_info(fs.FileSelector(root)), key=lambda entry: entry.path):
         if not entry.path.endswith(".parquet"):
             continue
         with filesystem.open_input_file(entry.path) as source:
             footer = pq.read_metadata(source)
-        for group in range(footer.num_row_groups):
-            targets = _targets(footer.row_group(group))
-            if size and size + targets > shard_targets:
-                shards.append([])
-                size = 0
-            shards[-1].append((entry.path, group))
-            size += targets
-            total += targets
+        groups += [(entry.path, group, _targets(footer.row_group(group))) for group in range(footer.num_row_groups)]
+    total = sum(targets for *_, targets in groups)
+    even = cores * max(1, math.ceil(total / (cores * shard_targets)))
+    size_max = min(shard_targets, math.ceil(total / even) + max((targets for *_, targets in groups), default=0) // 2)
+    shards: Shards = [[]]
+    size = 0
+    for path, group, targets in groups:
+        if size and size + targets > size_max:
+            shards.append([])
+            size = 0
+        shards[-1].append((path, group))
+        size += targets
     return shards, total
 
 

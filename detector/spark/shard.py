@@ -21,9 +21,13 @@ from pyarrow import fs
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from detector.graph.columns import NO_NUMBER, Bools, Ints, WaitColumns
-from detector.graph.reduction import reduce
-from stilltrue.model import PartyName
+from detector.graph.columns import Bools, Ints
+from detector.graph.opened import Opened
+from detector.graph.reduction import begun, finished
+from detector.graph.sweep import swept
+
+NUMBERED_SHARE = 4
+"""With fewer than one wait for so many parties, waits are numbered anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,10 +42,10 @@ class Shard:
     @classmethod
     def read(cls, filesystem: fs.FileSystem, places: Sequence[tuple[str, int]]) -> Shard:
         """Waits from row groups (path, number) with the columns ``waiter``, ``needs`` and ``among`` (a list), all integers."""
-        return joined([cls._of(rows) for rows in _row_groups(filesystem, places, ["waiter", "needs", "among"])])
+        return joined([cls._from(rows) for rows in _row_groups(filesystem, places, ["waiter", "needs", "among"])])
 
     @classmethod
-    def _of(cls, rows: pa.Table) -> Shard:
+    def _from(cls, rows: pa.Table) -> Shard:
         among = rows.column("among").combine_chunks()
         among = among.chunk(0) if isinstance(among, pa.ChunkedArray) else among
         offsets = among.offsets.to_numpy()
@@ -53,16 +57,16 @@ class Shard:
         )
 
     @classmethod
-    def load(cls, filesystem: fs.FileSystem, path: str) -> tuple[Shard, Ints]:
-        """The state that :meth:`save` wrote: the waits, and whose numbers they are over."""
+    def load(cls, filesystem: fs.FileSystem, path: str) -> Shard:
+        """The state that :meth:`save` wrote."""
         with filesystem.open_input_file(path) as source:
-            arrays = [np.load(cast("IO[bytes]", source), allow_pickle=False) for _ in range(5)]
-        return cls(waiter=arrays[0], short=arrays[1], indptr=arrays[2], targets=arrays[3]), arrays[4]
+            arrays = [np.load(cast("IO[bytes]", source), allow_pickle=False) for _ in range(4)]
+        return cls(waiter=arrays[0], short=arrays[1], indptr=arrays[2], targets=arrays[3])
 
-    def save(self, filesystem: fs.FileSystem, path: str, parties: Ints) -> None:
-        """Keep the state for the next round; ``parties`` as :meth:`numbered` gave them."""
+    def save(self, filesystem: fs.FileSystem, path: str) -> None:
+        """Keep the state for the next round."""
         with written(filesystem, path) as sink:
-            for array in (self.waiter, self.short, self.indptr, self.targets, parties):
+            for array in (self.waiter, self.short, self.indptr, self.targets):
                 np.save(cast("IO[bytes]", sink), array, allow_pickle=False)
 
     def waiters(self, parties: int) -> Bools:
@@ -71,10 +75,26 @@ class Shard:
         waiting[self.waiter] = True
         return waiting
 
-    def reduced(self, held: Bools) -> Shard:
-        """The waits that are still open when everybody but ``held`` (P,) may be freed as far as this shard can tell."""
-        reduction = reduce(self._columns(range(len(held))), held=held)
-        return Shard(waiter=reduction.waiter, short=reduction.short, indptr=reduction.indptr, targets=reduction.targets)
+    def reduced(self, held: Bools, share_min: float = 0.0) -> Shard:
+        """The waits that are left open when everybody but ``held`` (P,) may be freed as far as this shard can tell.
+
+        Sweeps come first, and mostly suffice. What they do not end, if it is little, is numbered anew for the rest of the
+        reduction, whose memory is then that of the parties concerned.
+
+        Parameters
+        ----------
+        held : who is not to be freed.
+        share_min : as of :func:`~detector.graph.sweep.swept`: with more than 0, some of what is left could be freed yet.
+        """
+        free, blocked, rest = begun(self.opened(len(held)), held)
+        if swept(free, blocked, rest, share_min):
+            return Shard._of(rest.settled(free))
+        rest = rest.without_over(free)
+        if len(held) < NUMBERED_SHARE * len(rest):
+            return Shard._of(finished(free, blocked, rest).settled(free))
+        own, parties = Shard._of(rest).numbered()
+        free, blocked = free[parties], None if blocked is None else blocked[parties]
+        return Shard._of(finished(free, blocked, own.opened(len(parties))).settled(free)).renamed(parties)
 
     def numbered(self) -> tuple[Shard, Ints]:
         """The same waits over the parties that occur in them, numbered anew; and who those are."""
@@ -115,20 +135,20 @@ class Shard:
         on_cycle[rows[rows == targets]] = True
         return on_cycle
 
-    def _columns(self, names: range) -> WaitColumns:
-        count = len(self.waiter)
-        nothing = np.broadcast_to(np.nan, count)
-        return WaitColumns(
-            names=cast("tuple[PartyName, ...]", names),  # the reduction asks for their number only
+    def opened(self, parties: int) -> Opened:
+        """The same as the reduction wants it, over P parties."""
+        return Opened(
+            open=np.broadcast_to(np.int32(0), len(self.waiter)),  # nobody asks which they were
             waiter=self.waiter,
-            needs=self.short,
+            short=self.short,
             indptr=self.indptr,
             targets=self.targets,
-            deadline=nothing,
-            since=nothing,
-            number=np.broadcast_to(np.int64(NO_NUMBER), count),
-            uncoloured=np.broadcast_to(np.False_, count),
+            parties=parties,
         )
+
+    @classmethod
+    def _of(cls, rest: Opened) -> Shard:
+        return cls(waiter=rest.waiter, short=rest.short, indptr=rest.indptr, targets=rest.targets)
 
 
 def waiting_in(filesystem: fs.FileSystem, places: Sequence[tuple[str, int]], parties: int) -> Bools:

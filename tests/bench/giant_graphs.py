@@ -1,4 +1,7 @@
-"""Writes giant wait graphs as Parquet, a million waits at a time: `python tests/bench/giant_graphs.py SHAPE TARGETS FOLDER`."""
+"""Writes giant wait graphs as Parquet, a million waits at a time: `python tests/bench/giant_graphs.py SHAPE TARGETS FOLDER`.
+
+Prints how many parties the graph has.
+"""
 
 from __future__ import annotations
 
@@ -80,8 +83,9 @@ SHAPES: dict[str, Callable[[int], Iterator[Waits]]] = {
 }
 
 
-def write(shape: str, targets: int, folder: Path) -> None:
-    """Write the graph to ``folder``, a row group for each million waits."""
+def write(shape: str, targets: int, folder: Path) -> int:
+    """Write the graph to ``folder``, a row group for each million waits; how many parties it has."""
+    parties = 0
     folder.mkdir(parents=True)
     kind = pa.schema([("waiter", pa.int64()), ("needs", pa.int32()), ("among", pa.list_(pa.int64()))])
     with pq.ParquetWriter(folder / "waits.parquet", kind) as writer:
@@ -90,6 +94,8 @@ def write(shape: str, targets: int, folder: Path) -> None:
             lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(among))
             rows = pa.table([pa.array(waiter), pa.array(needs.astype(np.int32)), lists], schema=kind)
             writer.write_table(rows, row_group_size=WAITS_AT_ONCE)
+            parties = max(parties, 1 + int(waiter.max()), 1 + int(among.max()))
+    return parties
 
 
 def _pieces(low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -97,4 +103,4 @@ def _pieces(low: int, high: int) -> Iterator[tuple[int, int]]:
 
 
 if __name__ == "__main__":
-    write(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    print(write(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))

@@ -88,8 +88,9 @@ def _giants(folder: Path, shapes: Sequence[str], targets: int, master: str) -> N
     usual = 0.0
     for shape in shapes:
         place = folder / f"{shape}-{targets}"
-        subprocess.run([sys.executable, str(HERE / "giant_graphs.py"), shape, str(targets), str(place)], check=True)
-        (told,) = _part("giant", place, master, parties=targets + 2000, quiet=True)
+        command = [sys.executable, str(HERE / "giant_graphs.py"), shape, str(targets), str(place)]
+        parties = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        (told,) = _part("giant", place, master, parties=parties, quiet=True)
         usual = usual or told["seconds"]
         found = f"{told['blocked']} left, {told['rounds']} rounds, {told['shards']} shards"
         ratio = f"{told['seconds'] / usual:.1f} of the random graph's, " if shape != shapes[0] else ""

@@ -94,7 +94,7 @@ CASES = {
 
 @pytest.mark.parametrize(
     ("name", "targets_max", "rounds_max"),
-    [(name, 0, 2) for name in CASES] + [("random", 10**9, 8), ("lasso", 0, 12)],
+    [(name, 0, 2) for name in CASES] + [("random", 10**9, 8), ("random again", 0, 40), ("lasso", 0, 12)],
 )
 def test_shards_find_what_one_kernel_finds(
     spark: SparkSession, tmp_path: Path, name: str, targets_max: int, rounds_max: int
