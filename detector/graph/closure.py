@@ -126,7 +126,7 @@ def _ones(count: int) -> NDArray[np.float64]:
 def _among(parties: Ints, size: int) -> Bools:
     """(size,) who is among ``parties``."""
     among = np.zeros(size, np.bool_)
-    among[parties] = True
+    among[parties.astype(np.intp)] = True
     return among
 
 

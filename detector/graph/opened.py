@@ -14,6 +14,8 @@ from detector.graph.columns import Bools, Ints, WaitColumns
 
 PIECE_TARGETS = 1 << 19
 """Targets worked on at once: what is computed of more would be given back to the system, and taken anew, at every step."""
+PIECE_WAITS = 1 << 15
+"""Waits looked at once: indices of another type than numpy's own are converted, and large results are new memory each time."""
 COUNT_BYTE_MAX = 126
 """Waits for fewer targets than this are counted in bytes: a quarter of the memory."""
 SOME_WAITS = 256
@@ -41,10 +43,11 @@ class Opened:
     parties: int
 
     @classmethod
-    def of(cls, columns: WaitColumns) -> Opened:
-        """All waits of ``columns``."""
+    def of(cls, columns: WaitColumns, *, positions: bool = True) -> Opened:
+        """All waits of ``columns``; without ``positions`` nobody will ask which of them are open."""
+        kind = columns.waiter.dtype
         return cls(
-            open=np.arange(len(columns), dtype=columns.waiter.dtype),
+            open=np.arange(len(columns), dtype=kind) if positions else np.broadcast_to(kind.type(0), len(columns)),
             waiter=columns.waiter,
             short=columns.needs,
             indptr=columns.indptr,
@@ -72,13 +75,27 @@ class Opened:
 
         Seen from the first or the last target of each wait, and mostly from the first few waits.
         """
-        return any(
-            self._outside(ends, min(len(self), SOME_WAITS), outside) and self._outside(ends, len(self), outside)
-            for ends, outside in ((self.indptr[1:] - 1, np.less), (self.indptr[:-1], np.greater))
-        )
+        return self._outside(1, np.less) or self._outside(0, np.greater)
 
-    def _outside(self, ends: Ints, count: int, outside: np.ufunc) -> bool:
-        return bool(outside(self.targets[ends[:count].astype(np.intp)], self.waiter[:count]).all())
+    def _outside(self, end: int, outside: np.ufunc) -> bool:
+        """Whether the last (``end`` 1) or the first (0) target of each wait is so: seen in pieces that fit the cache."""
+        low, high = 0, SOME_WAITS
+        while low < len(self):
+            ends = self.indptr[low + end : min(high, len(self)) + end].astype(np.intp)
+            ends -= end
+            if not outside(self.targets[ends], self.waiter[low:high]).all():
+                return False
+            low, high = high, high + PIECE_WAITS
+        return True
+
+    def set_waiters(self, flags: Bools, flag: bool) -> None:
+        """Set ``flags`` (P,) of everybody who waits, in pieces that fit the cache."""
+        first, last = (int(self.waiter[0]), int(self.waiter[-1])) if len(self) else (0, -1)
+        if last - first + 1 == len(self) and self.single():  # all from the first to the last
+            flags[first : last + 1] = flag
+            return
+        for low in range(0, len(self), PIECE_WAITS):
+            flags[self.waiter[low : low + PIECE_WAITS].astype(np.intp)] = flag
 
     def only(self, keep: Bools) -> Opened:
         """The waits in ``keep`` (O,), with all their targets."""
@@ -103,7 +120,7 @@ class Opened:
     def without_over(self, free: Bools) -> Opened:
         """The waits of parties that are not free; of who has several, those that are not over (or all, where all are)."""
         left = self.only(~free[self.waiter.astype(np.intp)])
-        if left.single():
+        if not len(left) or left.single():
             return left
         keep = np.concatenate([graph @ free.view(np.int8) < short for *_, graph, short in left.counting()])
         still = np.zeros(self.parties, np.bool_)

@@ -130,20 +130,20 @@ def remainder(columns: WaitColumns, *, ended: Bools | None = None, held: Bools |
     >>> remainder(WaitColumns.of([Wait(waiter=PartyName("a"), among=(PartyName("a"),))])).tolist()
     [0]
     """
-    free, held, rest = begun(_opened(columns, ended), held)
+    free, held, rest = begun(_opened(columns, ended, positions=False), held)
     _run(free, held, rest)
     return np.flatnonzero(~free)
 
 
-def _opened(columns: WaitColumns, ended: Bools | None) -> Opened:
-    rest = Opened.of(columns)
+def _opened(columns: WaitColumns, ended: Bools | None, *, positions: bool = True) -> Opened:
+    rest = Opened.of(columns, positions=positions)
     return rest if ended is None else rest.only(~ended)
 
 
 def begun(rest: Opened, held: Bools | None) -> tuple[Bools, Bools | None, Opened]:
     """Rule 1: who is free when ``rest`` are all open waits, who is held (None: nobody), and the waits."""
     free = np.ones(rest.parties, np.bool_)
-    free[rest.waiter.astype(np.intp)] = False  # indices of another type are converted slowly, one buffer at a time
+    rest.set_waiters(free, False)
     if held is None or not held.any():
         return free, None, rest
     free &= ~held
@@ -152,6 +152,8 @@ def begun(rest: Opened, held: Bools | None) -> tuple[Bools, Bools | None, Opened
 
 def _run(free: Bools, held: Bools | None, rest: Opened) -> Opened:
     """Apply the rules to their end, in place for ``free``; some waits among which are all that are open then."""
+    if not free.any():
+        return rest  # nobody is there to begin with
     if held is None and rest.one_way():
         free[:] = True
         return rest
@@ -166,7 +168,7 @@ def finished(free: Bools, held: Bools | None, rest: Opened) -> Opened:
         if not leap(free, held, rest):
             break
         rest = rest.without_over(free)
-        if swept(free, held, rest):
+        if not len(rest) or swept(free, held, rest):
             return rest
         rest = rest.without_over(free)
     rest = rest.without_over(free)
