@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from detector.graph.columns import Bools, Ints
@@ -32,11 +31,11 @@ FEW_SHARE = 8
 class Block:
     """Some open waits, all those of their waiters; changed in place as waits end."""
 
-    def __init__(self, waiter: NDArray[np.intp], short: Ints, matrix: Any) -> None:
+    def __init__(self, waiter: Ints, short: Ints, matrix: Any) -> None:
         """A row a wait: who waits, how many targets must come, and the targets as entries of 1 in ``matrix``."""
         self._matrix = matrix
         self._short = short
-        self._who: NDArray[np.intp] = waiter
+        self._who = waiter
         self._begins: Ints | None = None
         if not (waiter[1:] > waiter[:-1]).all():  # somebody waits twice
             self._begins = np.flatnonzero(np.concatenate(([True], waiter[1:] != waiter[:-1])))
@@ -54,9 +53,9 @@ class Block:
         if not fresh:
             return 0
         if FEW_SHARE * fresh < len(freed):
-            free[self._who[np.flatnonzero(freed ^ self._freed)]] = True
+            free[self._who[np.flatnonzero(freed ^ self._freed)].astype(np.intp)] = True
         else:
-            free[self._who] = freed
+            free[self._who.astype(np.intp)] = freed
         self._freed, self._count = freed, count
         if COMPACT_SHARE * (len(freed) - count) <= len(freed) and len(over) >= COMPACT_WAITS_MIN:
             self._compact(over)
@@ -103,7 +102,7 @@ def swept(free: Bools, held: Bools | None, rest: Opened, share_min: float = 0.0)
 def _blocks(held: Bools | None, rest: Opened) -> Iterator[Block]:
     """The waits in blocks; of a held party (P,) none ever ends."""
     for low, high, matrix, short in rest.counting():
-        waiter = rest.waiter[low:high].astype(np.intp)  # indices of another type are converted slowly, at every use
+        waiter = rest.waiter[low:high]
         if held is not None:
-            short[held[waiter]] = np.iinfo(short.dtype).max
+            short[held[waiter.astype(np.intp)]] = np.iinfo(short.dtype).max
         yield Block(waiter, short, matrix)
