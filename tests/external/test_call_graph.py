@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,18 +13,16 @@ from detector.drawing.draw import Format, draw
 from detector.drawing.scene import BOXES_MAX, Role, scene_of
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Holds
+from tests.external.shared import published
 
-FILE = Path(__file__).parents[3] / "shared" / "data" / "jaeger-dependencies-large.json"
 Calls = dict[str, list[str]]
 
 
 @pytest.fixture(scope="module")
 def calls() -> Calls:
     """Which services each service calls."""
-    if not FILE.exists() and os.environ.get("STILLTRUE_REQUIRE_SHARED") != "1":
-        pytest.skip("the call graph is not beside this checkout (../shared)")
     found: Calls = {}
-    for link in json.loads(FILE.read_text(encoding="utf-8")):
+    for link in json.loads(published("data/jaeger-dependencies-large.json").read_text(encoding="utf-8")):
         found.setdefault(link["parent"], []).append(link["child"])
         found.setdefault(link["child"], [])
     return found

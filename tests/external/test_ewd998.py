@@ -2,71 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
+from detector.core.assembler import Outcome
 from detector.core.snapshot import Snapshot
 from detector.predicates.termination import Termination
 from stilltrue.model import Activity, Holds, Message, ProcessName, ProcessState
+from tests.external.ewd998 import TRACE, Cut, Trace, closed, extension, read_trace, terminated
+from tests.external.ewd998_run import AT_ONCE, Manner, Taken, play
+from tests.external.shared import published
 
-TRACE = Path(__file__).parents[3] / "shared" / "suites" / "ewd998" / "EWD998ChanTrace.ndjson"
 CUTS = 300
-
-
-@dataclass(frozen=True)
-class Happening:
-    """One event of one node: a payload sent or received, a deactivation, or something of the control's."""
-
-    node: int
-    clock: tuple[int, ...]
-    kind: str
-    source: int = -1
-    target: int = -1
-
-    @property
-    def counts(self) -> bool:
-        """Whether it is part of the computation (the control's own messages are none)."""
-        return self.kind != "control"
-
-
-Trace = list[list[Happening]]
-Cut = tuple[int, ...]
 
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    if not TRACE.exists():
-        if os.environ.get("STILLTRUE_REQUIRE_SHARED") == "1":
-            pytest.fail(f"{TRACE} is absent")
-        pytest.skip("the published suites (../shared) are absent")
-    lines = [json.loads(line) for line in TRACE.read_text(encoding="utf-8").splitlines()]
-    nodes = int(lines[0]["N"])
-    events: Trace = [[] for _ in range(nodes)]
-    for line in lines[1:]:
-        happening = _happening(line, nodes)
-        events[happening.node].append(happening)
-    for node, own in enumerate(events):
-        own.sort(key=lambda one: one.clock[node])
-    return events
-
-
-def _happening(line: dict[str, Any], nodes: int) -> Happening:
-    packet = line["pkt"]
-    clock = tuple(int(packet["vc"].get(str(node), 0)) for node in range(nodes))
-    if line["event"] == "d":
-        return Happening(line["node"], clock, "deactivate")
-    if packet["msg"]["type"] != "pl":
-        return Happening(line["node"], clock, "control")
-    kind = "send" if line["event"] == ">" else "receive"
-    return Happening(line["node"], clock, kind, packet["snd"], packet["rcv"])
+    return read_trace(published(TRACE))
 
 
 def snapshot(trace: Trace, cut: Cut) -> Snapshot:
@@ -97,51 +51,10 @@ def snapshot(trace: Trace, cut: Cut) -> Snapshot:
     )
 
 
-def terminated(trace: Trace, cut: Cut) -> bool:
-    """The truth, seen from the trace's end: no event of the computation is left to happen."""
-    return not any(one.counts for own, count in zip(trace, cut, strict=True) for one in own[count:])
-
-
 def says(trace: Trace, cut: Cut) -> bool:
     verdict = Termination().evaluate(snapshot(trace, cut))
     assert verdict.holds is not Holds.UNDETERMINED
     return verdict.holds is Holds.TRUE
-
-
-def closed(trace: Trace, wanted: Sequence[int]) -> Cut:
-    """The smallest consistent cut with at least ``wanted[node]`` events of each node."""
-    cut = list(wanted)
-    while True:
-        last = [trace[at][count - 1].clock for at, count in enumerate(cut) if count]
-        known = [max((clock[node] for clock in last), default=0) for node in range(len(trace))]
-        grown = [sum(one.clock[node] <= known[node] for one in trace[node]) for node in range(len(trace))]
-        grown = [max(old, new) for old, new in zip(cut, grown, strict=True)]
-        if grown == cut:
-            return tuple(cut)
-        cut = grown
-
-
-def extension(trace: Trace, random: Random) -> Iterator[Cut]:
-    """The prefixes of one linear extension of the trace, from none of its events to all."""
-    cut = [0] * len(trace)
-    yield tuple(cut)
-    while True:
-        able = [
-            node for node in range(len(trace)) if cut[node] < len(trace[node]) and _ready(trace, cut, trace[node][cut[node]])
-        ]
-        if not able:
-            assert cut == [len(own) for own in trace]
-            return
-        cut[random.choice(able)] += 1
-        yield tuple(cut)
-
-
-def _ready(trace: Trace, cut: Sequence[int], happening: Happening) -> bool:
-    """Whether all that ``happening`` knows of has happened."""
-    return all(
-        node == happening.node or cut[node] == len(own) or own[cut[node]].clock[node] > happening.clock[node]
-        for node, own in enumerate(trace)
-    )
 
 
 def test_the_trace_is_the_published_one(trace: Trace) -> None:
@@ -168,3 +81,59 @@ def test_at_random_consistent_cuts_termination_is_the_truth(trace: Trace) -> Non
     wrong = [cut for cut in sorted(cuts) if says(trace, cut) != terminated(trace, cut)]
     assert wrong == []
     assert {terminated(trace, cut) for cut in cuts} == {True, False}
+
+
+def moving(trace: Trace, cut: Cut) -> Counter[str]:
+    """How many payloads of each process are under way at ``cut``."""
+    return Counter(message.source for message in snapshot(trace, cut).in_transit)
+
+
+def answer(taken: Taken) -> Holds:
+    return Termination().evaluate(taken.made.assembled.snapshot).holds
+
+
+def test_reports_taken_at_each_prefix_tell_the_state_there(trace: Trace) -> None:
+    prefixes = list(extension(trace, Random(4)))
+    run = play(trace, Random(4), AT_ONCE)
+    assert [taken.cut for taken in run] == prefixes
+    for taken in run:
+        found = taken.made.assembled
+        assert found.outcome is Outcome.COMPLETE
+        assert Counter(message.source for message in found.snapshot.in_transit) == moving(trace, taken.cut)
+        idle = {name for name, state in found.snapshot.processes.items() if state.activity is Activity.IDLE}
+        assert idle == {name for name, state in snapshot(trace, taken.cut).processes.items() if state.activity is Activity.IDLE}
+        assert (answer(taken) is Holds.TRUE) == terminated(trace, taken.cut)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_marks_that_come_at_any_time_make_a_consistent_cut_of_which_the_answer_is_the_truth(trace: Trace, seed: int) -> None:
+    run = play(trace, Random(seed), Manner(marks_share=0.3))
+    spread = [taken for taken in run if taken.cut not in (taken.begun, taken.ended)]
+    assert len(spread) > 50
+    for taken in run:
+        found = taken.made.assembled
+        assert found.outcome is Outcome.COMPLETE
+        assert Counter(message.source for message in found.snapshot.in_transit) == moving(trace, taken.cut)
+        assert (answer(taken) is Holds.TRUE) == terminated(trace, taken.cut)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_reports_lost_true_is_never_said_and_false_only_where_somebody_may_still_act(trace: Trace, seed: int) -> None:
+    run = play(trace, Random(seed), Manner(marks_share=0.3, lost_share=0.2))
+    outcomes = Counter(taken.made.assembled.outcome for taken in run)
+    assert set(outcomes) == {Outcome.COMPLETE, Outcome.INCOMPLETE}
+    for taken in run:
+        holds = answer(taken)
+        if taken.made.assembled.outcome is Outcome.COMPLETE:
+            assert (holds is Holds.TRUE) == terminated(trace, taken.cut)
+        else:
+            assert holds is not Holds.TRUE
+        if holds is Holds.FALSE and terminated(trace, taken.begun):
+            assert in_doubt(taken), "only rule 8 says so of what is over: a call in doubt whose target did not report"
+
+
+def in_doubt(taken: Taken) -> bool:
+    """Whether a payload is in doubt that only a missing member could have received."""
+    found = taken.made.assembled
+    made = [call for report in found.reports.values() for call in report.made]
+    return any(call.doubtful and not set(call.servers).isdisjoint(found.snapshot.missing) for call in made)

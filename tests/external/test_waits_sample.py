@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from detector.commands.evaluate import evaluate
-
-SHARED = Path(__file__).parents[3] / "shared"
-SUITE = SHARED / "suites" / "waits-sample.jsonl"
+from tests.external.shared import published
 
 
 @pytest.fixture
 def suite() -> Path:
-    if not SUITE.exists() and os.environ.get("STILLTRUE_REQUIRE_SHARED") != "1":
-        pytest.skip("the published suites are not beside this checkout (../shared)")
-    return SUITE
+    return published("suites/waits-sample.jsonl")
 
 
 def test_every_published_case_is_right(suite: Path) -> None:
