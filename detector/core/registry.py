@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
+from detector.core.answer import fault_of
 from detector.core.plugin_settings import SettingError, fitted
 from detector.core.predicate import Predicate, treats_missing
 from detector.core.snapshot import Snapshot
@@ -56,7 +57,7 @@ def find_predicate(name: str, settings: Settings | None = None) -> Predicate:
         made = kind(**fitted(kind, settings or {}))
     except SettingError as error:
         raise RefusedSettingError(f"predicate {name!r}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if settings and isinstance(error, ValueError):
             raise RefusedSettingError(f"predicate {name!r}: {' '.join(str(error).split())}") from error
         raise PluginError(f"predicate {name!r} ({places[0]}) cannot be made: {_said(error)}") from error
@@ -88,16 +89,17 @@ def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
     Raises
     ------
     PluginError
-        When the predicate raises, or answers with something that is no verdict.
+        When the predicate raises (or asks to end the program), or answers with something that is no verdict.
     """
     if snapshot.missing and not treats_missing(predicate):
         return _not_asked(predicate.name, snapshot)
     try:
         verdict = predicate.evaluate(snapshot)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"predicate {predicate.name!r} failed: {_said(error)}") from error
-    if not isinstance(verdict, Verdict):
-        raise PluginError(f"predicate {predicate.name!r} answered with {type(verdict).__name__}, not a Verdict")
+    fault = fault_of(verdict)
+    if fault:
+        raise PluginError(f"predicate {predicate.name!r} answered with {fault}")
     return verdict
 
 

@@ -10,6 +10,7 @@ import sys
 import zipfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from detector.core import registry
 from detector.core.document import read_document
 from detector.core.registry import PluginError, UnknownPredicateError, ask, find_predicate, predicate_names
 from detector.core.snapshot import Snapshot
-from stilltrue.model import Holds, Verdict
+from stilltrue.model import Holds, Verdict, Witness
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "decided"
 BUILD = "import setuptools.build_meta as backend, sys; print(backend.build_wheel(sys.argv[1]))"
@@ -35,6 +36,30 @@ class AnswersNonsense(Raises):
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         return True  # type: ignore[return-value]
+
+
+class EndsTheProgram(Raises):
+    name = "ends"
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        sys.exit(0)
+
+
+class Answers(Raises):
+    """Answers with a verdict of which one value is replaced."""
+
+    name = "answers"
+
+    def __init__(self, **other: Any) -> None:
+        self._values: dict[str, Any] = {
+            "predicate": "answers",
+            "holds": Holds.TRUE,
+            "witness": Witness(kind="k", parties=(), text="t"),
+        }
+        self._values |= other
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:
+        return Verdict(**self._values)
 
 
 class NoPredicate:
@@ -104,6 +129,37 @@ def test_an_answer_that_is_no_verdict_is_refused(installed: dict[str, str]) -> N
     installed["nonsense"] = "mine:AnswersNonsense"
     with pytest.raises(PluginError, match="predicate 'nonsense' answered with bool, not a Verdict"):
         ask(find_predicate("nonsense"), read_document({}))
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"holds": True}, "holds=True, not a Holds"),
+        ({"witness": None}, "witness=None, not a Witness"),
+        ({"snapshot": None}, "snapshot=None, not a SnapshotRef"),
+        ({"witness": Witness(kind="k", parties=(), text=3)}, "witness.text=3, not a text"),  # type: ignore[arg-type]
+        ({"witness": Witness(kind="k", parties=(7,), text="")}, "witness.parties that is no tuple of texts"),  # type: ignore[arg-type]
+        ({"remainder": {"b", "a"}}, "remainder that is no tuple of texts"),
+        ({"victims": "all"}, "victims that is no tuple of texts"),
+        ({"explanation": None}, "explanation that is no tuple of texts"),
+        ({"until": float("inf")}, "until=inf, not a time in seconds"),
+        ({"until": "soon"}, "until='soon', not a time in seconds"),
+    ],
+)
+def test_a_verdict_of_the_wrong_shape_is_refused_and_the_value_named(other: dict[str, Any], said: str) -> None:
+    with pytest.raises(PluginError) as raised:
+        ask(Answers(**other), read_document({}))
+    assert str(raised.value) == f"predicate 'answers' answered with {said}"
+
+
+def test_a_verdict_of_the_right_shape_is_taken() -> None:
+    assert ask(Answers(until=9.5, remainder=("a",), victims=["a"]), read_document({})).until == 9.5
+
+
+def test_one_that_ends_the_program_only_fails(installed: dict[str, str]) -> None:
+    installed["ends"] = "mine:EndsTheProgram"
+    with pytest.raises(PluginError, match=r"^predicate 'ends' failed: SystemExit: 0$"):
+        ask(find_predicate("ends"), read_document({}))
 
 
 def test_one_that_says_nothing_of_the_missing_is_not_asked_when_there_are_some(installed: dict[str, str]) -> None:
