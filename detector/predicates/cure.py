@@ -10,7 +10,7 @@ from detector.graph.reduction import Reduction
 from detector.graph.stuck import Stuck
 from detector.graph.victims import victims
 from detector.predicates.explain import shortened
-from detector.predicates.preference import Costs, Preference
+from detector.predicates.preference import Costs, Preference, PreferenceError
 from stilltrue.model import Holds, Verdict
 
 
@@ -22,10 +22,16 @@ def with_cure(
     preference: Preference,
     never: Sequence[str],
 ) -> Verdict:
-    """A verdict that is TRUE with its victims, and a last sentence that says how sure it is that there is no smaller set."""
+    """A verdict that is TRUE with its victims, and a last sentence that says how sure it is that there is no smaller set.
+
+    A preference that fails costs the suggestion, which then says so, and never the verdict.
+    """
     if verdict.holds is not Holds.TRUE or graph is None:
         return verdict
-    found = victims(snapshot.waits, reduction, graph, Costs(snapshot, preference, tuple(never)))
+    try:
+        found = victims(snapshot.waits, reduction, graph, Costs(snapshot, preference, tuple(never)))
+    except PreferenceError as error:
+        return replace(verdict, explanation=(*verdict.explanation, f"no cure suggested: {error}"))
     names = snapshot.waits.named(found.parties)
     if not names:
         told = "no cure found: those that must not give up stand in the way"

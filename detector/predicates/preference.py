@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
+from numbers import Real
 
 import numpy as np
 
@@ -53,16 +54,49 @@ def find_preference(name: str) -> Preference:
     Raises
     ------
     ValueError
-        When there is none of that name.
+        When there is none of that name, it cannot be loaded, or two packages claim the name.
     """
     if name in PREFERENCES:
         return PREFERENCES[name]
-    found = sorted(entry_points(group=GROUP, name=name), key=lambda entry: entry.value)
+    found = {entry.value: entry for entry in entry_points(group=GROUP, name=name)}
     if not found:
         known = sorted({*PREFERENCES, *(entry.name for entry in entry_points(group=GROUP))})
         raise ValueError(f"setting victims must be one of {', '.join(known)}, not {name!r}; for example victims=youngest")
-    loaded: Preference = found[0].load()
-    return loaded
+    if len(found) > 1:
+        raise ValueError(f"preference {name!r} is claimed by {' and by '.join(sorted(found))}")
+    ((place, entry),) = found.items()
+    try:
+        loaded = entry.load()
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"preference {name!r} ({place}) cannot be loaded: {_said(error)}") from error
+    if not callable(loaded):
+        raise ValueError(f"preference {name!r} ({place}) is no function")  # noqa: TRY004 - a setting of the wrong value
+    return _Strangers(name, loaded)
+
+
+class PreferenceError(Exception):
+    """The fault of a preference that is not ours; the text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Strangers:
+    """A preference that is not ours: whatever it does wrong is said in its name."""
+
+    name: str
+    prefers: Preference
+
+    def __call__(self, party: PartyName, since: float | None, state: ProcessState) -> float:
+        try:
+            cost = self.prefers(party, since, state)
+        except (Exception, SystemExit) as error:
+            raise PreferenceError(f"preference {self.name!r} failed: {_said(error)}") from error
+        if not isinstance(cost, Real) or math.isnan(cost):
+            raise PreferenceError(f"preference {self.name!r} answered with {cost!r}, not a number")
+        return float(cost)
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 @dataclass(frozen=True, slots=True)
