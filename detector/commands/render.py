@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from detector.core.times import write_time
 from stilltrue.model import Holds, Verdict
 
 EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}
@@ -32,10 +33,13 @@ def print_json(value: Any) -> None:
 
 
 def moment(seconds: float | None) -> str:
-    """The time of day here, with the date where it is not today."""
+    """The time of day here, with the date where it is not today; in UTC, where no clock here can show it (the year 9999)."""
     if seconds is None:
         return "-"
-    then = datetime.fromtimestamp(seconds).astimezone()
+    try:
+        then = datetime.fromtimestamp(seconds).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return write_time(seconds)
     return then.strftime("%H:%M:%S" if then.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M:%S")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ def one_line(text: str) -> str:
 
 def quietly(command: click.Command, arguments: Sequence[str] | None = None) -> int:
     """Run ``command`` with ``arguments`` (None: those of this process): its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a stranger's name may hold what no encoding can write
     try:
         code = command.main(arguments, standalone_mode=False, prog_name="stilltrue")
         sys.stdout.flush()

@@ -77,10 +77,10 @@ def _false(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
     waits = snapshot.waits
     movers = _movers(snapshot, found)
     shown = waits.named(movers[:NAMED_MAX])
-    if len(waits) == 0:
-        text = f"nobody waited {as_of(snapshot)}"
+    blocked = len(np.unique(waits.waiter[~found.missing[waits.waiter]]))
+    if not blocked:
+        text = f"nobody {'that reported ' * bool(snapshot.missing)}waited {as_of(snapshot)}"
     else:
-        blocked = len(np.unique(waits.waiter[~found.missing[waits.waiter]]))
         who = ", ".join(shortened(shown, len(movers)))
         everybody = "the 1 waiting party" if blocked == 1 else f"each of the {blocked} waiting parties"
         text = f"{everybody} could still be freed {as_of(snapshot)}" + (

@@ -115,6 +115,11 @@ def test_false_says_as_of_when_and_who_could_move() -> None:
     assert verdict.witness.text == "the 1 waiting party could still be freed as of 14:02:11: b/1 could move"
 
 
+def test_false_says_so_where_only_the_missing_waited() -> None:
+    assert asked([wait("m/1", "b/1")], missing=["m"]).witness.text == "nobody that reported waited when the snapshot began"
+    assert asked([]).witness.text == "nobody waited when the snapshot began"
+
+
 def test_victims_obey_the_preference_and_never() -> None:
     waits = [wait("a/1", "b/1", since="2026-11-20T14:02:08Z"), wait("b/1", "a/1", since="2026-11-20T14:02:09Z")]
     processes = {"a": {"facts": {"priority": 1, "work": 9}}, "b": {"facts": {"priority": 2, "work": 1}}}

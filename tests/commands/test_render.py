@@ -1,0 +1,39 @@
+"""What people read: times that no clock here can show, names that no encoding can write."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from detector.cli import cli
+from detector.commands.render import moment
+from detector.commands.run import quietly
+from detector.core.times import read_time
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"), [("Asia/Tokyo", "9999-12-31T23:59:59Z"), ("America/New_York", "0001-01-01T00:00:00Z")]
+)
+def test_a_time_that_no_clock_here_can_show_is_told_in_utc(monkeypatch: pytest.MonkeyPatch, zone: str, text: str) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert moment(read_time(text)) == text
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_name_that_no_encoding_can_write_is_written_with_escapes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "odd.json"
+    file.write_text(json.dumps({"waits": [{"waiter": "a\ud800/\u2717", "among": ["a\ud800/\u2717"]}]}))
+    for encoding, name in (("utf-8", "a\\ud800/\u2717"), ("latin-1", "a\\ud800/\\u2717")):
+        out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", out)
+        assert quietly(cli, ["evaluate", "deadlock", str(file)]) == 0
+        assert f"{name} waits for itself" in out.buffer.getvalue().decode(encoding)
