@@ -100,7 +100,7 @@ class _Rounds:
     def run(self, targets: int, targets_max: int, rounds_max: int, result: str) -> int:
         """Rounds until a rule ends them, and who is blocked and core, written by one worker; how many rounds there were."""
         if targets <= targets_max:
-            self._map(_finishing(self._place, result, _whole(self.shards), kernel=True), tasks=1)
+            self._map(_finishing(self._place, result, _whole(self.shards, self._place.parties), kernel=True), tasks=1)
             return 0
         _, blocked = self._map(_waiting(self._place, self.shards))
         done = False
@@ -156,7 +156,11 @@ def _reducing(place: Place, count: int, shards: Shards | None) -> _Work:
         filesystem, root = place.open()
         for shard in numbers_in(batches):
             state = f"{root}/state-{shard}"
-            own = Shard.load(filesystem, state) if shards is None else Shard.read(filesystem, shards[shard]).lined()
+            own = (
+                Shard.load(filesystem, state)
+                if shards is None
+                else Shard.read(filesystem, shards[shard], place.parties).lined()
+            )
             own = own.reduced(place.others(shard, count), SWEEP_SHARE_MIN)
             own.save(filesystem, state)
             blocked = own.waiters(place.parties)
@@ -175,11 +179,11 @@ def _states(shards: int) -> _Source:
     return read
 
 
-def _whole(shards: Shards) -> _Source:
+def _whole(shards: Shards, parties: int) -> _Source:
     """All waits as they were written."""
 
     def read(filesystem: fs.FileSystem, _: str) -> Shard:
-        return Shard.read(filesystem, [place for shard in shards for place in shard])
+        return Shard.read(filesystem, [place for shard in shards for place in shard], parties)
 
     return read
 

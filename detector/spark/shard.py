@@ -21,13 +21,23 @@ from pyarrow import fs
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from detector.archive.lists import whole
 from detector.graph.columns import Bools, Ints
 from detector.graph.opened import Opened
 from detector.graph.reduction import begun, finished
 from detector.graph.sweep import swept
 
+SEEN_AT_ONCE_MAX = 8
+"""Targets of a wait that are compared one with another, not sorted."""
 NUMBERED_SHARE = 4
 """With fewer than one wait for so many parties, waits are numbered anew."""
+
+
+class WaitsError(ValueError):
+    """A row group (path, number) that holds something else than waits."""
+
+    def __init__(self, place: tuple[str, int], what: str) -> None:
+        super().__init__(f"{place[0]}, row group {place[1]}: {what}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,21 +50,31 @@ class Shard:
     targets: Ints
 
     @classmethod
-    def read(cls, filesystem: fs.FileSystem, places: Sequence[tuple[str, int]]) -> Shard:
-        """Waits from row groups (path, number) with the columns ``waiter``, ``needs`` and ``among`` (a list), all integers."""
-        return joined([cls._from(rows) for rows in _row_groups(filesystem, places, ["waiter", "needs", "among"])])
+    def read(cls, filesystem: fs.FileSystem, places: Sequence[tuple[str, int]], parties: int) -> Shard:
+        """Waits from row groups (path, number) with the columns ``waiter``, ``needs`` and ``among`` (a list), all integers.
+
+        Raises
+        ------
+        WaitsError
+            When a row is no wait of parties below ``parties``; file and row group are named.
+        """
+        groups = _row_groups(filesystem, places, ["waiter", "needs", "among"])
+        return joined([cls._from(rows, place, parties) for place, rows in zip(places, groups, strict=True)])
 
     @classmethod
-    def _from(cls, rows: pa.Table) -> Shard:
-        among = rows.column("among").combine_chunks()
-        among = among.chunk(0) if isinstance(among, pa.ChunkedArray) else among
+    def _from(cls, rows: pa.Table, place: tuple[str, int], parties: int) -> Shard:
+        among = whole(rows.column("among"))
+        if among.null_count or rows.column("needs").null_count:
+            raise WaitsError(place, "needs or among is null in some row")
         offsets = among.offsets.to_numpy()
-        return cls(
-            waiter=rows.column("waiter").to_numpy().astype(np.int32),
-            short=rows.column("needs").to_numpy().astype(np.int32),
-            indptr=(offsets - offsets[0]).astype(np.int32),
-            targets=among.flatten().to_numpy().astype(np.int32),
-        )
+        indptr = (offsets - offsets[0]).astype(np.int32)
+        indptr, targets = _distinct(indptr, _numbers("among", among.flatten(), place, parties).astype(np.int32))
+        waiter, needs = _numbers("waiter", rows.column("waiter"), place, parties), rows.column("needs").to_numpy()
+        wrong = np.flatnonzero((needs < 1) | (needs > np.diff(indptr)))
+        if len(wrong):
+            least, most = int(needs[wrong[0]]), int(np.diff(indptr)[wrong[0]])
+            raise WaitsError(place, f"row {wrong[0]}: needs is {least}, of {most} different parties in among")
+        return cls(waiter=waiter.astype(np.int32), short=needs.astype(np.int32), indptr=indptr, targets=targets)
 
     @classmethod
     def load(cls, filesystem: fs.FileSystem, path: str) -> Shard:
@@ -154,8 +174,8 @@ class Shard:
 def waiting_in(filesystem: fs.FileSystem, places: Sequence[tuple[str, int]], parties: int) -> Bools:
     """(P,) who waits in these row groups; nothing else of them is read."""
     waiting = np.zeros(parties, np.bool_)
-    for rows in _row_groups(filesystem, places, ["waiter"]):
-        waiting[rows.column("waiter").to_numpy()] = True
+    for place, rows in zip(places, _row_groups(filesystem, places, ["waiter"]), strict=True):
+        waiting[_numbers("waiter", rows.column("waiter"), place, parties)] = True
     return waiting
 
 
@@ -165,6 +185,40 @@ def _row_groups(filesystem: fs.FileSystem, places: Sequence[tuple[str, int]], co
             file = pq.ParquetFile(source)
             for _, group in own:
                 yield file.read_row_group(group, columns=columns, use_threads=False)
+
+
+def _numbers(name: str, column: pa.ChunkedArray | pa.Array, place: tuple[str, int], parties: int) -> Ints:
+    """The parties' numbers in a column."""
+    if column.null_count:
+        raise WaitsError(place, f"{name} is null in some row")
+    numbers: Ints = column.to_numpy()
+    least, most = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+    if least < 0 or most >= parties:
+        raise WaitsError(place, f"{name}: no party has the number {least if least < 0 else most} (from 0 to {parties - 1})")
+    return numbers
+
+
+def _distinct(indptr: Ints, targets: Ints) -> tuple[Ints, Ints]:
+    """The same rows with each of their targets once."""
+    sizes = np.diff(indptr)
+    largest = int(sizes.max(initial=0))
+    if largest <= SEEN_AT_ONCE_MAX and not any(_repeated(indptr, targets, gap) for gap in range(1, largest)):
+        return indptr, targets
+    keys = np.sort(np.repeat(np.arange(len(sizes), dtype=np.int64) << 32, sizes) | targets)
+    fresh = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
+    if fresh.all():
+        return indptr, targets
+    keys = keys[fresh]
+    once = np.zeros_like(indptr)
+    np.cumsum(np.bincount(keys >> 32, minlength=len(sizes)), out=once[1:])
+    return once, (keys & 0xFFFFFFFF).astype(np.int32)
+
+
+def _repeated(indptr: Ints, targets: Ints, gap: int) -> bool:
+    """Whether some row has the same target twice, ``gap`` places apart."""
+    equal = np.flatnonzero(targets[:-gap] == targets[gap:])  # of parties in no order hardly any
+    ends = indptr[np.searchsorted(indptr, equal, side="right")]
+    return bool((equal + gap < ends).any())
 
 
 def _by_number(numbers: Ints) -> Ints:

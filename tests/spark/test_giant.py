@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from detector.graph.columns import columns_of_lists
 from detector.graph.reduction import reduce
 from detector.spark.giant import reduce_giant
 from detector.spark.numbering import number_names
+from detector.spark.shard import Shard, WaitsError
 
 Waits = list[tuple[int, int, list[int]]]
 
@@ -82,9 +84,19 @@ def _kernel(waits: Waits) -> dict[int, bool]:
     return {party: party in core for party in stuck}
 
 
+def _repeating(parties: int) -> Waits:
+    """Random waits that name some of their targets twice, or ten times."""
+    waits = []
+    for waiter, needs, among in _random(parties, 3):
+        often = {0: [among[0]], 1: among[:1] * 9, 2: among[::-1]}.get(waiter % 5, [])
+        waits.append((waiter, needs, among + often))
+    return waits
+
+
 CASES = {
     "random": _random(300, 1),
     "random again": _random(200, 2),
+    "repeating": _repeating(300),
     "chain": _chain(500, shuffled=False),
     "shuffled chain": _chain(500, shuffled=True),
     "lasso": _lasso(500),
@@ -111,6 +123,22 @@ def test_shards_find_what_one_kernel_finds(
     assert found.shards > 1
     assert found.rounds <= rounds_max
     assert not list(tmp_path.glob("giant-*"))
+
+
+@pytest.mark.parametrize(
+    ("wait", "said"),
+    [
+        ((7, 2, [1, 1]), r"b.parquet, row group 0: row 0: needs is 2, of 1 different parties in among"),
+        ((7, 0, [1]), r"row 0: needs is 0, of 1"),
+        ((10, 1, [1]), r"b.parquet, row group 0: waiter: no party has the number 10 \(from 0 to 9\)"),
+        ((7, 1, [-1]), r"b.parquet, row group 0: among: no party has the number -1 \(from 0 to 9\)"),
+        ((7, 1, [None]), r"b.parquet, row group 0: among is null in some row"),
+    ],
+)
+def test_what_is_no_wait_is_named(wait: tuple[int, int, list[int]], said: str, tmp_path: Path) -> None:
+    folder = Path(_write([(1, 1, [2]), wait], tmp_path / "waits"))
+    with pytest.raises(WaitsError, match=said):
+        Shard.read(fs.LocalFileSystem(), [(str(folder / "b.parquet"), 0)], parties=10)
 
 
 @pytest.mark.parametrize("name", ["random", "lasso", "star"])
