@@ -6,11 +6,10 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -18,7 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from detector.archive.headers import read_headers
 from detector.archive.schema import REAL, SMALL, TEXT, WHOLE
-from detector.archive.tally import TALLY
+from detector.archive.tally import TALLY, Ends
 from detector.archive.totals import SCHEMAS, totals
 from detector.spark import trends
 from detector.spark.evaluate import verdicts_of_archive
@@ -57,9 +56,10 @@ class Analysis:
     left_out: tuple[tuple[str, str], ...]
 
     @property
-    def near_places(self) -> int:
-        """At how many sets of processes there were near misses."""
-        return len({tuple(row.processes) for row in self.near_misses})
+    def near_said(self) -> str:
+        """At how many sets of processes there were near misses, in words."""
+        places = len({tuple(row.processes) for row in self.near_misses})
+        return f"near misses in {places} place{'' if places == 1 else 's'}"
 
 
 def analyze(
@@ -78,7 +78,7 @@ def analyze(
     steps = _Steps(spark, archive, out, progress)
     analysis = steps.run(asked)
     summary = {**asdict(analysis), **{name: [_plain(row) for row in getattr(analysis, name)] for name in _ROWS}}
-    (out / "summary.json").write_text(json.dumps(summary, indent=1, default=str) + "\n")
+    (out / "summary.json").write_text(json.dumps(summary, indent=1, default=str) + "\n", encoding="utf-8")
     write_report(analysis, out / "report.html")
     return analysis
 
@@ -96,18 +96,18 @@ class _Steps:
 
     def run(self, predicates: tuple[str, ...]) -> Analysis:
         count = self._archive.rows("snapshots")
+        headers = read_headers(self._archive.store, self._archive.files("snapshots"))
+        begun, ended, period = _extent(headers.ends())
         self._progress(f"evaluating {', '.join(predicates)} on {count} snapshots")
         verdicts = self._evaluated(predicates)
         answers, definite, unread = _answers(verdicts)
-        period = median(later - sooner for (_, sooner), (_, later) in pairwise(definite)) if len(definite) > 1 else 0.0
         self._progress("incidents and near misses")
         seen = [row.asDict() for row in trends.sightings(verdicts).collect()]
-        incidents = tuple(past_incidents(_cores(seen), definite))
-        self._write("incidents", [asdict(each) for each in incidents], INCIDENTS)
         near = self._table("near_misses", _near_misses(seen), NEAR_MISSES)
         self._progress(f"counting {self._archive.rows('reports')} reports: blocked time, pools, locks, clocks, orphans")
-        headers = read_headers(self._archive.store, self._archive.files("snapshots"))
         counted = tally_of_archive(self._spark, self._archive, headers.ends()).toArrow().cast(TALLY)
+        incidents = tuple(past_incidents(_cores(seen), definite, _services(counted)))
+        self._write("incidents", [asdict(each) for each in incidents], INCIDENTS)
         rows = totals(counted, period) | {"coverage": headers.coverage(), "missing": headers.missing()}
         tables = {name: self._table(name, rows[name], schema) for name, schema in SCHEMAS.items()}
         self._progress("risk, and the report")
@@ -115,13 +115,14 @@ class _Steps:
         self._write("risks", [asdict(each) for each in ranked], RISKS)
         left_out = {each.path: each.reason for each in (*headers.left_out, *self._archive.left_out)}
         left_out |= unread | {row["one"]: row["two"] for row in counted.to_pylist() if row["kind"] == LEFT_OUT}
+        left_out = {path: reason.removeprefix(f"{path}: ") for path, reason in left_out.items()}
         return Analysis(
             location=self._archive.store.location,
             predicates=predicates,
             snapshots=count,
             reports=self._archive.rows("reports"),
-            begun=min((row.hour for row in tables["coverage"]), default=0.0),
-            ended=max((time for _, time in definite), default=0.0),
+            begun=begun,
+            ended=ended,
             period_seconds=period,
             answers=answers,
             incidents=incidents,
@@ -175,6 +176,20 @@ def _answers(verdicts: DataFrame) -> tuple[dict[str, dict[str, int]], list[tuple
     return answers, list(zip(definite.column("snapshot").to_pylist(), times, strict=True)), left_out
 
 
+def _extent(ends: Ends) -> tuple[float, float, float]:
+    """When the first snapshot began, when the last one ended, and the usual time from one to the next; 0 where unknown."""
+    begun = np.sort(ends.begun[~np.isnan(ends.begun)])
+    ended = ends.ended[~np.isnan(ends.ended)]
+    first, last = begun.min(initial=np.inf), np.concatenate((begun, ended)).max(initial=-np.inf)
+    period = np.median(np.diff(begun)) if len(begun) > 1 else 0.0
+    return (float(first), float(last), float(period)) if len(begun) else (0.0, 0.0, 0.0)
+
+
+def _services(counted: pa.Table) -> dict[str, str]:
+    """Each process's service."""
+    return {row["one"]: row["two"] for row in counted.to_pylist() if row["kind"] == "process"}
+
+
 def _cores(seen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted((row for row in seen if row["kind"] == "core"), key=lambda row: (row["first_snapshot"], row["id"]))
 
@@ -205,6 +220,7 @@ INCIDENTS = pa.schema(
         *((name, REAL) for name in ("formed", "opened", "seen", "closed")),
         ("parties", pa.list_(TEXT)),
         ("processes", pa.list_(TEXT)),
+        ("services", pa.list_(TEXT)),
         ("recurrence", SMALL),
     ]
 )

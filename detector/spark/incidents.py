@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ class PastIncident:
     closed: float | None
     parties: tuple[str, ...]
     processes: tuple[str, ...]
+    services: tuple[str, ...] = ()
     recurrence: int = 1
 
     @property
@@ -32,7 +33,9 @@ class PastIncident:
         return None if self.formed is None else max(0.0, self.opened - self.formed)
 
 
-def past_incidents(sightings: Iterable[Any], definite: Sequence[tuple[int, float]]) -> list[PastIncident]:
+def past_incidents(
+    sightings: Iterable[Any], definite: Sequence[tuple[int, float]], services: Mapping[str, str] | None = None
+) -> list[PastIncident]:
     """Incidents from rows of :func:`~detector.spark.trends.core_sightings`, in the order of their beginning.
 
     Parameters
@@ -40,6 +43,7 @@ def past_incidents(sightings: Iterable[Any], definite: Sequence[tuple[int, float
     sightings : by their first snapshot.
     definite : ``(snapshot, ended)`` of every snapshot whose verdict is true or false, sorted: an incident is over at the first
         of them that no longer shows it.
+    services : each process's service, where it is known.
 
     Notes
     -----
@@ -57,11 +61,15 @@ def past_incidents(sightings: Iterable[Any], definite: Sequence[tuple[int, float
         groups.setdefault(name, []).append(row)
         owner.update((key, name) for key in row["keys"])
     times: dict[tuple[str, ...], int] = {}
-    return [_incident(name, rows, definite, times) for name, rows in groups.items()]
+    return [_incident(name, rows, definite, times, services or {}) for name, rows in groups.items()]
 
 
 def _incident(
-    name: str, rows: Sequence[Any], definite: Sequence[tuple[int, float]], times: dict[tuple[str, ...], int]
+    name: str,
+    rows: Sequence[Any],
+    definite: Sequence[tuple[int, float]],
+    times: dict[tuple[str, ...], int],
+    services: Mapping[str, str],
 ) -> PastIncident:
     last = max(row["last_snapshot"] for row in rows)
     after = bisect_right(definite, (last, float("inf")))
@@ -79,5 +87,6 @@ def _incident(
         closed=definite[after][1] if after < len(definite) else None,
         parties=tuple(newest["parties"]),
         processes=processes,
+        services=tuple(sorted({services[process] for process in processes if process in services})),
         recurrence=times[processes],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -10,74 +11,78 @@ from typing import TYPE_CHECKING
 
 from detector.core.times import write_time
 from detector.predicates.explain import duration
+from detector.spark.page import moment, page, section, table, unbroken
 from detector.spark.svg import AMBER, BLUE, GREY, RED, bars, histogram, service_map, spans, time_bars
 
 if TYPE_CHECKING:
+    from pyspark.sql import Row
+
     from detector.spark.analyze import Analysis
 
 ROWS_MAX = 15
 EPISODES_MAX = 40
 MAP_EDGES_MAX = 60
 BAR_SHARE_MIN = 0.003
-STYLE = """
-:root{color-scheme:light}body{font:15px/1.5 system-ui,sans-serif;color:#1d2733;background:#f6f8fa;margin:0}
-main{max-width:980px;margin:0 auto;padding:32px 24px 64px}h1{font-size:26px;margin:0 0 4px}h2{font-size:18px;margin:0 0 4px}
-section{background:#fff;border:1px solid #e4e9ee;border-radius:8px;padding:18px 22px;margin:18px 0}
-p{margin:4px 0 10px;max-width:75ch}.lead{color:#516070}.none{color:#8a97a5;font-style:italic}
-.tiles{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0 0}.tile{flex:1 1 88px;background:#fff;border:1px solid #e4e9ee;
-border-radius:8px;padding:10px 14px}.tile b{display:block;font-size:20px;white-space:nowrap}
-.tile span{color:#516070}.bad b{color:#c62839}
-.warn b{color:#d98a00}table{border-collapse:collapse;width:100%;font-size:13px}th{text-align:left;color:#516070;font-weight:600}
-th,td{padding:4px 10px 4px 0;border-bottom:1px solid #e4e9ee;vertical-align:top}td.n,th.n{text-align:right}code{font-size:12px}
-.t{white-space:nowrap}
-"""
 
 
 def write_report(analysis: Analysis, path: Path) -> None:
     """Write the report to ``path``."""
-    title = f"Stilltrue: {analysis.location}"
-    body = "".join(_sections(analysis))
-    path.write_text(
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>\n"
-    )
+    path.write_text(page(f"Stilltrue: {analysis.location}", "".join(_sections(analysis))), encoding="utf-8")
 
 
 def _sections(found: Analysis) -> Iterable[str]:
     yield _head(found)
-    yield _section(
+    yield section(
         "Incidents over time",
-        "A deadlock that was seen, from the beginning of its last wait until it was gone.",
+        "A deadlock that was seen, from the beginning of its last wait until it was gone."
+        + _part(EPISODES_MAX, len(found.incidents), "incidents", "the newest are listed"),
         _incidents(found),
     )
-    yield _section(
+    if found.incidents:
+        yield section("Deadlocked services", "In how many incidents each service had a process.", _deadlocked(found))
+    yield section(
         "Time to detection",
         "From the beginning of the core's last wait to the end of the first snapshot that showed it.",
         _detection(found),
     )
-    yield _section(
+    yield section(
         "Near misses",
-        "Runs of snapshots in which one more wait would have closed a core: one party kept it open.",
+        "Runs of snapshots in which one more wait would have closed a core: one party kept it open."
+        + _part(EPISODES_MAX, len(found.near_misses), "near_misses", "the longest are shown"),
         _near_misses(found),
     )
-    yield _section(
+    yield section(
         "Risk",
         "Circles of services that hold a worker while they wait for the next one's. The score is the chance that all their "
-        "pools are full at once, taken as independent: it ranks, it is no forecast.",
+        "pools are full at once, taken as independent: it ranks, it is no forecast."
+        + _part(ROWS_MAX, len(found.risks), "risks"),
         _risk(found),
     )
-    yield _section(
+    yield section(
         "Wait-for map of services",
-        "Who was seen holding a worker while waiting for whom; red: within an incident.",
+        "Who was seen holding a worker while waiting for whom, thicker the more often; red: between services of one incident."
+        + _part(len(_map_edges(found)), len(found.holding), "holding"),
         _map(found),
     )
-    yield _section("Pools", "The share of snapshots in which no worker was free.", _pools(found))
-    yield _section(
-        "Blocked time", "By service and method, over all snapshots: samples times the time between them.", _blocked(found)
+    yield section(
+        "Pools",
+        "The share of snapshots in which no worker was free; the fullest first." + _part(ROWS_MAX, len(found.pools), "pools"),
+        _pools(found),
+    )
+    yield section(
+        "Blocked time",
+        "By service and method, over all snapshots: samples times the time between them."
+        + _part(ROWS_MAX, len(found.blocked), "blocked"),
+        _blocked(found),
     )
     if found.locks:
-        yield _section("Locks", "Fleet-wide resources, by how long they were waited for.", _locks(found))
-    yield _section("Coverage", "What was looked at: silence is not health.", _coverage(found))
+        yield section(
+            "Locks",
+            "Locks, semaphores and other resources, by how long they were waited for."
+            + _part(ROWS_MAX, len(found.locks), "locks"),
+            _locks(found),
+        )
+    yield section("Coverage", "What was looked at: silence is not health.", _coverage(found))
 
 
 def _head(found: Analysis) -> str:
@@ -85,7 +90,11 @@ def _head(found: Analysis) -> str:
     detection = [each.detection_seconds for each in found.incidents if each.detection_seconds is not None]
     tiles = [
         ("bad" if found.incidents else "", f"{len(found.incidents)}", "incidents"),
-        ("warn" if found.near_misses else "", f"{len(found.near_misses)}", f"near misses in {found.near_places} places"),
+        (
+            "warn" if found.near_misses else "",
+            f"{len(found.near_misses)}",
+            found.near_said,
+        ),
         ("", duration(median(detection)) if detection else "-", "median time to detection"),
         ("", f"{found.snapshots:,}", "snapshots"),
         ("", f"{found.reports:,}", "reports"),
@@ -95,44 +104,57 @@ def _head(found: Analysis) -> str:
     shown = "".join(
         f'<div class="tile {kind}"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for kind, value, name in tiles
     )
-    between = (
-        f"{write_time(round(found.begun))} to {write_time(round(found.ended))}, a snapshot every {found.period_seconds:g} s"
-    )
+    days = f"{write_time(round(found.begun))} to {write_time(round(found.ended))}"
+    between = f"{days}, a snapshot every {round(found.period_seconds, 2):g} s"
     return f'<h1>{escape(found.location)}</h1><p class="lead">{escape(between)}</p><div class="tiles">{shown}</div>'
 
 
-def _section(title: str, lead: str, body: str) -> str:
-    return f'<section><h2>{escape(title)}</h2><p class="lead">{escape(lead)}</p>{body}</section>'
+def _part(shown: int, total: int, kept: str, which: str = "") -> str:
+    """Said where not all is shown: how much is, and where the rest is."""
+    if total <= shown:
+        return ""
+    return f" {shown} of {total:,} here{which and f' ({which})'}; all are in the table {kept}."
+
+
+def _deadlocked(found: Analysis) -> str:
+    times = Counter(service for each in found.incidents for service in each.services)
+    rows = sorted(times.items(), key=lambda row: (-row[1], row[0]))
+    shown = [(service, float(count), str(count)) for service, count in rows[:ROWS_MAX]]
+    return bars(shown, ("service", "incidents"), RED)
 
 
 def _incidents(found: Analysis) -> str:
+    often = Counter(each.processes for each in found.incidents)
+    places = {place for place, _ in often.most_common(EPISODES_MAX)}
     rows = []
-    for each in found.incidents[:EPISODES_MAX]:
-        until = each.closed or found.ended
-        text = f"{each.id}: {', '.join(each.processes)}, {duration(until - each.opened)} after it was seen"
-        rows.append((_who(each.processes), each.formed or each.opened, until, RED, text))
-    table = _table(
+    for each in found.incidents:
+        if each.processes in places:
+            until = each.closed or found.ended
+            text = f"{each.id}: {', '.join(each.processes)}, {duration(until - each.opened)} after it was seen"
+            rows.append((_who(each.processes), each.formed or each.opened, until, RED, text))
+    listed = table(
         ["incident", "processes", "parties", "formed", "seen after", "lasted", "here"],
         [
             [
                 f'<code class="t">{each.id}</code>',
-                escape(", ".join(each.processes)),
+                _names(each.processes),
                 str(len(each.parties)),
-                _time(each.formed or each.opened),
-                "-" if each.detection_seconds is None else _whole(duration(each.detection_seconds)),
-                _whole(duration((each.closed or found.ended) - (each.formed or each.opened)))
+                moment(each.formed or each.opened),
+                "-" if each.detection_seconds is None else unbroken(duration(each.detection_seconds)),
+                unbroken(duration((each.closed or found.ended) - (each.formed or each.opened)))
                 + ("" if each.closed else ", still there"),
-                _whole(f"time {each.recurrence}" if each.recurrence > 1 else "first time"),
+                unbroken(f"time {each.recurrence}" if each.recurrence > 1 else "first time"),
             ]
-            for each in found.incidents[:EPISODES_MAX]
+            for each in found.incidents[-EPISODES_MAX:]
         ],
         "No deadlock was seen.",
     )
-    return spans(rows, found.begun, found.ended) + table
+    return spans(rows, min([found.begun, *(row[1] for row in rows)]), found.ended, "processes") + listed
 
 
 def _detection(found: Analysis) -> str:
-    return histogram([each.detection_seconds for each in found.incidents if each.detection_seconds is not None], "s")
+    seconds = [each.detection_seconds for each in found.incidents if each.detection_seconds is not None]
+    return histogram(seconds, ("time to detection", "incidents"), "s") or '<p class="none">No incident, nothing to time.</p>'
 
 
 def _near_misses(found: Analysis) -> str:
@@ -140,28 +162,28 @@ def _near_misses(found: Analysis) -> str:
         (_who(row.processes), row["first"], row["last"] + found.period_seconds, AMBER, f"{row.snapshots} snapshots")
         for row in found.near_misses[:EPISODES_MAX]
     ]
-    table = _table(
+    listed = table(
         ["processes", "snapshots", "from", "to", "kept open by"],
         [
             [
-                escape(", ".join(row.processes)),
+                _names(row.processes),
                 str(row.snapshots),
-                _time(row["first"]),
-                _time(row["last"]),
+                moment(row["first"]),
+                moment(row["last"]),
                 f"<code>{escape(row.saved_by)}</code>",
             ]
             for row in found.near_misses[:EPISODES_MAX]
         ],
         "Nothing came close.",
     )
-    return spans(rows, found.begun, found.ended) + table
+    return spans(rows, found.begun, found.ended, "processes") + listed
 
 
 def _risk(found: Analysis) -> str:
     shown = found.risks[:ROWS_MAX]
     seen = [each for each in shown if each.score >= BAR_SHARE_MIN * shown[0].score]
-    chart = bars([(" > ".join(each.services), each.score, f"{each.score:.2g}") for each in seen], AMBER)
-    table = _table(
+    chart = bars([(" > ".join(each.services), each.score, f"{each.score:.2g}") for each in seen], ("circle", "score"), AMBER)
+    listed = table(
         ["circle", "score", "full, each", "samples"],
         [
             [
@@ -174,19 +196,24 @@ def _risk(found: Analysis) -> str:
         ],
         "No circle of bounded pools was seen.",
     )
-    return chart + table
+    return chart + listed
 
 
 def _map(found: Analysis) -> str:
-    services = {row.service: row for row in found.pools}
-    hot = {
-        name for each in found.incidents for process in each.processes for name in services if process.startswith(f"{name}-")
-    }
-    hot |= {process for each in found.incidents for process in each.processes if process in services}
-    edges = sorted(found.holding, key=lambda row: (not (row.service in hot and row.callee in hot), -row.samples))[
-        :MAP_EDGES_MAX
-    ]
-    return service_map([(row.service, row.callee, float(row.samples)) for row in edges], frozenset(hot))
+    edges = [(row.service, row.callee, float(row.samples)) for row in _map_edges(found)]
+    return service_map(edges, _burnt(found))
+
+
+def _map_edges(found: Analysis) -> Sequence[Row]:
+    """Those within incidents, then the most frequent ones."""
+    burnt = _burnt(found)
+    within = {id(row) for row in found.holding if any({row.service, row.callee} <= services for services in burnt)}
+    return sorted(found.holding, key=lambda row: (id(row) not in within, -row.samples))[:MAP_EDGES_MAX]
+
+
+def _burnt(found: Analysis) -> Sequence[frozenset[str]]:
+    """The services of each incident."""
+    return [frozenset(services) for services in sorted({each.services for each in found.incidents})]
 
 
 def _pools(found: Analysis) -> str:
@@ -198,7 +225,7 @@ def _pools(found: Analysis) -> str:
         )
         for row in found.pools[:ROWS_MAX]
     ]
-    return bars(rows, BLUE)
+    return bars(rows, ("service / pool", "share of snapshots with no worker free"))
 
 
 def _blocked(found: Analysis) -> str:
@@ -206,12 +233,14 @@ def _blocked(found: Analysis) -> str:
         [
             (f"{row.service} {row.method}", row.blocked_seconds, duration(row.blocked_seconds))
             for row in found.blocked[:ROWS_MAX]
-        ]
+        ],
+        ("service, method", "time blocked"),
     )
 
 
 def _locks(found: Analysis) -> str:
-    return bars([(row.resource, row.waited_seconds, duration(row.waited_seconds)) for row in found.locks[:ROWS_MAX]])
+    rows = [(row.resource, row.waited_seconds, duration(row.waited_seconds)) for row in found.locks[:ROWS_MAX]]
+    return bars(rows, ("resource", "time waited for"))
 
 
 def _coverage(found: Analysis) -> str:
@@ -220,7 +249,7 @@ def _coverage(found: Analysis) -> str:
         ("incomplete", AMBER, [float(row.incomplete) for row in found.coverage]),
         ("rejected", RED, [float(row.rejected) for row in found.coverage]),
     ]
-    answers = _table(
+    answers = table(
         ["predicate", "true", "false", "undetermined"],
         [
             [escape(name), *(str(told.get(word, 0)) for word in ("true", "false", "undetermined"))]
@@ -239,32 +268,19 @@ def _coverage(found: Analysis) -> str:
         notes.append(
             f"{len(found.skewed)} processes cut outside their snapshot by their own clock, {row.process} by {worst:.3g} s."
         )
-    left = _table(
+    left = table(
         ["file left out", "why"], [[escape(path), escape(why)] for path, why in found.left_out], "Every file was read."
     )
     times = [float(row.hour) for row in found.coverage]
-    chart = time_bars(times, layers, 3600.0)
-    return f"{chart}{answers}<p>{escape(' '.join(notes))}</p>{bars(silent, GREY) if silent else ''}{left}"
+    chart = time_bars(times, layers, 3600.0, "snapshots an hour")
+    quiet = bars(silent, ("process", "snapshots without its report"), GREY)
+    return f"{chart}{answers}<p>{escape(' '.join(notes))}</p>{quiet}{left}"
+
+
+def _names(processes: Sequence[str]) -> str:
+    return ", ".join(map(unbroken, processes))
 
 
 def _who(processes: Sequence[str]) -> str:
     """Short enough to stand beside a line of a chart; the table below names them all."""
     return " + ".join(processes) if len(processes) < 3 else f"{processes[0]} + {len(processes) - 1} more"
-
-
-def _time(seconds: float) -> str:
-    return _whole(write_time(round(seconds))[:16].replace("T", " "))
-
-
-def _whole(text: str) -> str:
-    """On one line."""
-    return f'<span class="t">{escape(text)}</span>'
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> str:
-    """``rows`` are HTML already."""
-    if not rows:
-        return f'<p class="none">{escape(none)}</p>'
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

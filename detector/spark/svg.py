@@ -10,12 +10,23 @@ from detector.core.times import write_time
 
 WIDTH = 920
 LEFT, RIGHT = 230, 20
-DAYS_SECONDS = 4 * 86_400
+HEAD, AXIS = 20, 46
+"""Room for the names of what is shown: above bars and spans, below the times."""
+DAY_SECONDS = 86_400
+STEPS_SECONDS = (
+    *(1, 5, 10, 30, 60, 300, 600, 1800),
+    *(hours * 3600 for hours in (1, 2, 3, 6, 12)),
+    *(days * DAY_SECONDS for days in (1, 2, 7, 14, 28, 56, 182, 364)),
+)
+TICKS_MAX = 7
 INK, RED, AMBER, BLUE, GREY, FAINT = "#1d2733", "#c62839", "#d98a00", "#2f6fb2", "#8a97a5", "#e4e9ee"
+MUTED = "#516070"
 
 
-def time_bars(times: Sequence[float], layers: Sequence[tuple[str, str, Sequence[float]]], step_seconds: float) -> str:
-    """Stacked bars over time. ``layers``: name, colour, one value for each of ``times``."""
+def time_bars(
+    times: Sequence[float], layers: Sequence[tuple[str, str, Sequence[float]]], step_seconds: float, values_name: str
+) -> str:
+    """Stacked bars over time. ``layers``: name, colour, one value for each of ``times``; ``values_name``: what values are."""
     if not times:
         return _empty("nothing in this time")
     height, top, left = 190, 26, 60
@@ -23,6 +34,7 @@ def time_bars(times: Sequence[float], layers: Sequence[tuple[str, str, Sequence[
     most = max((sum(values) for values in zip(*(layer[2] for layer in layers), strict=True)), default=0) or 1
     wide = (WIDTH - left - RIGHT) * step_seconds / (end - begin)
     parts = [_text(left - 6, top + 4, f"{most:g}", "end"), _text(left - 6, top + height, "0", "end")]
+    parts.append(_upright(16, top + height / 2, values_name))
     under = [0.0] * len(times)
     for name, colour, values in layers:
         for at, value in enumerate(values):
@@ -35,47 +47,51 @@ def time_bars(times: Sequence[float], layers: Sequence[tuple[str, str, Sequence[
                 )
                 under[at] += high
     parts += _axis(begin, end, left, top + height)
-    return _svg(top + height + 34, [*_legend(layers, left), *parts])
+    return _svg(top + height + AXIS, [*_legend(layers, left), *parts])
 
 
-def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end: float) -> str:
-    """A line for each label, in the order of their first rows: label, from, until, colour, text to show when pointed at."""
+def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end: float, names: str) -> str:
+    """A line for each label, in the order of their first rows: label, from, until, colour, text to show when pointed at.
+
+    ``names`` says what the labels are.
+    """
     if not rows:
-        return _empty("none")
+        return ""
     high = 22
     line = {label: at for at, label in enumerate(dict.fromkeys(row[0] for row in rows))}
-    parts = []
+    parts = [_name(LEFT - 8, 13, names, "end")]
     for label, at in line.items():
-        y = 8 + at * high
+        y = HEAD + at * high
         parts.append(f'<line x1="{LEFT}" y1="{y + 10}" x2="{WIDTH - RIGHT}" y2="{y + 10}" stroke="{FAINT}"/>')
         parts.append(_text(LEFT - 8, y + 14, _short(label, 30), "end"))
     for label, first, last, colour, text in rows:
         x = _across(first, begin, end)
-        parts.append(_box(x, 11 + line[label] * high, max(_across(last, begin, end) - x, 4), 14, colour, text))
-    bottom = 8 + len(line) * high
-    return _svg(bottom + 34, [*parts, *_axis(begin, end, LEFT, bottom)])
+        parts.append(_box(x, HEAD + 3 + line[label] * high, max(_across(last, begin, end) - x, 4), 14, colour, text))
+    bottom = HEAD + len(line) * high
+    return _svg(bottom + AXIS, [*parts, *_axis(begin, end, LEFT, bottom)])
 
 
-def bars(rows: Sequence[tuple[str, float, str]], colour: str = BLUE, most: float | None = None) -> str:
-    """A horizontal bar a row: label, value, what is written behind it."""
+def bars(rows: Sequence[tuple[str, float, str]], names: tuple[str, str], colour: str = BLUE) -> str:
+    """A horizontal bar a row: label, value, what is written behind it. ``names`` says what labels and values are."""
     if not rows:
-        return _empty("none")
+        return ""
     high, room = 22, WIDTH - LEFT - 250
-    most = most or max(value for _, value, _ in rows) or 1
-    parts = []
+    most = max(value for _, value, _ in rows) or 1
+    parts = [_name(LEFT - 8, 13, names[0], "end"), _name(LEFT, 13, names[1])]
     for at, (label, value, text) in enumerate(rows):
-        y = 4 + at * high
+        y = HEAD + at * high
         wide = room * min(value / most, 1)
         parts.append(_text(LEFT - 8, y + 14, _short(label, 30), "end"))
         parts.append(_box(LEFT, y + 3, max(wide, 1) if value else 0, 14, colour, f"{label}: {text}"))
         parts.append(_text(LEFT + wide + 8, y + 14, text))
-    return _svg(8 + len(rows) * high, parts)
+    parts.append(f'<line x1="{LEFT}" y1="{HEAD}" x2="{LEFT}" y2="{HEAD + len(rows) * high}" stroke="{GREY}"/>')
+    return _svg(HEAD + 4 + len(rows) * high, parts)
 
 
-def histogram(values: Sequence[float], unit: str) -> str:
-    """How often each size of value occurs, in up to 12 steps."""
+def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> str:
+    """How often each size of value occurs, in up to 12 steps. ``names`` says what the values are, and what has them."""
     if not values:
-        return _empty("no incident, nothing to time")
+        return ""
     low, high = min(values), max(values)
     count = min(12, max(1, len(values)))
     step = (high - low) / count or 1.0
@@ -83,13 +99,14 @@ def histogram(values: Sequence[float], unit: str) -> str:
     for value in values:
         counts[min(int((value - low) / step), count - 1)] += 1
     rows = [(f"{low + at * step:.3g} to {low + (at + 1) * step:.3g} {unit}", float(n), str(n)) for at, n in enumerate(counts)]
-    return bars(rows, RED)
+    return bars(rows, names, RED)
 
 
-def service_map(edges: Sequence[tuple[str, str, float]], hot: frozenset[str]) -> str:
-    """Services on a circle, an arrow from who waits to whom, thicker the longer; ``hot`` services in red."""
+def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset[str]]) -> str:
+    """Services on a circle, an arrow from who waits to whom, thicker the longer; red within each of the sets ``hot``."""
     if not edges:
         return _empty("nobody waited for anybody")
+    burnt = frozenset[str]().union(*hot)
     names = sorted({name for edge in edges for name in edge[:2]})
     size, radius = 640, 225
     turn = 2 * math.pi / len(names)
@@ -102,9 +119,9 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: frozenset[str]) ->
         f'<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto" '
         f'markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z" fill="{GREY}"/></marker></defs>'
     ]
-    for source, target, weight in sorted(edges, key=lambda edge: (edge[0] in hot and edge[1] in hot, edge[2])):
+    for source, target, weight in sorted(edges, key=lambda edge: (_within(edge, hot), edge[2])):
         (x, y), (u, v) = place[source], place[target]
-        colour, thin = (RED, 1.6) if source in hot and target in hot else (GREY, 0.6)
+        colour, thin = (RED, 1.6) if _within((source, target), hot) else (GREY, 0.6)
         bent_x, bent_y = (x + u) / 2 * 0.7 + size / 2 * 0.3, (y + v) / 2 * 0.7 + size / 2 * 0.3
         parts.append(
             f'<path d="M{x:.0f} {y:.0f}Q{bent_x:.0f} {bent_y:.0f} {u:.0f} {v:.0f}" fill="none" stroke="{colour}" '
@@ -114,19 +131,24 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: frozenset[str]) ->
         )
     for at, name in enumerate(names):
         x, y = place[name]
-        colour = RED if name in hot else BLUE
+        colour = RED if name in burnt else BLUE
         parts.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="5" fill="{colour}"/>')
         angle = at * turn
         out_x, out_y = x + 10 * math.cos(angle), y + 10 * math.sin(angle) + 4
         parts.append(_spoke(out_x, out_y, _short(name, 20), angle))
-    shift = (WIDTH - size) / 2
-    return _svg(size, [f'<g transform="translate({shift:.0f} 0)">', *parts, "</g>"])
+    return _svg(size, parts, size)
 
 
-def _svg(height: float, parts: Sequence[str]) -> str:
+def _within(edge: Sequence[object], hot: Sequence[frozenset[str]]) -> bool:
+    return any(edge[0] in each and edge[1] in each for each in hot)
+
+
+def _svg(height: float, parts: Sequence[str], wide: float = WIDTH) -> str:
+    """On a narrow page it keeps a size at which it can be read, and is pushed sideways."""
+    bounds = f"min-width:{wide * 0.8:.0f}px;max-width:{wide}px"
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" width="100%" role="img" font-family="system-ui,sans-serif" font-size="12" '
-        f'fill="{INK}">{"".join(parts)}</svg>'
+        f'<div class="wide"><svg viewBox="0 0 {wide} {height:.0f}" width="100%" role="img" style="{bounds}" '
+        f'font-family="system-ui,sans-serif" font-size="12" fill="{INK}">{"".join(parts)}</svg></div>'
     )
 
 
@@ -141,6 +163,15 @@ def _box(x: float, y: float, wide: float, high: float, colour: str, text: str) -
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _name(x: float, y: float, text: str, anchor: str = "start") -> str:
+    """What an axis shows."""
+    return f'<g fill="{MUTED}">{_text(x, y, text, anchor)}</g>'
+
+
+def _upright(x: float, y: float, text: str) -> str:
+    return f'<g fill="{MUTED}" transform="translate({x:.1f} {y:.1f}) rotate(-90)">{_text(0, 0, text, "middle")}</g>'
 
 
 def _spoke(x: float, y: float, text: str, angle: float) -> str:
@@ -161,15 +192,24 @@ def _across(time: float, begin: float, end: float) -> float:
 
 
 def _axis(begin: float, end: float, left: float, y: float) -> list[str]:
-    """Five times along the bottom; of a longer stretch, days."""
-    letters = 16 if end - begin < DAYS_SECONDS else 10
+    """Some round times along the bottom, said as finely as they lie apart."""
     parts = [f'<line x1="{left}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="{GREY}"/>']
-    for at in range(5):
-        time = begin + (end - begin) * at / 4
-        x = left + (WIDTH - left - RIGHT) * at / 4
-        anchor = "start" if at == 0 else "end" if at == 4 else "middle"
-        parts.append(_text(x, y + 18, write_time(round(time))[:letters].replace("T", " "), anchor))
-    return parts
+    step = next((each for each in STEPS_SECONDS if end - begin < TICKS_MAX * each), (end - begin) / TICKS_MAX)
+    first, last = (11, 19) if step < 60 else (5, 16) if step < DAY_SECONDS else (0, 10)
+    for time in ticks(begin, end, step):
+        x = left + (WIDTH - left - RIGHT) * (time - begin) / max(end - begin, 1e-9)
+        words = write_time(time)[first:last].replace("T", " ")
+        anchor = "end" if x > WIDTH - RIGHT - 36 else "start" if x < left + 20 else "middle"
+        parts.append(f'<line x1="{x:.1f}" y1="{y}" x2="{x:.1f}" y2="{y + 5}" stroke="{GREY}"/>')
+        parts.append(_text(x, y + 18, words, anchor))
+    said = f"time (UTC), from {write_time(begin)[:10]}" if step < DAY_SECONDS else "time (UTC)"
+    return [*parts, _name((left + WIDTH - RIGHT) / 2, y + 36, said, "middle")]
+
+
+def ticks(begin: float, end: float, step: float) -> list[float]:
+    """The multiples of ``step`` from ``begin`` to ``end``."""
+    first, last = math.ceil(begin / step), math.floor(end / step)
+    return [number * step for number in range(first, last + 1)]
 
 
 def _legend(layers: Sequence[tuple[str, str, Sequence[float]]], left: float) -> list[str]:

@@ -1,0 +1,95 @@
+"""The report says what the tables say: which arcs are an incident's, what its axes show, and what it does not show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Row
+
+from detector.spark.analyze import Analysis
+from detector.spark.incidents import PastIncident
+from detector.spark.report import EPISODES_MAX, write_report
+from detector.spark.svg import spans, ticks
+
+BEGUN = 1_790_000_000.0
+
+
+def _incident(number: int, services: tuple[str, ...]) -> PastIncident:
+    at = BEGUN + 60.0 * number
+    return PastIncident(
+        id=f"i-{number:03d}",
+        first_snapshot=number,
+        last_snapshot=number,
+        snapshots=1,
+        formed=at - 5,
+        opened=at,
+        seen=at,
+        closed=at + 60,
+        parties=tuple(f"{service}-0/x" for service in services),
+        processes=tuple(f"{service}-0" for service in services),
+        services=services,
+    )
+
+
+def _analysis(incidents: tuple[PastIncident, ...], **more: object) -> Analysis:
+    names = ("near_misses", "coverage", "blocked", "pools", "locks", "holding", "skewed", "silent")
+    nothing: dict[str, tuple[Row, ...]] = dict.fromkeys(names, ())
+    values: dict[str, object] = {
+        "location": "x", "predicates": ("deadlock",), "snapshots": 100, "reports": 300, "begun": BEGUN,
+        "ended": BEGUN + 6000, "period_seconds": 60.0, "answers": {}, "incidents": incidents, "risks": (), "orphans": 0,
+        "left_out": (), **nothing, **more,
+    }  # fmt: skip
+    return Analysis(**values)  # type: ignore[arg-type]
+
+
+def _page(analysis: Analysis, folder: Path) -> str:
+    write_report(analysis, folder / "report.html")
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def _arcs(page: str) -> dict[str, str]:
+    found = re.findall(r'<path d="M[^"]*" fill="none" stroke="(#\w+)"[^>]*><title>([^:]*): ', page)
+    return {title: colour for colour, title in found}
+
+
+def test_only_arcs_between_services_of_one_incident_are_red(tmp_path: Path) -> None:
+    holding = tuple(
+        Row(service=one, callee=two, samples=9) for one, two in (("a", "b"), ("c", "d"), ("a", "c"), ("a-b", "b"), ("b", "e"))
+    )
+    arcs = _arcs(_page(_analysis((_incident(1, ("a", "b")), _incident(2, ("c", "d"))), holding=holding), tmp_path))
+    red = {title for title, colour in arcs.items() if colour == "#c62839"}
+    assert red == {"a waits for b", "c waits for d"}
+    assert len(arcs) == len(holding)
+
+
+def test_what_is_not_shown_is_said(tmp_path: Path) -> None:
+    many = tuple(_incident(number, ("a", "b")) for number in range(EPISODES_MAX + 7))
+    page = _page(_analysis(many), tmp_path)
+    assert f"{EPISODES_MAX} of {EPISODES_MAX + 7} here (the newest are listed); all are in the table incidents." in page
+    assert '<code class="t">i-000</code>' not in page
+    assert f'<code class="t">{many[-1].id}</code>' in page
+    assert not re.search(r"\d+ of [\d,]+ here", _page(_analysis(many[:3]), tmp_path))
+
+
+def test_every_plot_names_its_axes(tmp_path: Path) -> None:
+    pools = (Row(service="a", pool="p", size=2, full_share=0.5, busy_mean=1.0, queued_mean=0.1),)
+    coverage = (Row(hour=BEGUN, complete=3, incomplete=1, rejected=0),)
+    page = _page(_analysis((_incident(1, ("a", "b")),), pools=pools, coverage=coverage), tmp_path)
+    for plot in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        assert '<g fill="#516070"' in plot
+    for name in ("time (UTC)", "processes", "time to detection", "incidents", "service / pool", "snapshots an hour"):
+        assert f">{name}" in page
+
+
+@pytest.mark.parametrize("seconds", [3, 40, 700, 5000, 86_400, 30 * 86_400, 365 * 86_400])
+def test_times_along_an_axis_differ(seconds: float) -> None:
+    plot = spans([("x", BEGUN, BEGUN + seconds, "red", "")], BEGUN, BEGUN + seconds, "processes")
+    words = re.findall(r">(\d[^<]*)</text>", plot)
+    assert 2 <= len(words) <= 8
+    assert len(set(words)) == len(words)
+
+
+def test_ticks_are_round() -> None:
+    assert ticks(7.0, 31.0, 10.0) == [10.0, 20.0, 30.0]
