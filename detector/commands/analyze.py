@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
@@ -18,6 +19,9 @@ Examples:
 
 Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, no archive or no Java.
 """
+CLEAR = "\r\x1b[K"
+LEFT_OUT_MAX = 10
+"""Files that are named on standard error; the report and summary.json name all."""
 
 
 @click.command(epilog=EPILOG)
@@ -49,7 +53,9 @@ def analyze(
         from detector.core.registry import PluginError, UnknownPredicateError, find_predicate  # noqa: PLC0415
         from detector.spark.analyze import PREDICATES  # noqa: PLC0415
         from detector.spark.analyze import analyze as run  # noqa: PLC0415
+        from detector.spark.failures import SparkFailedError, plainly  # noqa: PLC0415
         from detector.spark.java import JavaError  # noqa: PLC0415
+        from detector.spark.parts import followed  # noqa: PLC0415
         from detector.spark.session import open_session  # noqa: PLC0415
         from detector.spark.tables import open_archive  # noqa: PLC0415
     except ImportError as error:
@@ -59,29 +65,65 @@ def analyze(
             find_predicate(name)
         found = open_archive(archive, since=_day(since), until=_day(until))
         if not found.rows("snapshots"):
-            _fail(f"{archive}: no snapshots between these days" + _left_out(len(found.left_out)))
-        began = time.monotonic()
+            _name_left_out([(each.path, each.reason) for each in found.left_out])
+            _fail(f"{archive}: no snapshots{_between(since, until)}{_left_out(len(found.left_out))}")
+        steps = _Steps()
         click.echo("starting Spark ...", err=True)
         spark = open_session(master)
         try:
-            result = run(
-                spark,
-                found,
-                out,
-                (*PREDICATES, *predicates),
-                progress=lambda step: click.echo(f"{time.monotonic() - began:6.1f} s  {step} ...", err=True),
-            )
+            with followed(spark, steps.parts), plainly("Spark failed"):
+                result = run(spark, found, out, (*PREDICATES, *predicates), progress=steps.begin)
         finally:
+            steps.end()
             spark.stop()
-    except (ArchiveError, PluginError, UnknownPredicateError, JavaError) as error:
+    except (ArchiveError, PluginError, UnknownPredicateError, JavaError, SparkFailedError) as error:
         _fail(str(error.args[0] if error.args else error))
     except OSError as error:
         _fail(f"{error.filename or out}: {error.strerror or error}")
-    seconds = time.monotonic() - began
-    click.echo(
-        f"{result.snapshots} snapshots, {result.reports} reports in {seconds:.0f} s: {len(result.incidents)} incidents, "
-        f"near misses in {result.near_places} places{_left_out(len(result.left_out))}; report: {out / 'report.html'}"
-    )
+    _name_left_out(result.left_out)
+    counts = f"{result.snapshots} snapshots, {result.reports} reports in {steps.seconds():.0f} s"
+    found_there = f"{len(result.incidents)} incidents, {result.near_said}{_left_out(len(result.left_out))}"
+    click.echo(f"{counts}: {found_there}; report: {out / 'report.html'}")
+
+
+class _Steps:
+    """A line for each step on standard error; at a terminal, how far it is."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._live = sys.stderr.isatty()
+        self._step = ""
+
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self._began
+
+    def begin(self, step: str) -> None:
+        """The next step."""
+        self._step = f"{self.seconds():6.1f} s  {step}"
+        click.echo(f"{CLEAR if self._live else ''}{self._step} ...", err=True)
+
+    def end(self) -> None:
+        """No step is under way any more."""
+        if self._live:
+            click.echo(CLEAR, err=True, nl=False)
+
+    def parts(self, done: int, total: int) -> None:
+        """So many of the step's parts are done."""
+        if self._live:
+            click.echo(f"{CLEAR}{self.seconds():6.1f} s  {done} of {total} parts done", err=True, nl=False)
+
+
+def _between(since: datetime | None, until: datetime | None) -> str:
+    words = [(" from", since), (" to", until)]
+    return "".join(f"{word} {_day(moment)}" for word, moment in words if moment is not None)
+
+
+def _name_left_out(files: Sequence[tuple[str, str]]) -> None:
+    for path, why in files[:LEFT_OUT_MAX]:
+        click.echo(f"left out: {path}: {why}", err=True)
+    if len(files) > LEFT_OUT_MAX:
+        click.echo(f"left out: {len(files) - LEFT_OUT_MAX} more files", err=True)
 
 
 def _day(moment: datetime | None) -> str:
@@ -89,7 +131,7 @@ def _day(moment: datetime | None) -> str:
 
 
 def _left_out(count: int) -> str:
-    return f", {count} files left out (see the report)" if count else ""
+    return f", {count} file{'s' * (count > 1)} left out" if count else ""
 
 
 def _fail(text: str) -> NoReturn:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from detector.spark.failures import SparkFailedError, plainly
 from detector.spark.java import find_java
 
 LOCAL = {
@@ -25,9 +27,12 @@ ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a day stays the text that it is
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    "spark.log.level": "ERROR",
 }
 """What the pipeline wants of every session. The cluster's own settings (memory, cores) come from spark-submit."""
+
+LOG_LEVEL = "STILLTRUE_SPARK_LOG_LEVEL"
+"""Of a local session only what ends it is logged, unless this says otherwise: what fails, fails with a line of ours."""
+_MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://.+|k8s://.+|yarn")
 
 
 def open_session(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -42,6 +47,8 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
     ------
     detector.spark.java.JavaError
         When there is no Java that Spark can run on.
+    detector.spark.failures.SparkFailedError
+        When it does not start, or there is no such master.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -50,17 +57,22 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
     if not submitted:
         find_java()
     chosen = master or (None if submitted else "local[*]")
+    if chosen is not None and not _MASTER.fullmatch(chosen):
+        raise SparkFailedError(f"no master {chosen!r}; there are local, local[2], spark://HOST:PORT, yarn, k8s://HOST:PORT")
     builder = SparkSession.builder.appName("stilltrue")
     local = chosen is not None and chosen.startswith("local")
     if chosen is not None:
         builder = builder.master(chosen)
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python is ours, not the PATH's
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or it warns of every other address
     memory = {"spark.driver.memory": f"{_driver_gigabytes()}g"} if local else {}
-    for name, value in {**ALWAYS, **(LOCAL if local else {}), **memory, **(settings or {})}.items():
+    level = os.environ.get(LOG_LEVEL, "FATAL" if local else "ERROR")
+    for name, value in {**ALWAYS, "spark.log.level": level, **(LOCAL if local else {}), **memory, **(settings or {})}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    with plainly("Spark did not start"):
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel(level)
     return session
 
 

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.archive.store import ArchiveError, Store
 from detector.core.registry import PluginError, UnknownPredicateError, find_predicate
+from detector.spark.failures import SparkFailedError, plainly, reason
 from detector.spark.java import JavaError
 from detector.spark.progress import Progress, ProgressError
 from detector.spark.remote import RemoteError
@@ -53,6 +54,7 @@ def run(wish: Wish, progress: Callable[[str], None]) -> Progress:
         ProgressError,
         RemoteError,
         SourceOptionError,
+        SparkFailedError,
     ) as error:
         raise StreamFailedError(str(error.args[0] if error.args else error)) from None
     except OSError as error:
@@ -75,11 +77,12 @@ def _run(wish: Wish, progress: Callable[[str], None]) -> Progress:
     progress("starting Spark ...")
     spark = open_session(wish.master)
     try:
-        if wish.archive is None:
-            pieces = detector_stream(spark, wish.options, plan)
-        else:
-            pieces = archive_stream(spark, wish.archive, plan)
-        follow(start(pieces, plan, location=wish.archive or "", once=wish.once), progress)
+        with plainly("Spark failed"):
+            if wish.archive is None:
+                pieces = detector_stream(spark, wish.options, plan)
+            else:
+                pieces = archive_stream(spark, wish.archive, plan)
+            follow(start(pieces, plan, location=wish.archive or "", once=wish.once), progress)
     finally:
         spark.stop()
     return plan.folder.last()
@@ -126,10 +129,3 @@ def _tell(query: StreamingQuery, told: int, progress: Callable[[str], None]) -> 
     seconds = last["durationMs"].get("triggerExecution", 0) / 1000
     progress(f"batch {last['batchId']} in {seconds:.1f} s")
     return int(last["batchId"])
-
-
-def reason(text: str) -> str:
-    """What an exception of ours said, out of Spark's report of it: the last line that names an error."""
-    lines = [line.strip() for line in text.splitlines() if not line.startswith(("  ", "\t"))]
-    named = [line for line in lines if "Error: " in line and not line.startswith("[")]
-    return named[-1].partition("Error: ")[2] if named else next((line for line in lines if line), "it ended")

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from detector.archive.generate import Plan, generate
+from detector.archive.generate import ENDED_SECONDS, Plan, generate
 from detector.archive.store import Store
+from detector.archive.worlds import WorldShape, judged, random_snapshots
+from detector.archive.writer import ArchiveWriter
+from detector.commands.analyze import analyze as command
 from detector.spark import audit
 from detector.spark.analyze import Analysis, analyze
 from detector.spark.tables import open_archive, table
 
-PLAN = Plan(processes=30, snapshots=240, begun=1_790_000_000.0, incidents=2, near_misses=2, load=0.1, seed=4)
+PLAN = Plan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents=2, near_misses=2, load=0.1, seed=4)
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +61,16 @@ def test_the_rest_of_it_adds_up(analysed: tuple[Path, Path, Analysis]) -> None:
     assert found.period_seconds == PLAN.period_seconds
     assert sum(row.snapshots for row in found.coverage) == PLAN.snapshots
     assert found.orphans == 0
+    assert (found.begun, found.ended) == (PLAN.begun, _begun(PLAN.snapshots) + ENDED_SECONDS)
+    rows = pq.read_table(out / "incidents").to_pylist()
+    assert [row["services"] for row in rows] == [sorted(name[:-2] for name in row["processes"]) for row in rows]
     assert [Path(path).name for path, _ in found.left_out] == ["000000009999-000000009999-torn.parquet"]
     assert {row.pool for row in found.pools} == {"workers"}
     assert found.holding
     assert found.blocked[0].blocked_seconds > 0
     page = (out / "report.html").read_text()
     assert "torn.parquet" in page
+    assert "torn.parquet: " not in page  # its path once, not again in the reason
     assert all(each.id in page for each in found.incidents)
     assert not {"<script", "http-equiv", "src=", "href="} & set(page.split())
     assert json.loads((out / "summary.json").read_text())["snapshots"] == PLAN.snapshots
@@ -80,3 +89,73 @@ def test_an_orphan_is_found(spark: SparkSession, analysed: tuple[Path, Path, Ana
     assert audit.orphans(reports).count() == 0
     caught = audit.orphans(reports.selectExpr("* except (next_number)", "1L as next_number"))
     assert caught.count() > 0
+
+
+def test_times_are_those_of_the_snapshots_whatever_their_verdicts(spark: SparkSession, tmp_path: Path) -> None:
+    run = judged(random_snapshots(3, 12, WorldShape(missing_share=0.9)), [])
+    writer = ArchiveWriter(Store(str(tmp_path / "archive")))
+    for made in run.made:
+        writer.add(made.assembled, members=made.members)
+    writer.flush()
+    found = analyze(spark, open_archive(str(tmp_path / "archive")), tmp_path / "out", progress=lambda _: None)
+    assert found.answers["deadlock"]["undetermined"] > 3
+    first, last = run.made[0].assembled.snapshot.ref, run.made[-1].assembled.snapshot.ref
+    assert (found.begun, found.ended, found.period_seconds) == (first.begun, last.ended, 60.0)
+    assert found.blocked[0].blocked_seconds == 60.0 * found.blocked[0].samples
+
+
+def test_the_command_over_a_torn_archive_and_again(spark: SparkSession, analysed: tuple[Path, Path, Analysis]) -> None:
+    folder, out, _ = analysed
+    before = pq.read_table(out / "verdicts")
+    arguments = [str(folder), "--out", str(out), "--predicate", "termination", "--until", "2026-09-21"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparkSession, "stop", lambda _: None)  # it is the tests' session
+        result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "left out: " in result.stderr
+    assert result.stdout.endswith(f", 1 file left out; report: {out / 'report.html'}\n")
+    verdicts = pq.read_table(out / "verdicts")
+    day = sum(file.rows for file in open_archive(str(folder), until="2026-09-21").files("snapshots"))
+    assert day < PLAN.snapshots
+    assert verdicts.num_rows == 3 * day
+    assert set(verdicts.column("snapshot").to_pylist()) < set(before.column("snapshot").to_pylist())
+    assert json.loads((out / "summary.json").read_text())["predicates"] == ["deadlock", "gridlock", "termination"]
+    assert result.stdout.startswith(f"{day} snapshots, ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{folder}", "--since", "2027-01-01"], "no snapshots from 2027-01-01"),
+        (["{folder}", "--predicate", "nothing"], "no predicate 'nothing'"),
+        (["{folder}/reports"], "no archive here"),
+        (["what://x"], "what://x"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    analysed: tuple[Path, Path, Analysis], arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    told = [each.format(folder=analysed[0]) for each in arguments]
+    result = CliRunner().invoke(command, [*told, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_java_one_line_says_what_to_install(
+    analysed: tuple[Path, Path, Analysis], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detector.spark.session.SparkSession.getActiveSession", lambda: None)
+    for home, words in (("/nowhere", "there is none in JAVA_HOME"), (str(tmp_path), "is Java 8")):
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir(exist_ok=True)
+        java.write_text("#!/bin/sh\necho 'java version \"1.8.0_402\"' >&2\n")
+        java.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", home)
+        result = CliRunner().invoke(command, [str(analysed[0]), "--out", str(tmp_path / "out")])
+        assert result.exit_code == 2
+        assert result.stderr.splitlines()[0] == "starting Spark ..."
+        (line,) = result.stderr.splitlines()[1:]
+        assert words in line
+        assert "openjdk-17" in line

@@ -1,0 +1,50 @@
+"""Whoever waits is told how far a step is, once for each part that is done."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from detector.spark.parts import followed, parts_done
+
+
+@dataclass
+class _Stage:
+    numTasks: int  # noqa: N815 - as Spark names it
+    numCompletedTasks: int  # noqa: N815
+
+
+class _Tracker:
+    def __init__(self, stages: dict[int, _Stage | None]) -> None:
+        self.stages = stages
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802
+        return list(self.stages)
+
+    def getStageInfo(self, stage: int) -> _Stage | None:  # noqa: N802
+        return self.stages[stage]
+
+
+def test_stages_at_work_are_added_and_one_that_has_ended_is_passed_over() -> None:
+    assert parts_done(_Tracker({3: _Stage(8, 2), 4: None, 5: _Stage(4, 4)})) == (6, 12)
+    assert parts_done(_Tracker({})) == (0, 0)
+
+
+def test_a_job_is_followed_to_its_end_and_the_thread_goes(spark: SparkSession) -> None:
+    told: list[tuple[int, int]] = []
+    heard = threading.Event()
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+        heard.set()
+
+    with followed(spark, tell, poll_seconds=0.01):
+        for _ in range(50):  # the first of these that takes longer than a poll is heard of
+            spark.range(0, 4000, 1, 4).selectExpr("sum(hash(id))").collect()
+            if heard.is_set():
+                break
+    assert told
+    assert all(0 <= done <= total for done, total in told)
+    assert "stilltrue-progress" not in [thread.name for thread in threading.enumerate()]
