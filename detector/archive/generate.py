@@ -25,6 +25,8 @@ REPORTS_PER_FILE = 60_000
 FILES_PER_JOB = 4
 """With fewer files for each, more processes are not worth their start."""
 RING_POOL = 2
+SNAPSHOTS_PER_RING = 2
+"""With fewer, nothing is planted."""
 ENDED_SECONDS = 0.05
 TRUTH = "truth.json"
 
@@ -198,9 +200,10 @@ def _fleet(processes: int, edges: list[Edge], random: np.random.Generator) -> Fl
 def _rings(plan: Plan, fleet: Fleet, random: np.random.Generator) -> list[Ring]:
     """Planted rings in turn over the time, two at a place on average: what happened once happens again."""
     total = plan.incidents + plan.near_misses
-    if not total or plan.snapshots < 2 * total:
+    if not total or plan.snapshots < SNAPSHOTS_PER_RING * total:
         return []
     sizes = random.integers(2, 5, (total + 1) // 2)
+    sizes = sizes[np.cumsum(sizes) <= len(fleet.names)]  # a process is in one ring: a small fleet has fewer places
     members = random.permutation(len(fleet.names))
     places = [tuple(part.tolist()) for part in np.split(members[: sizes.sum()], np.cumsum(sizes)[:-1])]
     near = np.zeros(total, np.bool_)

@@ -101,7 +101,7 @@ class Store:
                 self.filesystem, self.root = fs.FileSystem.from_uri(location)
             else:
                 self.filesystem, self.root = fs.LocalFileSystem(), os.path.abspath(location)  # noqa: PTH100 - a URI's twin
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError, ImportError, ValueError) as error:
             raise ArchiveError(f"{location}: {_line(error)}") from None
 
     def check(self) -> None:

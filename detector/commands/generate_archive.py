@@ -58,7 +58,12 @@ def generate_archive(
 ) -> None:
     """Write a made-up fleet's snapshots to ARCHIVE (a directory, or a URI such as s3://bucket/path)."""
     try:
-        from detector.archive.generate import Plan, generate, read_graph  # noqa: PLC0415 - pyarrow is an extra
+        from detector.archive.generate import (  # noqa: PLC0415 - pyarrow is an extra
+            SNAPSHOTS_PER_RING,
+            Plan,
+            generate,
+            read_graph,
+        )
         from detector.archive.store import ArchiveError, Store  # noqa: PLC0415
     except ImportError:
         _fail("archives need pyarrow: pip install 'stilltrue-detector[archive]'")
@@ -73,6 +78,11 @@ def generate_archive(
         missing_share=missing_share,
         seed=seed,
     )
+    if plan.snapshots < SNAPSHOTS_PER_RING * (incidents + near_misses):
+        _fail(
+            f"{plan.snapshots} snapshots are too few for {incidents} incidents and {near_misses} near misses, "
+            f"{SNAPSHOTS_PER_RING} for each: plant fewer, or take more --days"
+        )
     console = Console(stderr=True)
     try:
         store = Store(archive)

@@ -95,3 +95,20 @@ def test_a_graph_that_is_none_is_one_line(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert result.output.count("\n") == 1
     assert "graph.json" in result.output
+
+
+def test_too_short_for_what_is_to_be_planted_is_one_line(tmp_path: Path) -> None:
+    result = CliRunner().invoke(generate_archive, [str(tmp_path / "a"), "--days", "0.005"])
+    assert result.exit_code == 2
+    assert result.output == (
+        "stilltrue: 7 snapshots are too few for 4 incidents and 4 near misses, 2 for each: plant fewer, or take more --days\n"
+    )
+    assert not (tmp_path / "a").exists()
+
+
+def test_in_a_small_fleet_every_ring_has_its_processes(tmp_path: Path) -> None:
+    result = CliRunner().invoke(generate_archive, [str(tmp_path / "a"), "--processes", "4", "--days", "0.1"])
+    assert result.exit_code == 0, result.output
+    planted = json.loads((tmp_path / "a" / "truth.json").read_text())["planted"]
+    assert len(planted) == 8
+    assert all(len(each["processes"]) >= 2 for each in planted)
