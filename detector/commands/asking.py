@@ -13,6 +13,7 @@ from detector.core.document_keys import Told, unheard
 from detector.core.predicate import Predicate
 from detector.core.registry import PluginError, ask, find_predicate
 from detector.core.scope import scoped
+from detector.core.snapshot import Snapshot
 from detector.core.verdict import write_verdict
 from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
 
@@ -56,22 +57,28 @@ class Asking:
         DocumentError
             When the text is no snapshot document.
         """
+        raw, views = self.views(text, file=file, first_line=first_line, told=told)
+        return raw, [self.verdict(view) for view in views]
+
+    def views(
+        self, text: str, *, file: str, first_line: int = 1, told: Told = unheard
+    ) -> tuple[dict[str, Any], list[Snapshot]]:
+        """The document in ``text`` as it stands, and its snapshot as each scope sees it; as :meth:`verdicts`."""
         raw, snapshot = parse_document(text, file=file, first_line=first_line, told=told)
-        views = [scoped(snapshot, name, labels) for name, labels in self.question.scopes.items()] or [snapshot]
-        verdicts = []
-        for view in views:
-            if self.question.scopes and not (view.processes or view.missing):
-                text = f"no process bears {view.ref.scope}"
-                verdicts.append(_unanswered(self.question.predicate, view.ref, "empty", text))
-                continue
-            try:
-                with within(self.question.seconds_max):
-                    verdicts.append(ask(self.predicate, view))
-            except OverrunError as error:
-                verdicts.append(_unanswered(self.question.predicate, view.ref, "overrun", f"{self.question.predicate} {error}"))
-            except PluginError as error:
-                verdicts.append(_unanswered(self.question.predicate, view.ref, "failed", str(error)))
-        return raw, verdicts
+        return raw, [scoped(snapshot, name, labels) for name, labels in self.question.scopes.items()] or [snapshot]
+
+    def verdict(self, view: Snapshot) -> Verdict:
+        """The predicate's verdict; UNDETERMINED, and why, when nobody is in the scope or the predicate fails. Never raises."""
+        name = self.question.predicate
+        if self.question.scopes and not (view.processes or view.missing):
+            return _unanswered(name, view.ref, "empty", f"no process bears {view.ref.scope}")
+        try:
+            with within(self.question.seconds_max):
+                return ask(self.predicate, view)
+        except OverrunError as error:
+            return _unanswered(name, view.ref, "overrun", f"{name} {error}")
+        except PluginError as error:
+            return _unanswered(name, view.ref, "failed", str(error))
 
     def lines(self, text: str, *, file: str, line: int, told: Told = unheard) -> tuple[list[str], list[str]]:
         """The verdicts on one line of JSON, one JSON text each; and what went wrong with the predicate, one line each.

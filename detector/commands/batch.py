@@ -1,17 +1,21 @@
-"""Many documents, one a line, evaluated in order; on all cores once there are enough of them."""
+"""Many documents, one a line or one a file, evaluated in order; on all cores once there are enough of them."""
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
+from pathlib import Path
 
 from detector.commands.asking import Asking, Question
+from detector.commands.lines import Block, text_of
 from detector.core.document import DocumentError
+from stilltrue.model import Verdict
 
 CHUNK_CHARACTERS_MIN = 1 << 18
 CHUNKS_ALONE_MAX = 8
@@ -20,11 +24,15 @@ CHUNKS_ALONE_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some lines of one file, the first of them numbered ``line``. (Positional: it travels.)"""
+    """Some lines of one file, the first of them numbered ``line``. (Positional: it travels.)
+
+    ``lull``: nothing came after them for a while, so whoever writes them may wait for the answers.
+    """
 
     file: str
     line: int
     lines: tuple[str, ...]
+    lull: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +76,43 @@ def evaluated(question: Question, asking: Asking, chunks: Iterator[Chunk], *, co
     chunks : see :func:`chunked`.
     cores : how many processes may work at once; None is one for each core that this process may use.
     """
-    alone = (work(asking, chunk) for chunk in islice(chunks, CHUNKS_ALONE_MAX))
+    alone = (work(asking, chunk) for chunk in _first(chunks))
     cores = cores or _cores()
-    rest = _together(question, chunks, cores) if cores > 1 else (work(asking, chunk) for chunk in chunks)
+    rest = _together(question, asking, chunks, cores) if cores > 1 else (work(asking, chunk) for chunk in chunks)
     for done in chain(alone, rest):
         yield done
         if done.error is not None:
             return
 
 
+def _first(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The first chunks, up to ``CHUNKS_ALONE_MAX`` of those that were not cut short by a lull."""
+    full = 0
+    while full < CHUNKS_ALONE_MAX and (chunk := next(chunks, None)) is not None:
+        full += not chunk.lull
+        yield chunk
+
+
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def chunked(file: str, lines: Iterable[str]) -> Iterator[Chunk]:
-    """The lines of one file in chunks of at least ``CHUNK_CHARACTERS_MIN`` characters."""
+def chunked(file: str, blocks: Iterable[Block]) -> Iterator[Chunk]:
+    """The lines of one file in chunks of at least ``CHUNK_CHARACTERS_MIN`` characters, or what there is when nothing comes."""
     held: list[str] = []
     first, size = 1, 0
-    for number, line in enumerate(lines, start=1):
-        held.append(line)
-        size += len(line)
-        if size >= CHUNK_CHARACTERS_MIN:
-            yield Chunk(file, first, tuple(held))
-            held, first, size = [], number + 1, 0
+    for block in blocks:
+        for line in block.lines:
+            held.append(line)
+            size += len(line) + 1
+            if size >= CHUNK_CHARACTERS_MIN:
+                yield Chunk(file, first, tuple(held), lull=False)
+                held, first, size = [], first + len(held), 0
+        if block.lull:
+            yield Chunk(file, first, tuple(held), lull=True)
+            held, first, size = [], first + len(held), 0
     if held:
-        yield Chunk(file, first, tuple(held))
+        yield Chunk(file, first, tuple(held), lull=False)
 
 
 def work(asking: Asking, chunk: Chunk) -> Done:
@@ -111,23 +131,33 @@ def work(asking: Asking, chunk: Chunk) -> Done:
             break
         verdicts += more
         complaints += wrong
-    return Done(verdicts, complaints, passed_over.first, error, sum(map(len, chunk.lines)))
+    return Done(verdicts, complaints, passed_over.first, error, sum(map(len, chunk.lines)) + len(chunk.lines))
 
 
-def _together(question: Question, chunks: Iterator[Chunk], cores: int) -> Iterator[Done]:
-    """As many chunks at once as there are cores, a bounded number waiting; the results in order."""
+def _together(question: Question, asking: Asking, chunks: Iterator[Chunk], cores: int) -> Iterator[Done]:
+    """As many chunks at once as there are cores, a bounded number waiting; the results in order.
+
+    At a lull all that wait are answered, and the last chunk here and now.
+    """
     first = next(chunks, None)
     if first is None:
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(cores, mp_context=context, initializer=_begin, initargs=(question,)) as pool:
+    with _workers(question, cores) as pool:
         waiting: deque[Future[Done]] = deque()
         for chunk in chain((first,), chunks):
-            waiting.append(pool.submit(_work, chunk))
-            if len(waiting) > 2 * cores:
+            if not chunk.lull:
+                waiting.append(pool.submit(_work, chunk))
+            while len(waiting) > (0 if chunk.lull else 2 * cores):
                 yield waiting.popleft().result()
+            if chunk.lull:
+                yield work(asking, chunk)
         while waiting:
             yield waiting.popleft().result()
+
+
+def _workers(question: Question, cores: int) -> ProcessPoolExecutor:
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(cores, mp_context=context, initializer=_begin, initargs=(question,))
 
 
 def _begin(question: Question) -> None:
@@ -138,3 +168,51 @@ def _begin(question: Question) -> None:
 def _work(chunk: Chunk) -> Done:
     assert _asking is not None, "a worker begins before it works"
     return work(_asking, chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a file that is one document: its verdicts, the keys that were passed over, or the error."""
+
+    verdicts: list[Verdict]
+    passed_over: list[DocumentError]
+    error: DocumentError | None
+
+
+def answered(question: Question, asking: Asking, files: Sequence[str], *, cores: int | None = None) -> Iterator[Answer]:
+    """The files' answers, in their order, a document each; parameters as for :func:`evaluated`."""
+    cores = min(cores or _cores(), len(files))
+    if cores == 1 or sum(map(size_of, files)) < CHUNKS_ALONE_MAX * CHUNK_CHARACTERS_MIN:
+        yield from (answer(asking, file) for file in files)
+        return
+    with _workers(question, cores) as pool:
+        waiting: deque[Future[Answer]] = deque()
+        for file in files:
+            waiting.append(pool.submit(_answer, file))
+            if len(waiting) > 2 * cores:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def size_of(file: str) -> int:
+    """Bytes; 0 for what is no file (standard input)."""
+    return Path(file).stat().st_size if Path(file).is_file() else 0
+
+
+def answer(asking: Asking, file: str) -> Answer:
+    """Evaluate the document that ``file`` holds."""
+    passed_over = PassedOver()
+    gc.disable()  # a document is millions of small values and no circle: looking for circles takes half the time
+    try:
+        _, verdicts = asking.verdicts(text_of(file), file=file, told=passed_over)
+    except DocumentError as error:
+        return Answer([], passed_over.first, error)
+    finally:
+        gc.enable()
+    return Answer(verdicts, passed_over.first, None)
+
+
+def _answer(file: str) -> Answer:
+    assert _asking is not None, "a worker begins before it works"
+    return answer(_asking, file)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import gc
-import io
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, TextIO
+from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from detector.commands.asking import Asking, Question, complaints
-from detector.commands.batch import Chunk, PassedOver, chunked, evaluated
+from detector.commands.batch import Chunk, PassedOver, answered, chunked, evaluated, size_of
+from detector.commands.lines import blocks_of, text_of
 from detector.commands.render import EXIT_CODES, print_verdict
 from detector.commands.run import EXIT_WRONG, CommandError
 from detector.core.document import DocumentError
 from detector.core.registry import PluginError, UnknownPredicateError
 from detector.core.scope import parse_selector
 from detector.core.verdict import write_verdict
+from detector.drawing.draw import Format
+from detector.drawing.draw import draw as draw_picture
 from stilltrue.model import Holds
+
+SHOWN_BYTES_MIN = 4_000_000
+"""Of less nobody waits for the end long enough to want to see how far it is."""
 
 EPILOG = """\b
 Examples:
@@ -30,6 +34,7 @@ Examples:
   stilltrue show 17 --format json | stilltrue evaluate termination -
   stilltrue evaluate token-lost --set fact=lease --set expected=3 snapshot.json
   stilltrue evaluate deadlock --jsonl snapshots.jsonl > verdicts.jsonl
+  stilltrue evaluate deadlock --draw svg snapshot.json > picture.svg
 
 \b
 Exit codes:
@@ -103,6 +108,13 @@ def _scopes(_context: click.Context, _parameter: click.Parameter, words: tuple[s
     show_envvar=True,
     help="How long the predicate may take over one document; 0 is no limit.",
 )
+@click.option(
+    "--draw",
+    type=click.Choice([form.value for form in Format]),
+    envvar="STILLTRUE_DRAW",
+    show_envvar=True,
+    help="Write a picture of who waits for whom instead: of one FILE, and one --scope at most.",
+)
 def evaluate(
     predicate: str,
     files: tuple[str, ...],
@@ -112,53 +124,74 @@ def evaluate(
     settings: dict[str, Any],
     scopes: dict[str, dict[str, str]],
     seconds_max: float,
+    draw: str | None,
 ) -> None:
     """Evaluate PREDICATE on snapshot documents; a FILE of - is standard input."""
+    if draw and (jsonl or as_json or len(files) > 1 or len(scopes) > 1):
+        raise click.UsageError("--draw is for one FILE and one --scope at most, without --jsonl and --json")
     question = Question(predicate=predicate, settings=settings, scopes=scopes, seconds_max=seconds_max)
     try:
         asking = question.put()
-        code = _batch(question, asking, files) if jsonl else _single(asking, files, as_json=as_json)
+        if draw:
+            code = _drawn(asking, files[0], Format(draw))
+        else:
+            code = _batch(question, asking, files) if jsonl else _single(question, asking, files, as_json=as_json)
         sys.stdout.flush()
     except (DocumentError, PluginError) as error:
         raise CommandError(str(error)) from None
     except UnknownPredicateError as error:
         raise CommandError(str(error.args[0])) from None
+    except BrokenProcessPool:
+        raise CommandError("a process that evaluated ended before its time (out of memory?)") from None
     click.get_current_context().exit(code)
 
 
-def _single(asking: Asking, files: tuple[str, ...], *, as_json: bool) -> int:
+def _single(question: Question, asking: Asking, files: tuple[str, ...], *, as_json: bool) -> int:
     """Each file is one document; the exit code of them all."""
     answers: list[Holds] = []
     failures: list[str] = []
     passed_over = PassedOver()
-    for file in files:
-        with _opened(file) as stream:
-            text = "".join(_each(stream, file))
-        gc.disable()  # a document is millions of small values and no circle: looking for circles takes half the time
-        try:
-            _, verdicts = asking.verdicts(text, file=file, told=passed_over)
-        finally:
-            gc.enable()
-        failures += complaints(verdicts, file)
-        for verdict in verdicts:
-            titles = [file] * (len(files) > 1) + [verdict.snapshot.scope] * (len(verdicts) > 1)
-            if as_json:
-                click.echo(json.dumps(write_verdict(verdict)))
-            else:
-                print_verdict(verdict, title=" ".join(titles))
-        answers += [verdict.holds for verdict in verdicts]
+    size = sum(map(size_of, files))
+    with _progress(shown=size >= SHOWN_BYTES_MIN) as progress:
+        task = progress.add_task("evaluating", total=size if len(files) > 1 else None)
+        for file, done in zip(files, answered(question, asking, files), strict=True):
+            for key in done.passed_over:
+                passed_over(key)
+            if done.error is not None:
+                raise done.error
+            failures += complaints(done.verdicts, file)
+            for verdict in done.verdicts:
+                titles = [file] * (len(files) > 1) + [verdict.snapshot.scope] * (len(done.verdicts) > 1)
+                if as_json:
+                    click.echo(json.dumps(write_verdict(verdict)))
+                else:
+                    print_verdict(verdict, title=" ".join(titles))
+            answers += [verdict.holds for verdict in done.verdicts]
+            progress.update(task, advance=size_of(file))
     if failures:
         raise CommandError(failures[0])
     _warn(*passed_over.first)
     return EXIT_CODES[next((worst for worst in (Holds.FALSE, Holds.UNDETERMINED) if worst in answers), Holds.TRUE)]
 
 
+def _drawn(asking: Asking, file: str, form: Format) -> int:
+    """The picture of one document; its exit code is the answer's."""
+    passed_over = PassedOver()
+    _, (view,) = asking.views(text_of(file), file=file, told=passed_over)
+    verdict = asking.verdict(view)
+    for complaint in complaints([verdict], file):
+        raise CommandError(complaint)
+    click.echo(draw_picture(view, verdict, form), nl=False)
+    _warn(*passed_over.first)
+    return EXIT_CODES[verdict.holds]
+
+
 def _batch(question: Question, asking: Asking, files: tuple[str, ...]) -> int:
     """Each line is one document; 0 when every line was evaluated, else 2."""
     code = 0
     passed_over = PassedOver()
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("evaluating", total=_characters(files))
+    with _progress() as progress:
+        task = progress.add_task("evaluating", total=None if "-" in files else sum(map(size_of, files)))
         for done in evaluated(question, asking, _chunks(files)):
             if done.verdicts:
                 click.echo("\n".join(done.verdicts))
@@ -174,6 +207,15 @@ def _batch(question: Question, asking: Asking, files: tuple[str, ...]) -> int:
     return code
 
 
+def _progress(*, shown: bool = True) -> Progress:
+    """A bar on standard error, where somebody sees it."""
+    return Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
+        console=Console(stderr=True), transient=True, disable=not (shown and sys.stderr.isatty()),
+        redirect_stdout=sys.stdout.isatty(),
+    )  # fmt: skip
+
+
 def _warn(*complaints: object) -> None:
     for complaint in complaints:
         click.echo(f"stilltrue: {complaint}", err=True)
@@ -181,33 +223,4 @@ def _warn(*complaints: object) -> None:
 
 def _chunks(files: tuple[str, ...]) -> Iterator[Chunk]:
     for file in files:
-        with _opened(file) as stream:
-            yield from chunked(file, _each(stream, file))
-
-
-def _characters(files: tuple[str, ...]) -> int | None:
-    """About how much there is to read, for the bar; None when standard input is among the files."""
-    paths = [Path(file) for file in files]
-    return sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else None
-
-
-def _opened(file: str) -> TextIO:
-    if file == "-":
-        return io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
-    try:
-        return Path(file).open(encoding="utf-8-sig")
-    except OSError as error:
-        raise DocumentError(error.strerror or str(error), file=file) from None
-
-
-def _each(stream: Iterable[str], file: str) -> Iterator[str]:
-    """The lines of ``stream``; what cannot be read is the file's fault."""
-    number = 0
-    try:
-        for line in stream:
-            number += 1
-            yield line
-    except UnicodeDecodeError:
-        raise DocumentError("is not UTF-8", file=file, line=number + 1) from None
-    except OSError as error:
-        raise DocumentError(error.strerror or str(error), file=file) from None
+        yield from chunked(file, blocks_of(file))

@@ -6,7 +6,6 @@ from enum import Enum
 
 from detector.core.snapshot import Snapshot
 from detector.drawing.dot import dot_of
-from detector.drawing.exchange import graphml_of, links_of
 from detector.drawing.scene import scene_of
 from detector.drawing.svg import svg_of
 from stilltrue.model import Verdict
@@ -23,12 +22,10 @@ class Format(Enum):
 
 def draw(snapshot: Snapshot, verdict: Verdict, form: Format) -> str:
     """The wait graph of ``snapshot`` with the core of ``verdict`` highlighted, each wait with what for and how long."""
-    match form:
-        case Format.DOT:
-            return dot_of(scene_of(snapshot, verdict))
-        case Format.SVG:
-            return svg_of(scene_of(snapshot, verdict))
-        case Format.GRAPHML:
-            return graphml_of(snapshot, verdict)
-        case Format.LINKS:
-            return links_of(snapshot, verdict)
+    if form is Format.DOT:
+        return dot_of(scene_of(snapshot, verdict))
+    if form is Format.SVG:
+        return svg_of(scene_of(snapshot, verdict))
+    from detector.drawing.exchange import graphml_of, links_of  # noqa: PLC0415 - networkx takes half a second to load
+
+    return graphml_of(snapshot, verdict) if form is Format.GRAPHML else links_of(snapshot, verdict)

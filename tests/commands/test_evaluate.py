@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from detector.commands import batch
+from detector.commands.asking import Question
 from detector.commands.evaluate import evaluate
 
 RING = {"waits": [{"waiter": "a/1", "among": ["b/1"]}, {"waiter": "b/1", "among": ["a/1"]}]}
@@ -138,7 +143,7 @@ def test_unreadable_files_are_one_line(tmp_path: Path) -> None:
     assert (folder.exit_code, folder.stderr.count("\n")) == (2, 1)
     binary = tmp_path / "binary.json"
     binary.write_bytes(b'{"waits": [\n"\xff"]}')
-    assert run("deadlock", str(binary)).stderr == f"stilltrue: {binary}: 1: is not UTF-8\n"
+    assert run("deadlock", str(binary)).stderr == f"stilltrue: {binary}: 2: is not UTF-8\n"
 
 
 def test_an_unknown_predicate_is_one_line_that_lists_the_known_ones() -> None:
@@ -181,6 +186,68 @@ def test_other_processes_give_the_same_lines_in_the_same_order(tmp_path: Path, m
     assert (together.exit_code, together.stdout, together.stderr) == (alone.exit_code, alone.stdout, alone.stderr)
     assert [json.loads(line)["id"] for line in together.stdout.splitlines()] == list(range(400))
     assert together.exit_code == 2
+
+
+def test_many_files_give_the_same_on_several_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = []
+    for at in range(12):
+        files.append(str(tmp_path / f"{at}.json"))
+        Path(files[-1]).write_text(json.dumps((RING if at % 3 else LINE) | {"id": at, "hue": 1}))
+    Path(files[-1]).write_text("{]")
+    alone = run("deadlock", "--json", *files)
+    monkeypatch.setattr(batch, "CHUNK_CHARACTERS_MIN", 1)
+    together = run("deadlock", "--json", *files)
+    assert (together.exit_code, together.stdout, together.stderr) == (alone.exit_code, alone.stdout, alone.stderr)
+    assert [json.loads(line)["snapshot"]["id"] for line in together.stdout.splitlines()] == list(range(11))
+    assert (together.exit_code, together.stderr.count(files[-1])) == (2, 1)
+
+
+def test_whoever_writes_slowly_gets_each_answer_before_the_next_question() -> None:
+    words = [sys.executable, "-m", "detector.cli", "evaluate", "deadlock", "--jsonl", "-"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as command:
+        assert command.stdin is not None
+        assert command.stdout is not None
+        for at in range(3):
+            command.stdin.write(json.dumps(RING | {"id": at}) + "\n  ")  # the next line has begun
+            assert select.select([command.stdout], [], [], 60)[0], "no answer while the input is open"
+            assert json.loads(command.stdout.readline())["id"] == at
+        command.stdin.close()
+    assert command.returncode == 0
+
+
+@pytest.mark.parametrize("full", [1, 3])
+def test_at_a_lull_nothing_waits_for_what_comes_later(full: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what other processes are at, nor the last line."""
+    monkeypatch.setattr(batch, "CHUNKS_ALONE_MAX", 0)
+    line = json.dumps(LINE)
+    asked: list[int] = []
+
+    def chunks() -> Iterator[batch.Chunk]:
+        for at in range(full):
+            yield batch.Chunk("f", at + 1, (line,), lull=False)
+        yield batch.Chunk("f", full + 1, (line,), lull=True)
+        asked.append(answers)
+        yield batch.Chunk("f", full + 2, (line,), lull=False)
+
+    question = Question(predicate="deadlock")
+    answers = 0
+    for done in batch.evaluated(question, question.put(), chunks(), cores=2):
+        answers += len(done.verdicts)
+    assert (asked, answers) == ([full + 1], full + 2)
+
+
+@pytest.mark.parametrize(("form", "begins"), [("svg", "<svg "), ("dot", "digraph "), ("graphml", "<graphml "), ("links", "{")])
+def test_a_document_can_be_drawn(form: str, begins: str) -> None:
+    result = on(RING, "--draw", form)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(begins)
+    assert "a/1" in result.stdout
+    assert on(LINE, "--draw", form).exit_code == 1
+
+
+@pytest.mark.parametrize("words", [("--jsonl",), ("--json",), ("other.json",), ("--scope", "a=b", "--scope", "a=c")])
+def test_a_picture_is_of_one_verdict(words: tuple[str, ...]) -> None:
+    assert (on(RING, "--draw", "svg", *words).exit_code, on(RING, "--draw", "svg", *words).stdout) == (2, "")
 
 
 def test_text_for_people_names_core_and_behind() -> None:
