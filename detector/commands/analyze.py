@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
@@ -22,6 +25,7 @@ Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark]'. Exit code:
 CLEAR = "\r\x1b[K"
 LEFT_OUT_MAX = 10
 """Files that are named on standard error; the report and summary.json name all."""
+INTERRUPTED = 130
 
 
 @click.command(epilog=EPILOG)
@@ -71,7 +75,7 @@ def analyze(
         click.echo("starting Spark ...", err=True)
         spark = open_session(master)
         try:
-            with followed(spark, steps.parts), plainly("Spark failed"):
+            with _interruptible(), followed(spark, steps.parts), plainly("Spark failed"):
                 result = run(spark, found, out, (*PREDICATES, *predicates), progress=steps.begin)
         finally:
             steps.end()
@@ -84,6 +88,21 @@ def analyze(
     counts = f"{result.snapshots} snapshots, {result.reports} reports in {steps.seconds():.0f} s"
     found_there = f"{len(result.incidents)} incidents, {result.near_said}{_left_out(len(result.left_out))}"
     click.echo(f"{counts}: {found_there}; report: {out / 'report.html'}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends it at once: an exception in the middle of a word to Java would leave pages. Java goes when we have gone."""
+
+    def end(*_: object) -> None:
+        os.write(2, b"\nstilltrue: interrupted\n")
+        os._exit(INTERRUPTED)
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Steps:

@@ -28,6 +28,7 @@ from detector.spark.tables import Archive
 from detector.spark.tally import LEFT_OUT, tally_of_archive
 
 PREDICATES = ("deadlock", "gridlock")
+SUMMARY, REPORT = "summary.json", "report.html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +76,13 @@ def analyze(
     """
     asked = tuple(dict.fromkeys(("deadlock", *predicates)))
     out.mkdir(parents=True, exist_ok=True)
+    for told in (SUMMARY, REPORT):  # of an earlier time: cut short, this one leaves none that says something else
+        (out / told).unlink(missing_ok=True)
     steps = _Steps(spark, archive, out, progress)
     analysis = steps.run(asked)
     summary = {**asdict(analysis), **{name: [_plain(row) for row in getattr(analysis, name)] for name in _ROWS}}
-    (out / "summary.json").write_text(json.dumps(summary, indent=1, default=str) + "\n", encoding="utf-8")
-    write_report(analysis, out / "report.html")
+    (out / SUMMARY).write_text(json.dumps(summary, indent=1, default=str) + "\n", encoding="utf-8")
+    write_report(analysis, out / REPORT)
     return analysis
 
 

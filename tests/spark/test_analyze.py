@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -159,3 +162,23 @@ def test_without_java_one_line_says_what_to_install(
         (line,) = result.stderr.splitlines()[1:]
         assert words in line
         assert "openjdk-17" in line
+
+
+def test_ctrl_c_ends_it_without_a_page_of_java(
+    spark: SparkSession, analysed: tuple[Path, Path, Analysis], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "report.html").write_text("of an earlier time")
+    program = [sys.executable, "-m", "detector", "analyze", str(analysed[0]), "--out", str(out), "--master", "local[1]"]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        said = []
+        for line in running.stderr:
+            said.append(line)
+            if "evaluating" in line:
+                running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+    assert said[-1] == "stilltrue: interrupted\n"
+    assert "Traceback" not in "".join(said)
+    assert not (out / "report.html").exists()
