@@ -13,7 +13,7 @@ import numpy as np
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.explain import duration
-from stilltrue.model import PartyName, ProcessName, Verdict, Wait, process_of
+from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Wait, process_of
 
 BOXES_MAX = 30
 """More boxes than this nobody reads: of a larger remainder the picture shows the witness, the core, then what is near."""
@@ -21,7 +21,7 @@ OUTWARD_PARTIES_MAX = 1_000
 """How many parties are put in the order in which the waits lead to them; the others follow by name."""
 
 INWARD_STEPS_MAX = 8
-"""How many waits away from the core those behind it are put in the order of their distance."""
+"""How many waits away from the core (from who could move) those that wait for it are put in the order of their distance."""
 
 
 class Role(Enum):
@@ -139,7 +139,7 @@ def _order(waits: WaitColumns, verdict: Verdict) -> list[int]:
     """The parties, those first that matter most; then breadth first along the waits.
 
     Where some are stuck: the witness, the core, those behind it from near to far, and whom they wait for; nobody else, who is
-    another matter. Where nobody is, all.
+    another matter. Where nobody is, all: first those who could move, one that waits for each of them, and who waits for those.
     """
     place = {name: at for at, name in enumerate(waits.names)}
     begins = [place[name] for name in (*verdict.witness.parties, *verdict.core) if name in place]
@@ -148,7 +148,15 @@ def _order(waits: WaitColumns, verdict: Verdict) -> list[int]:
     if verdict.core:
         return list(dict.fromkeys((*known, *_outward(waits, known))))
     rest = dict.fromkeys(waits.waiter.tolist())
+    if verdict.holds is Holds.FALSE:
+        known |= dict.fromkeys((*_first_waiters(waits, begins), *_inward(waits, begins, list(rest))))
     return list(dict.fromkeys((*known, *_outward(waits, known or rest), *rest, *range(len(waits.names)))))
+
+
+def _first_waiters(waits: WaitColumns, begins: Sequence[int]) -> list[int]:
+    """For each of ``begins`` the first party that waits for it."""
+    waiter = np.repeat(waits.waiter, waits.sizes())
+    return [party for begin in begins for party in waiter[waits.targets == begin][:1].tolist()]
 
 
 def _inward(waits: WaitColumns, begins: Sequence[int], behind: Sequence[int]) -> list[int]:

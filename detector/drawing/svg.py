@@ -82,7 +82,7 @@ def _box(box: Box, layout: Layout) -> str:
         f'<g><title>{_text(told)}</title><rect x="{left:.1f}" y="{top:.1f}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="7" '
         f'fill="{fill}" stroke="{line}" stroke-width="{2.6 if box.witness else 1.3}"{dash}/>'
         f"{_line(left + 10, top + 19, _cut(name, 31), 12.5, bold=True)}"
-        f"{_line(left + 10, top + 36, _cut(second, 38 - len(more)) + more, 10.5)}</g>"
+        f"{_line(left + 10, top + 36, _cut(second, 43 - len(more)) + more, 10.5)}</g>"
     )
 
 

@@ -112,6 +112,17 @@ def test_of_a_large_remainder_the_picture_says_what_it_leaves_out() -> None:
     assert scene.left_out == f"not shown: {500 + 2 - BOXES_MAX} more behind it"
 
 
+def test_where_nobody_is_stuck_the_picture_shows_who_could_move_and_who_waits_for_them() -> None:
+    waits = [{"waiter": f"a{at}/x", "among": [f"a{at + 1}/x"]} for at in range(40)]
+    waits += [{"waiter": f"w{at:02}/{free}", "among": [f"z{free}/x"]} for at in range(9) for free in range(3)]
+    snapshot = read_document({"waits": waits})
+    scene = scene_of(snapshot, Deadlock().evaluate(snapshot))
+    shown = {box.name for box in scene.boxes}
+    assert {"a40/x", "z0/x", "z1/x", "z2/x"} <= shown
+    assert {"w00/0", "w00/1", "w00/2", "a39/x"} <= shown
+    assert shown == {name for arrow in scene.arrows for name in (arrow.waiter, arrow.target)}, "each box says something"
+
+
 @pytest.mark.parametrize("form", list(Format))
 def test_an_empty_snapshot_can_be_drawn(form: Format) -> None:
     assert drawn(read_document({}), form)
