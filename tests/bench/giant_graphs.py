@@ -1,6 +1,6 @@
 """Writes giant wait graphs as Parquet, a million waits at a time: `python tests/bench/giant_graphs.py SHAPE TARGETS FOLDER`.
 
-Prints how many parties the graph has.
+Prints how many parties the graph has. With a fourth word, `names`, parties are written by name instead of by number.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ Waits = tuple[Column, Column, Column, Column]
 """Waiters, needs, how many targets each wait has, and the targets."""
 WAITS_AT_ONCE = 1_000_000
 RING = 1000
+PARTIES_PER_PROCESS = 20
 
 
 def random(targets: int) -> Iterator[Waits]:
@@ -29,9 +31,20 @@ def random(targets: int) -> Iterator[Waits]:
         waiter = low + np.flatnonzero(draw.random(high - low) < 0.95)
         sizes = draw.integers(1, 4, len(waiter))
         needs = (draw.random(len(waiter)) * sizes).astype(np.int64) + 1
-        yield waiter, needs, sizes, draw.integers(0, parties, int(sizes.sum()))
+        among = draw.integers(0, parties, int(sizes.sum()))
+        yield waiter, np.minimum(needs, _different(sizes, among)), sizes, among
     ring = np.arange(RING)
     yield parties + ring, np.ones_like(ring), np.ones_like(ring), parties + (ring + 1) % RING
+
+
+def _different(sizes: Column, among: Column) -> Column:
+    """How many different targets each wait has, of one to three."""
+    begins = np.cumsum(sizes) - sizes
+    first, second, third = (among[begins + np.minimum(at, sizes - 1)] for at in range(3))
+    twice = (sizes > 1) & (first == second)
+    again = (sizes > 2) & ((third == first) | (third == second))
+    different: Column = sizes - twice - again
+    return different
 
 
 def chain(targets: int) -> Iterator[Waits]:
@@ -83,19 +96,26 @@ SHAPES: dict[str, Callable[[int], Iterator[Waits]]] = {
 }
 
 
-def write(shape: str, targets: int, folder: Path) -> int:
-    """Write the graph to ``folder``, a row group for each million waits; how many parties it has."""
+def write(shape: str, targets: int, folder: Path, said: Callable[[Column], pa.Array] = pa.array) -> int:
+    """Write the graph to ``folder``, a row group for each million waits, parties as they are ``said``; how many there are."""
     parties = 0
     folder.mkdir(parents=True)
-    kind = pa.schema([("waiter", pa.int64()), ("needs", pa.int32()), ("among", pa.list_(pa.int64()))])
+    party = said(np.zeros(0, np.int64)).type
+    kind = pa.schema([("waiter", party), ("needs", pa.int32()), ("among", pa.list_(party))])
     with pq.ParquetWriter(folder / "waits.parquet", kind) as writer:
         for waiter, needs, sizes, among in SHAPES[shape](targets):
             offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
-            lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(among))
-            rows = pa.table([pa.array(waiter), pa.array(needs.astype(np.int32)), lists], schema=kind)
+            lists = pa.ListArray.from_arrays(pa.array(offsets), said(among))
+            rows = pa.table([said(waiter), pa.array(needs.astype(np.int32)), lists], schema=kind)
             writer.write_table(rows, row_group_size=WAITS_AT_ONCE)
             parties = max(parties, 1 + int(waiter.max()), 1 + int(among.max()))
     return parties
+
+
+def names(parties: Column) -> pa.Array:
+    """What parties are called: ``orders-123/Place#7``."""
+    process, party = (pc.cast(pa.array(part), pa.string()) for part in np.divmod(parties, PARTIES_PER_PROCESS))
+    return pc.binary_join_element_wise("orders-", process, "/Place#", party, "")
 
 
 def _pieces(low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -103,4 +123,4 @@ def _pieces(low: int, high: int) -> Iterator[tuple[int, int]]:
 
 
 if __name__ == "__main__":
-    print(write(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))
+    print(write(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), names if "names" in sys.argv[4:] else pa.array))

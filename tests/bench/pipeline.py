@@ -39,6 +39,7 @@ def main() -> None:
         _archives(Path(folder), asked.snapshots, asked.master)
         if asked.giant:
             _giants(Path(folder), SHAPES, asked.giant, asked.master)
+            _named(Path(folder), asked.giant, asked.master)
         if asked.huge:
             _giants(Path(folder), ("random",), asked.huge, asked.master)
     print(f"load {os.getloadavg()[0]:.1f} at the end", flush=True)
@@ -97,6 +98,16 @@ def _giants(folder: Path, shapes: Sequence[str], targets: int, master: str) -> N
         more = f"  {ratio}{found}, {told['peak_megabytes']} MiB in the largest Python"
         _say({"name": f"giant {shape}", "seconds": told["seconds"], "count": targets}, "targets", more)
         (place / "waits.parquet").unlink()
+
+
+def _named(folder: Path, targets: int, master: str) -> None:
+    """The random graph again, its parties by name."""
+    place = folder / "names"
+    command = [sys.executable, str(HERE / "giant_graphs.py"), "random", str(targets), str(place), "names"]
+    subprocess.run(command, check=True, capture_output=True)
+    for told in _part("names", place, master, quiet=True):
+        found = f"{told['parties']} names" if "parties" in told else f"{told['blocked']} left"
+        _say({**told, "count": targets}, "targets", f"  {found}, {told['peak_megabytes']} MiB in the largest Python")
 
 
 def _part(part: str, folder: Path, master: str, more: str = "", *, parties: int = 0, quiet: bool = False) -> list[Told]:

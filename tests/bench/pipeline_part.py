@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from detector.spark.evaluate import verdicts_of_archive, verdicts_of_reports
 from detector.spark.giant import reduce_giant
+from detector.spark.numbering import number_names
 from detector.spark.session import open_session
 from detector.spark.tables import open_archive, table
 
@@ -25,7 +26,7 @@ WARM_TURNS = 3
 def main() -> None:
     """Measure one part."""
     options = argparse.ArgumentParser()
-    options.add_argument("part", choices=["batch", "shuffle", "plain", "giant"])
+    options.add_argument("part", choices=["batch", "shuffle", "plain", "giant", "names"])
     options.add_argument("folder", type=Path)
     options.add_argument("--master", default="local[2]")
     options.add_argument("--parties", type=int, default=0)
@@ -69,6 +70,18 @@ def _giant(spark: SparkSession, asked: argparse.Namespace) -> None:
         found, seconds = _timed(lambda: reduce_giant(spark, str(asked.folder), asked.parties, str(asked.folder.parent)))
     how = {"blocked": found.blocked, "rounds": found.rounds, "shards": found.shards}
     _say(name=asked.folder.name, seconds=seconds, peak_megabytes=peak.megabytes, **how)
+
+
+def _names(spark: SparkSession, asked: argparse.Namespace) -> None:
+    """A graph with names: numbers for them, then the reduction."""
+    spark.range(2).count()
+    work = f"{asked.folder}-numbered"
+    with _Peak() as peak:
+        numbered, seconds = _timed(lambda: number_names(spark, str(asked.folder), work))
+    _say(name="numbers for the names", seconds=seconds, parties=numbered.parties, peak_megabytes=peak.megabytes)
+    with _Peak() as peak:
+        found, seconds = _timed(lambda: reduce_giant(spark, numbered.waits, numbered.parties, work))
+    _say(name="and the reduction", seconds=seconds, blocked=found.blocked, peak_megabytes=peak.megabytes)
 
 
 class _Peak:
@@ -132,7 +145,7 @@ def _say(**told: Any) -> None:
     print(json.dumps(told), flush=True)
 
 
-PARTS = {"batch": _batch, "shuffle": _shuffle, "plain": _plain, "giant": _giant}
+PARTS = {"batch": _batch, "shuffle": _shuffle, "plain": _plain, "giant": _giant, "names": _names}
 
 if __name__ == "__main__":
     main()
