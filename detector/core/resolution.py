@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,8 @@ from stilltrue.report import (
     ResourceTarget,
     Target,
 )
+
+_STAND_IN = re.compile(r"(.+)~\d+\.\d+")
 
 UNKNOWN_FACT = "unknown"
 """What a fact is of which nobody can tell whether it still travels: no amount, so that no sum leans on it."""
@@ -199,6 +202,12 @@ def _some(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iterator[
         yield _wait(wait, tuple(target.among[0] for target in lasting), needs, wait.what)
     else:
         yield from _stood_for(wait, lasting, needs)
+
+
+def owner_of(stand: PartyName) -> PartyName | None:
+    """For whose wait a stand-in of that name (``party~3.1``) would be there; None: no stand-in has such a name."""
+    found = _STAND_IN.fullmatch(stand) if "~" in stand else None
+    return None if found is None else PartyName(found[1])
 
 
 def _stood_for(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iterator[Wait]:

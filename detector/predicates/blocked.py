@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
+from detector.core.resolution import owner_of
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock
 from detector.graph.columns import Bools, Ints
@@ -16,7 +15,6 @@ from detector.graph.witness import Evidence, evidence
 from detector.predicates.explain import sentences, shortened
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness, process_of
 
-_STAND_IN = re.compile(r"(.+)~\d+\.\d+")
 NAMED_MAX = 12
 """Parties that a FALSE or UNDETERMINED answer names, at most; who could still move is often everybody."""
 
@@ -62,7 +60,7 @@ def _true(name: str, snapshot: Snapshot, graph: Stuck) -> Verdict:
 
 def _people(names: tuple[PartyName, ...], known: frozenset[PartyName]) -> tuple[PartyName, ...]:
     """The names without the stand-ins that a ``known`` party's wait for k of several sets needs (``party~3.1``): nobody."""
-    return tuple(name for name in names if not (stand := _STAND_IN.fullmatch(name)) or stand[1] not in known)
+    return tuple(name for name in names if "~" not in name or owner_of(name) not in known)
 
 
 def _proof_text(proof: Evidence, parties: tuple[PartyName, ...]) -> str:

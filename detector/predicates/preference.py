@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,6 +12,7 @@ from numbers import Real
 
 import numpy as np
 
+from detector.core.resolution import owner_of
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Floats, Ints
 from stilltrue.model import PartyName, ProcessState, process_of
@@ -103,7 +105,8 @@ def _said(error: BaseException) -> str:
 class Costs:
     """What it costs that parties of one snapshot give up; infinity for those that match a pattern in ``never``.
 
-    A pattern is a party's or a process's name, in which ``*`` stands for anything.
+    A pattern is a party's or a process's name, in which ``*`` stands for anything. A stand-in for a part of somebody's wait is
+    nobody who could give up.
     """
 
     snapshot: Snapshot
@@ -120,9 +123,17 @@ class Costs:
 
     def _of(self, party: PartyName, since: float | None) -> float:
         process = process_of(party)
+        owner = owner_of(party)
+        if owner is not None and self._is_known(owner):
+            return math.inf
         if any(fnmatchcase(party, pattern) or fnmatchcase(process, pattern) for pattern in self.never):
             return math.inf
         return self.preference(party, since, self.snapshot.processes.get(process, UNKNOWN))
+
+    def _is_known(self, party: PartyName) -> bool:
+        names = self.snapshot.waits.names
+        at = bisect_left(names, party)
+        return at < len(names) and names[at] == party
 
 
 def _number(state: ProcessState, fact: str) -> float:

@@ -120,6 +120,16 @@ def test_false_says_so_where_only_the_missing_waited() -> None:
     assert asked([]).witness.text == "nobody waited when the snapshot began"
 
 
+def test_a_stand_in_for_a_part_of_a_wait_is_nobody() -> None:
+    """Neither deadlocked nor asked to give up; but a name of that form whose owner nobody knows is somebody's."""
+    waits = [wait("a/x", "a/x~7.1", "a/x~7.2", needs=2), wait("a/x~7.1", "b~1.2"), wait("a/x~7.2", "c"), wait("c", "a/x")]
+    snapshot = read_document({"waits": [*waits, wait("b~1.2", "a/x")]})
+    verdict = Deadlock(never=["a/x", "c"]).evaluate(snapshot)
+    assert (verdict.remainder, verdict.core) == (("a/x", "b~1.2", "c"), ("a/x", "b~1.2", "c"))
+    assert (verdict.victims, verdict.explanation[-1][:13]) == ((), "no cure found")
+    assert Deadlock().evaluate(snapshot).victims == ("a/x",)
+
+
 def test_victims_obey_the_preference_and_never() -> None:
     waits = [wait("a/1", "b/1", since="2026-11-20T14:02:08Z"), wait("b/1", "a/1", since="2026-11-20T14:02:09Z")]
     processes = {"a": {"facts": {"priority": 1, "work": 9}}, "b": {"facts": {"priority": 2, "work": 1}}}
