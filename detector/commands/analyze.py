@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
@@ -25,7 +22,6 @@ Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark]'. Exit code:
 CLEAR = "\r\x1b[K"
 LEFT_OUT_MAX = 10
 """Files that are named on standard error; the report and summary.json name all."""
-INTERRUPTED = 130
 
 
 @click.command(epilog=EPILOG)
@@ -57,7 +53,7 @@ def analyze(
         from detector.core.registry import PluginError, UnknownPredicateError, find_predicate  # noqa: PLC0415
         from detector.spark.analyze import PREDICATES  # noqa: PLC0415
         from detector.spark.analyze import analyze as run  # noqa: PLC0415
-        from detector.spark.failures import SparkFailedError, plainly  # noqa: PLC0415
+        from detector.spark.failures import SparkFailedError, interruptible, plainly  # noqa: PLC0415
         from detector.spark.java import JavaError  # noqa: PLC0415
         from detector.spark.parts import followed  # noqa: PLC0415
         from detector.spark.session import open_session  # noqa: PLC0415
@@ -73,9 +69,10 @@ def analyze(
             _fail(f"{archive}: no snapshots{_between(since, until)}{_left_out(len(found.left_out))}")
         steps = _Steps()
         click.echo("starting Spark ...", err=True)
-        spark = open_session(master)
+        with interruptible():
+            spark = open_session(master)
         try:
-            with _interruptible(), followed(spark, steps.parts), plainly("Spark failed"):
+            with interruptible(), followed(spark, steps.parts), plainly("Spark failed"):
                 result = run(spark, found, out, (*PREDICATES, *predicates), progress=steps.begin)
         finally:
             steps.end()
@@ -88,21 +85,6 @@ def analyze(
     counts = f"{result.snapshots} snapshots, {result.reports} reports in {steps.seconds():.0f} s"
     found_there = f"{len(result.incidents)} incidents, {result.near_said}{_left_out(len(result.left_out))}"
     click.echo(f"{counts}: {found_there}; report: {out / 'report.html'}")
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C ends it at once: an exception in the middle of a word to Java would leave pages. Java goes when we have gone."""
-
-    def end(*_: object) -> None:
-        os.write(2, b"\nstilltrue: interrupted\n")
-        os._exit(INTERRUPTED)
-
-    before = signal.signal(signal.SIGINT, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class _Steps:

@@ -1,12 +1,16 @@
-"""What Spark throws, said in one line: its own reports of an error are pages of Java."""
+"""How work with Spark ends early: what it throws is said in one line instead of pages of Java, and ctrl-C ends it at once."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+
+INTERRUPTED = 130
 
 
 class SparkFailedError(RuntimeError):
@@ -20,6 +24,25 @@ def plainly(what: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise SparkFailedError(f"{what}: {reason(str(error))}") from error
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C in the block ends the process at once, and Java goes when it sees that.
+
+    An exception in the middle of a word to Java would leave pages; one while Java starts would take away the file in which
+    Java says where it listens, and leave Java behind for ever.
+    """
+
+    def end(*_: object) -> None:
+        os.write(2, b"\nstilltrue: interrupted\n")
+        os._exit(INTERRUPTED)
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def reason(text: str) -> str:

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.archive.store import ArchiveError, Store
 from detector.core.registry import PluginError, UnknownPredicateError, find_predicate
-from detector.spark.failures import SparkFailedError, plainly, reason
+from detector.spark.failures import SparkFailedError, interruptible, plainly, reason
 from detector.spark.java import JavaError
 from detector.spark.progress import Progress, ProgressError
 from detector.spark.remote import RemoteError
@@ -75,7 +75,8 @@ def _run(wish: Wish, progress: Callable[[str], None]) -> Progress:
     )
     plan.out.mkdir(parents=True, exist_ok=True)
     progress("starting Spark ...")
-    spark = open_session(wish.master)
+    with interruptible():
+        spark = open_session(wish.master)
     try:
         with plainly("Spark failed"):
             if wish.archive is None:
