@@ -220,6 +220,14 @@ class Store:
         day = PurePosixPath(path).parent.name.removeprefix("day=")
         return None if entry.type == fs.FileType.NotFound else self._look(table, day, entry)
 
+    def compacted(self, table: str, path: str) -> bool:
+        """Whether the file has gone because another one of its folder has its rows now."""
+        if self.look(table, path) is not None:
+            return False
+        where = PurePosixPath(path)
+        day = where.parent.name.removeprefix("day=")
+        return any(where.name in file.replaces for file in self.scan(table, since=day, until=day).files)
+
     def _look(self, table: str, day: str, entry: fs.FileInfo) -> ArchiveFile | LeftOut:
         try:
             with self.filesystem.open_input_file(entry.path) as source:

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,14 @@ from detector.spark.evaluate import verdicts_of_archive
 from detector.spark.incidents import PastIncident, past_incidents
 from detector.spark.report import write_report
 from detector.spark.risk import Risk, risks
-from detector.spark.tables import Archive
+from detector.spark.tables import Archive, open_archive
 from detector.spark.tally import LEFT_OUT, tally_of_archive
 
 PREDICATES = ("deadlock", "gridlock")
 SUMMARY, REPORT = "summary.json", "report.html"
+
+AGAIN_MAX = 3
+"""Compaction works on a day at a time; only one that follows close behind an analysis meets it more than once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +81,13 @@ def analyze(
     out.mkdir(parents=True, exist_ok=True)
     for told in (SUMMARY, REPORT):  # of an earlier time: cut short, this one leaves none that says something else
         (out / told).unlink(missing_ok=True)
-    steps = _Steps(spark, archive, out, progress)
-    analysis = steps.run(asked)
+    analysis = _Steps(spark, archive, out, progress).run(asked)
+    for _ in range(AGAIN_MAX):
+        if not _compacted(archive, analysis):
+            break
+        progress("files were compacted meanwhile: once more")
+        archive = open_archive(archive.store.location, since=archive.since, until=archive.until)
+        analysis = _Steps(spark, archive, out, progress).run(asked)
     summary = {**asdict(analysis), **{name: [_plain(row) for row in getattr(analysis, name)] for name in _ROWS}}
     (out / SUMMARY).write_text(json.dumps(summary, indent=1, default=str) + "\n", encoding="utf-8")
     write_report(analysis, out / REPORT)
@@ -87,6 +95,11 @@ def analyze(
 
 
 _ROWS = ("near_misses", "coverage", "blocked", "pools", "locks", "holding", "skewed", "silent")
+
+
+def _compacted(archive: Archive, analysis: Analysis) -> bool:
+    """Whether a file that is left out was compacted after it had been looked at: its rows are there all the same."""
+    return any(archive.store.compacted(PurePosixPath(path).parts[-3], path) for path, _ in analysis.left_out)
 
 
 def _plain(row: Row) -> dict[str, Any]:

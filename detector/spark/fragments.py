@@ -69,7 +69,7 @@ def _read(store: Store, table: str, path: str, columns: tuple[str, ...]) -> Iter
     try:
         yield from _file_rows(store, table, path, columns)
     except ArchiveError:
-        if store.look(table, path) is not None or not _replaced(store, table, path):
+        if not store.compacted(table, path):
             raise
 
 
@@ -79,12 +79,6 @@ def _file_rows(store: Store, table: str, path: str, columns: tuple[str, ...]) ->
         raise ArchiveError("it was removed before it was read" if found is None else found.reason)
     for rows in store.read(found, columns=columns):
         yield rows.select(columns)
-
-
-def _replaced(store: Store, table: str, path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    day = folder.rpartition("day=")[2]
-    return any(name in file.replaces for file in store.scan(table, since=day, until=day).files)
 
 
 def path_of(uri: str) -> str:

@@ -199,7 +199,7 @@ def _axis(begin: float, end: float, left: float, y: float) -> list[str]:
     for time in ticks(begin, end, step):
         x = left + (WIDTH - left - RIGHT) * (time - begin) / max(end - begin, 1e-9)
         words = write_time(time)[first:last].replace("T", " ")
-        anchor = "end" if x > WIDTH - RIGHT - 36 else "start" if x < left + 20 else "middle"
+        anchor = "end" if x > WIDTH - RIGHT - 36 else "middle"
         parts.append(f'<line x1="{x:.1f}" y1="{y}" x2="{x:.1f}" y2="{y + 5}" stroke="{GREY}"/>')
         parts.append(_text(x, y + 18, words, anchor))
     said = f"time (UTC), from {write_time(begin)[:10]}" if step < DAY_SECONDS else "time (UTC)"

@@ -31,6 +31,8 @@ class Archive:
 
     store: Store
     scans: dict[str, Scan]
+    since: str = ""
+    until: str = ""
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -50,7 +52,8 @@ def open_archive(location: str, *, since: str = "", until: str = "") -> Archive:
     """Look at every file's footer. Raises :class:`~detector.archive.store.ArchiveError` when there is no archive."""
     store = Store(location)
     store.check()
-    return Archive(store=store, scans={table: store.scan(table, since=since, until=until) for table in TABLES})
+    scans = {table: store.scan(table, since=since, until=until) for table in TABLES}
+    return Archive(store=store, scans=scans, since=since, until=until)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from detector.archive.compact import compact
 from detector.archive.generate import ENDED_SECONDS, Plan, generate
 from detector.archive.store import Store
 from detector.archive.worlds import WorldShape, judged, random_snapshots
@@ -105,6 +107,17 @@ def test_times_are_those_of_the_snapshots_whatever_their_verdicts(spark: SparkSe
     first, last = run.made[0].assembled.snapshot.ref, run.made[-1].assembled.snapshot.ref
     assert (found.begun, found.ended, found.period_seconds) == (first.begun, last.ended, 60.0)
     assert found.blocked[0].blocked_seconds == 60.0 * found.blocked[0].samples
+
+
+def test_compaction_meanwhile_loses_nothing(spark: SparkSession, location: Path, tmp_path: Path) -> None:
+    shutil.copytree(location, tmp_path / "archive")
+    archive = open_archive(str(tmp_path / "archive"))
+    wanted = analyze(spark, archive, tmp_path / "out", progress=lambda _: None)
+    assert compact(archive.store).before
+    said: list[str] = []
+    found = analyze(spark, archive, tmp_path / "out", progress=said.append)
+    assert [each for each in said if "once more" in each] == ["files were compacted meanwhile: once more"]
+    assert found == wanted
 
 
 def test_the_command_over_a_torn_archive_and_again(spark: SparkSession, analysed: tuple[Path, Path, Analysis]) -> None:
