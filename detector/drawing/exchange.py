@@ -11,7 +11,7 @@ from detector.core.snapshot import Snapshot
 from detector.drawing.scene import label_of
 from detector.drawing.svg import UNFIT
 from detector.graph.columns import WaitColumns
-from stilltrue.model import Verdict
+from stilltrue.model import Holds, Verdict
 
 Graph: TypeAlias = "nx.MultiDiGraph[str]"
 
@@ -64,6 +64,7 @@ def links_of(snapshot: Snapshot, verdict: Verdict) -> str:
 def _with_roles(snapshot: Snapshot, verdict: Verdict) -> Graph:
     graph = to_networkx(snapshot.waits, snapshot.ref.ended)
     core, behind = frozenset(verdict.core), frozenset(verdict.behind)
+    other = "undetermined" if verdict.holds is Holds.UNDETERMINED else "not stuck"
     for party, said in graph.nodes(data=True):
-        said["role"] = "core" if party in core else "behind" if party in behind else "not stuck"
+        said["role"] = "core" if party in core else "behind" if party in behind else other
     return graph

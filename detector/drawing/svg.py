@@ -25,7 +25,7 @@ FILLS = {
 WORDS = {
     Role.CORE: "core",
     Role.BEHIND: "behind the core",
-    Role.WAITING: "waits, can be freed",
+    Role.WAITING: "waits, not known to be stuck",
     Role.FREE: "waits for nothing",
     Role.MISSING: "did not report",
 }

@@ -83,6 +83,15 @@ def test_graphml_and_links_hold_the_whole_graph() -> None:
         assert graph.nodes["orders/queued#0"]["role"] == "behind"
 
 
+def test_where_the_answer_is_open_nobody_is_called_free_of_trouble() -> None:
+    snapshot = read_document({"waits": [{"waiter": "a/1", "among": ["gone/1"]}], "missing": ["gone"]})
+    links = json.loads(drawn(snapshot, Format.LINKS))
+    assert {node["role"] for node in links["nodes"]} == {"undetermined"}
+    picture = drawn(snapshot, Format.SVG)
+    assert "waits, not known to be stuck" in picture
+    assert "can be freed" not in picture
+
+
 def test_to_networkx_tells_which_edges_are_one_wait() -> None:
     graph = to_networkx(pools().waits)
     edges = [said for _, _, said in graph.out_edges("orders/Call#0", data=True)]
