@@ -110,6 +110,13 @@ def test_explanations_say_what_for_and_for_how_long() -> None:
     )
 
 
+def test_a_long_witness_is_told_up_to_a_bound_and_the_rest_counted() -> None:
+    ring = [wait(f"p{at:02}", f"p{(at + 1) % 60:02}") for at in range(60)]
+    told = asked(ring).explanation
+    assert (told[0], told[49], told[50]) == ("p00 waits for p01", "p49 waits for p50", "and 10 more")
+    assert len(told) == 52
+
+
 def test_false_says_as_of_when_and_who_could_move() -> None:
     verdict = asked([wait("a/1", "b/1")], begun="2026-11-20T14:02:11Z")
     assert verdict.witness.text == "the 1 waiting party could still be freed as of 14:02:11: b/1 could move"

@@ -56,6 +56,13 @@ def test_what_may_be_a_deadlock_is_not_yet_a_gridlock() -> None:
     assert gridlock.holds is Holds.UNDETERMINED
 
 
+def test_nor_is_what_a_deadline_may_not_be_enough_to_end() -> None:
+    ring = (wait("a", "b", deadline=EARLY), wait("b", "a", deadline=EARLY))
+    assert ask(*ring, missing=("m",))[0].holds is Holds.TRUE
+    gridlock, _ = ask(*ring, wait("a", "m/x"), missing=("m",))
+    assert gridlock.holds is Holds.UNDETERMINED
+
+
 def read_time(text: str) -> float:
     """Seconds since the epoch."""
     return datetime.fromisoformat(text).timestamp()
