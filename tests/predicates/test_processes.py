@@ -151,3 +151,24 @@ def test_a_lost_message_names_its_channel_where_it_is_counted() -> None:
     verdict = LostMessage().evaluate(read_document({"processes": processes}))
     assert (verdict.holds, verdict.witness.parties) == (T, ("a", "b"))
     assert verdict.explanation == ("a sent b 1 more than b received",)
+
+
+@pytest.mark.parametrize(
+    ("carried", "told"),
+    [
+        ([], ("a sent b 2 more than b received", "a sent c 1 more than c received")),
+        ([{"source": "a", "target": "b"}], ("a sent b 1 more than b received", "a sent c 1 more than c received")),
+        ([{"source": "a", "target": "b", "facts": {"count": 2}}], ("a sent c 1 more than c received",)),
+        ([{"source": "c", "target": "b"}], ("a sent b 2 more than b received", "a sent c 1 more than c received")),
+        ([{"source": "a"}], ("a sent b 1 more than b received",)),
+    ],
+)
+def test_what_is_in_transit_on_a_channel_is_not_lost_on_it(carried: list[dict[str, Any]], told: tuple[str, ...]) -> None:
+    """A message to nobody knows whom may be on any of its sender's channels."""
+    processes = {
+        "a": has(**{"sent": 9, "sent:b": 2, "sent:c": 1}),
+        "b": has(**{"received": 0, "received:a": 0}),
+        "c": has(received=0),
+    }
+    verdict = LostMessage().evaluate(read_document({"processes": processes, "in_transit": carried}))
+    assert (verdict.holds, verdict.explanation) == (T, told)
