@@ -3,6 +3,10 @@
 Each process serves calls from outside and from others along a call graph, behind a bounded pool. Planted *rings* are
 processes whose every worker waits for a call that is queued behind the next one's workers: a deadlock. In a near miss one of
 those workers waits for nothing.
+
+Rings have small pools, which calls along the graph would now and then close to a deadlock nobody planted. So that the truth is
+known, members of rings do not call each other but in their ring, and nobody who is called himself calls them: whoever queues
+behind a ring's pool is waited for by nobody that the ring could wait for.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from numpy.typing import NDArray
 from detector.archive.fleet_nouns import Calls, Fleet, Ring, Served, Times, Whole, rank_in
 from detector.archive.fleet_rows import FleetRows
 
-RING_NUMBER = 10**9
+RING_NUMBER = 10**11
+"""Above all other numbers; those of calls are odd and those of parties that were called from outside even."""
 REPLY_SHARE, REQUEST_SHARE, DEADLINE_SHARE = 0.04, 0.02, 0.2
 
 
@@ -37,6 +42,8 @@ class FleetColumns:
         totals = np.bincount(fleet.callers, weights=fleet.weights, minlength=len(fleet.names))
         share = fleet.weights[order] / np.maximum(totals[fleet.callers[order]], 1e-300)
         self._edge_sums = np.concatenate(([0.0], np.cumsum(share)))
+        self._ringed = np.zeros(len(fleet.names), np.bool_)
+        self._ringed[[member for ring in rings for member in ring.members]] = True
 
     def reports(self, first: int, count: int, *, load: float, missing_share: float) -> pa.Table:
         """The reports of ``count`` snapshots from ``first``; ``load``: mean calls from outside at a process."""
@@ -46,14 +53,14 @@ class FleetColumns:
         gone = np.zeros((count, len(self._fleet.names)), np.bool_)
         for at in np.flatnonzero(random.random(count) < missing_share).tolist():
             gone[at, random.integers(0, len(self._fleet.names), random.integers(1, 4))] = True
-        gone[:, [member for ring in self._rings for member in ring.members]] = False
+        gone[:, self._ringed] = False
         return FleetRows(self._fleet, first, begun, served, calls, gone).table()
 
     def _happenings(self, random: np.random.Generator, first: int, begun: Times, load: float) -> tuple[Served, Calls]:
         rings = self._ring_parties(first, len(begun))
         busy = random.poisson(load, (len(begun), len(self._fleet.names)))
         at, process = (np.repeat(values, busy.ravel()) for values in np.divmod(np.arange(busy.size), busy.shape[1]))
-        roots = Served(at=at, process=process, tag=np.arange(len(at)) + 1000 * (first + at), call=np.full(len(at), -1))
+        roots = Served(at=at, process=process, tag=2 * (np.arange(len(at)) + 1000 * (first + at)), call=np.full(len(at), -1))
         served = _together(rings.served, roots)
         calls = rings.calls
         layer = np.arange(len(rings.served.at), len(served.at))
@@ -79,6 +86,8 @@ class FleetColumns:
         by, process, low, high = (values[high > low] for values in (by, process, low, high))
         drawn = self._edge_sums[low] + random.random(len(by)) * (self._edge_sums[high] - self._edge_sums[low])
         edge = np.clip(np.searchsorted(self._edge_sums, drawn, side="right") - 1, low, high - 1)
+        close = self._ringed[self._callees[edge]] & (self._ringed[process] | (served.call[by] >= 0))
+        by, process, edge = (values[~close] for values in (by, process, edge))
         at = served.at[by]
         where = random.choice(3, len(by), p=(1 - REPLY_SHARE - REQUEST_SHARE, REPLY_SHARE, REQUEST_SHARE))
         since = begun[at] - random.exponential(0.2, len(by))
@@ -86,7 +95,7 @@ class FleetColumns:
             at=at,
             caller=process,
             callee=self._callees[edge],
-            number=made + np.arange(len(by)) + 1000 * (first + at),
+            number=2 * (made + np.arange(len(by)) + 1000 * (first + at)) + 1,
             by=by,
             since=since,
             deadline=np.where(random.random(len(by)) < DEADLINE_SHARE, since + 30.0, np.nan),

@@ -69,6 +69,32 @@ def test_a_ring_is_a_deadlock_and_a_near_miss_is_none() -> None:
     assert set(holds.values()) == {"true", "false"}
 
 
+def test_nothing_but_what_was_planted_happens_in_small_pools() -> None:
+    random = np.random.default_rng(0)
+    fleet = Fleet(
+        names=[f"service{at:03d}-0" for at in range(8)],
+        pools=np.asarray([2, 2, 2, 9, 2, 2, 9, 9]),
+        callers=random.integers(0, 8, 40),
+        callees=random.integers(0, 8, 40),
+        weights=np.ones(40) / 40,
+    )
+    columns = FleetColumns(fleet, RINGS, seed=1, period_seconds=60, begun=1.79e9)
+    rows = assembled(columns.reports(1, 2000, load=0.8, missing_share=0)).select(WAIT_COLUMNS)
+    found = verdicts_on(rows, [Deadlock()], findings=True).to_pylist()
+    assert {row["snapshot"] for row in found if row["holds"] == "true"} == {3, 4, 5, 6, 7, 8}
+    near = {row["snapshot"] for row in found if any(each["kind"] == "near miss" for each in row["findings"] or ())}
+    assert near == {9}  # in 6 to 8 there is a deadlock besides
+
+
+def test_every_party_has_a_name_of_its_own() -> None:
+    reports = FleetColumns(_fleet(12), RINGS, seed=1, period_seconds=60, begun=1.79e9).reports(
+        1, 300, load=3.0, missing_share=0
+    )
+    for row in reports.select(["served"]).to_pylist():
+        names = [served["party"] for served in row["served"]]
+        assert len(set(names)) == len(names)
+
+
 def test_batches_of_any_size_give_the_same_rings() -> None:
     columns = FleetColumns(_fleet(12), RINGS, seed=1, period_seconds=60, begun=1.79e9)
     whole = columns.reports(1, 10, load=0.0, missing_share=0)

@@ -48,7 +48,7 @@ def test_the_planted_incidents_and_near_misses_are_those_it_shows(analysed: tupl
         if each["kind"] == "near miss"
     }
     assert len(near) == PLAN.near_misses
-    assert near <= {(tuple(row.processes), row["first"], row["last"]) for row in found.near_misses}
+    assert near == {(tuple(row.processes), row["first"], row["last"]) for row in found.near_misses}
     for incident, truth in zip(found.incidents, wanted, strict=True):
         assert incident.detection_seconds is not None
         assert 0 <= incident.detection_seconds <= PLAN.period_seconds
