@@ -34,8 +34,8 @@ def test_what_can_move_even_if_the_missing_do_not_is_false() -> None:
 
 
 def test_what_hangs_on_the_missing_is_undetermined_and_names_them() -> None:
-    waits = [wait("a/1", "gone/1", "lost/2"), wait("b/1", "a/1"), wait("c/1", "far/1")]
-    verdict = asked(waits, missing=["lost", "gone", "other"], processes={"far": {}})
+    waits = [wait("a/1", "gone/1", "lost/2"), wait("b/1", "a/1"), wait("c/1", "far/1", "late/1")]
+    verdict = asked(waits, missing=["lost", "gone", "late", "other"], processes={"far": {}})
     assert (verdict.holds, verdict.witness.kind) == (Holds.UNDETERMINED, "missing")
     assert verdict.decisive == ("gone", "lost")
     assert verdict.witness.parties == ("a/1", "b/1")

@@ -100,6 +100,9 @@ def test_amounts_may_be_fractions_and_other_facts() -> None:
     check(TokenLost(fact="share", expected=1), processes, {}, F)
     check(TokenDuplicated(fact="share", expected=1), processes, {}, F)
     check(TokenLost(fact="share", expected=1.5), processes, {}, T)
+    thirds = {name: has(share=0.1) for name in "abc"}  # a little more than 0.3 in all, as numbers are kept
+    check(TokenDuplicated(fact="share", expected=0.3), thirds, {}, F)
+    check(TokenLost(fact="share", expected=0.8), {"a": has(share=0.1), "b": has(share=0.7)}, {}, F)
 
 
 @pytest.mark.parametrize(
