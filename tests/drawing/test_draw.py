@@ -121,6 +121,13 @@ def test_of_a_large_remainder_the_picture_says_what_it_leaves_out() -> None:
     assert scene.left_out == f"not shown: {500 + 2 - BOXES_MAX} more behind it"
 
 
+def test_who_waits_for_the_core_and_can_be_freed_all_the_same_is_not_in_its_picture() -> None:
+    waits = [{"waiter": "a/1", "among": ["b/1"]}, {"waiter": "b/1", "among": ["a/1"]}]
+    waits += [{"waiter": "c/1", "among": ["a/1"]}, {"waiter": "d/1", "among": ["a/1", "free/1"]}]
+    snapshot = read_document({"waits": waits})
+    assert [box.name for box in scene_of(snapshot, Deadlock().evaluate(snapshot)).boxes] == ["a/1", "b/1", "c/1"]
+
+
 def test_where_nobody_is_stuck_the_picture_shows_who_could_move_and_who_waits_for_them() -> None:
     waits = [{"waiter": f"a{at}/x", "among": [f"a{at + 1}/x"]} for at in range(40)]
     waits += [{"waiter": f"w{at:02}/{free}", "among": [f"z{free}/x"]} for at in range(9) for free in range(3)]
