@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -114,6 +115,13 @@ def test_no_archive_is_one_line(tmp_path: Path) -> None:
         Store(str(tmp_path)).check()
     with pytest.raises(ArchiveError, match="what://x"):
         Store("what://x")
+
+
+def test_a_filesystem_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(ArchiveError, match="fsspec") as caught:
+        Store("fsspec+memory://x")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_uri_is_a_location_too(tmp_path: Path, run: Judged) -> None:
