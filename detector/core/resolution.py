@@ -169,6 +169,8 @@ class Resolution:
                 facts = place.answered.facts if place.answered else NO_FACTS
                 if not call.doubtful:
                     yield Message(source=place.server or source, target=source, facts=facts, what=f"reply to {call.method}")
+            case Where.MISSING if call.doubtful:  # perhaps it is over: only who is missing could tell
+                return
             case Where.MISSING | Where.UNKNOWN:  # perhaps received, and what it carried has gone on long ago
                 facts = dict.fromkeys(call.facts, UNKNOWN_FACT)
                 yield Message(source=source, target=None, facts=facts, what=f"request {call.method}")
