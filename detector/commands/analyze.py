@@ -7,9 +7,11 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
+
+from detector.commands.sets import predicate_settings
 
 EPILOG = """\b
 Examples:
@@ -44,13 +46,21 @@ LEFT_OUT_MAX = 10
     multiple=True,
     help="Evaluate this one too; may be given again. deadlock and gridlock always are.",
 )
+@predicate_settings("STILLTRUE_ANALYZE_SET")
 def analyze(
-    archive: str, *, out: Path, master: str | None, since: datetime | None, until: datetime | None, predicates: tuple[str, ...]
+    archive: str,
+    *,
+    out: Path,
+    master: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    predicates: tuple[str, ...],
+    settings: dict[str, dict[str, Any]],
 ) -> None:
     """Evaluate predicates over every snapshot of ARCHIVE (a directory or URI), and write tables and a report."""
     try:
         from detector.archive.store import ArchiveError  # noqa: PLC0415 - Spark and Arrow are extras
-        from detector.core.registry import PluginError, UnknownPredicateError, find_predicate  # noqa: PLC0415
+        from detector.core.registry import PluginError, UnknownPredicateError, find_predicates  # noqa: PLC0415
         from detector.spark.analyze import PREDICATES  # noqa: PLC0415
         from detector.spark.analyze import analyze as run  # noqa: PLC0415
         from detector.spark.failures import SparkFailedError, interruptible, plainly  # noqa: PLC0415
@@ -61,8 +71,7 @@ def analyze(
     except ImportError as error:
         _fail(f"the pipeline needs PySpark and pyarrow ({error}): pip install 'stilltrue-detector[spark]'")
     try:
-        for name in predicates:
-            find_predicate(name)
+        find_predicates((*predicates, *settings), settings)
         found = open_archive(archive, since=_day(since), until=_day(until))
         if not found.rows("snapshots"):
             _name_left_out([(each.path, each.reason) for each in found.left_out])
@@ -73,7 +82,7 @@ def analyze(
             spark = open_session(master)
         try:
             with interruptible(), followed(spark, steps.parts), plainly("Spark failed"):
-                result = run(spark, found, out, (*PREDICATES, *predicates), progress=steps.begin)
+                result = run(spark, found, out, (*PREDICATES, *predicates), steps.begin, settings)
         finally:
             steps.end()
             spark.stop()
@@ -83,7 +92,8 @@ def analyze(
         _fail(f"{error.filename or out}: {error.strerror or error}")
     _name_left_out(result.left_out)
     counts = f"{result.snapshots} snapshots, {result.reports} reports in {steps.seconds():.0f} s"
-    found_there = f"{len(result.incidents)} incidents, {result.near_said}{_left_out(len(result.left_out))}"
+    incidents = f"{len(result.incidents)} incident{'s' * (len(result.incidents) != 1)}"
+    found_there = f"{incidents}, {len(result.near_misses)} {result.near_said}{_left_out(len(result.left_out))}"
     click.echo(f"{counts}: {found_there}; report: {out / 'report.html'}")
 
 

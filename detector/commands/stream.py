@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
+
+from detector.commands.sets import predicate_settings
 
 EPILOG = """\b
 Examples:
@@ -55,6 +57,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 )  # fmt: skip
 @click.option("--skip-lost", is_flag=True, help="Go on when a detector has removed rows before they were read.")
 @click.option("--once", is_flag=True, help="Take what is there, then end.")
+@predicate_settings("STILLTRUE_STREAM_SET")
 def stream(
     archive: str | None,
     *,
@@ -66,6 +69,7 @@ def stream(
     token_file: str | None,
     master: str | None,
     predicates: tuple[str, ...],
+    settings: dict[str, dict[str, Any]],
     give_up_seconds: float,
     skip_lost: bool,
     once: bool,
@@ -90,7 +94,7 @@ def stream(
         _fail(f"the pipeline needs PySpark 4.2 or newer and pyarrow ({error}): pip install 'stilltrue-detector[spark]'")
     wish = Wish(
         archive=archive, options=options, out=out.absolute(), master=master, predicates=predicates,
-        give_up_seconds=give_up_seconds, once=once,
+        settings=settings, give_up_seconds=give_up_seconds, once=once,
     )  # fmt: skip
     try:
         progress = run(wish, lambda text: click.echo(text, err=True))

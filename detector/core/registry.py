@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Any
 
 from detector.core.answer import fault_of
@@ -15,6 +16,7 @@ from stilltrue.model import Holds, PartyName, Verdict, Witness
 GROUP = "stilltrue.predicates"
 
 Settings = Mapping[str, Any]
+NO_SETTINGS: Mapping[str, Settings] = MappingProxyType({})
 
 
 class PluginError(Exception):
@@ -64,6 +66,11 @@ def find_predicate(name: str, settings: Settings | None = None) -> Predicate:
     if not isinstance(made, Predicate):
         raise PluginError(f"predicate {name!r} ({places[0]}) has no name and evaluate(snapshot)")
     return made
+
+
+def find_predicates(names: Sequence[str], settings: Mapping[str, Settings] = NO_SETTINGS) -> list[Predicate]:
+    """The predicates called ``names``, with their ``settings`` by name; raises as :func:`find_predicate`."""
+    return [find_predicate(name, settings.get(name)) for name in names]
 
 
 def check_settings(settings: Mapping[str, Settings]) -> None:

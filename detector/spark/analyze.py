@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,6 +19,7 @@ from detector.archive.headers import read_headers
 from detector.archive.schema import REAL, SMALL, TEXT, WHOLE
 from detector.archive.tally import TALLY, Ends
 from detector.archive.totals import SCHEMAS, totals
+from detector.core.registry import NO_SETTINGS, Settings
 from detector.spark import trends
 from detector.spark.evaluate import verdicts_of_archive
 from detector.spark.incidents import PastIncident, past_incidents
@@ -61,9 +62,10 @@ class Analysis:
 
     @property
     def near_said(self) -> str:
-        """At how many sets of processes there were near misses, in words."""
+        """What the near misses are called, after their number: at how many sets of processes they were."""
         places = len({tuple(row.processes) for row in self.near_misses})
-        return f"near misses in {places} place{'' if places == 1 else 's'}"
+        where = f" in {places} place{'s' * (places > 1)}" if places else ""
+        return f"near miss{'es' * (len(self.near_misses) != 1)}{where}"
 
 
 def analyze(
@@ -72,22 +74,24 @@ def analyze(
     out: Path,
     predicates: Sequence[str] = PREDICATES,
     progress: Callable[[str], None] = print,
+    settings: Mapping[str, Settings] = NO_SETTINGS,
 ) -> Analysis:
     """Analyse ``archive`` and write the result tables (Parquet), ``summary.json`` and ``report.html`` to ``out``.
 
-    ``deadlock`` is always among the predicates: incidents and near misses come from it. ``progress`` is told each step.
+    ``deadlock`` is always among the predicates: incidents and near misses come from it; and so is who has ``settings``.
+    ``progress`` is told each step.
     """
-    asked = tuple(dict.fromkeys(("deadlock", *predicates)))
+    asked = tuple(dict.fromkeys(("deadlock", *predicates, *settings)))
     out.mkdir(parents=True, exist_ok=True)
     for told in (SUMMARY, REPORT):  # of an earlier time: cut short, this one leaves none that says something else
         (out / told).unlink(missing_ok=True)
-    analysis = _Steps(spark, archive, out, progress).run(asked)
+    analysis = _Steps(spark, archive, out, progress).run(asked, settings)
     for _ in range(AGAIN_MAX):
         if not _compacted(archive, analysis):
             break
         progress("files were compacted meanwhile: once more")
         archive = open_archive(archive.store.location, since=archive.since, until=archive.until)
-        analysis = _Steps(spark, archive, out, progress).run(asked)
+        analysis = _Steps(spark, archive, out, progress).run(asked, settings)
     summary = {**asdict(analysis), **{name: [_plain(row) for row in getattr(analysis, name)] for name in _ROWS}}
     (out / SUMMARY).write_text(json.dumps(summary, indent=1, default=str) + "\n", encoding="utf-8")
     write_report(analysis, out / REPORT)
@@ -110,12 +114,12 @@ class _Steps:
     def __init__(self, spark: SparkSession, archive: Archive, out: Path, progress: Callable[[str], None]) -> None:
         self._spark, self._archive, self._out, self._progress = spark, archive, out, progress
 
-    def run(self, predicates: tuple[str, ...]) -> Analysis:
+    def run(self, predicates: tuple[str, ...], settings: Mapping[str, Settings]) -> Analysis:
         count = self._archive.rows("snapshots")
         headers = read_headers(self._archive.store, self._archive.files("snapshots"))
         begun, ended, period = _extent(headers.ends())
         self._progress(f"evaluating {', '.join(predicates)} on {count} snapshots")
-        verdicts = self._evaluated(predicates)
+        verdicts = self._evaluated(predicates, settings)
         answers, definite, unread = _answers(verdicts)
         self._progress("incidents and near misses")
         seen = [row.asDict() for row in trends.sightings(verdicts).collect()]
@@ -155,9 +159,9 @@ class _Steps:
             left_out=tuple(sorted(left_out.items())),
         )
 
-    def _evaluated(self, predicates: tuple[str, ...]) -> DataFrame:
+    def _evaluated(self, predicates: tuple[str, ...], settings: Mapping[str, Settings]) -> DataFrame:
         """The verdicts written to their result table, and read back from there."""
-        frame = verdicts_of_archive(self._spark, self._archive, predicates)
+        frame = verdicts_of_archive(self._spark, self._archive, predicates, settings)
         path = str(self._out / "verdicts")
         frame.write.mode("overwrite").parquet(path)
         return self._spark.read.schema(frame.schema).parquet(path)

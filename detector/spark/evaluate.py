@@ -6,7 +6,7 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ from detector.archive.assemble import HEADER, STATE_REPORT_COLUMNS, WAIT_REPORT_
 from detector.archive.evaluate import FOUND, WAIT_COLUMNS, columns_for, verdicts_on
 from detector.archive.schema import VERDICTS
 from detector.archive.store import ArchiveError, Store
-from detector.core.registry import find_predicate
+from detector.core.registry import NO_SETTINGS, Settings, find_predicates
 from detector.spark.tables import Archive, Unit, over_units, spark_schema
 
 RESULT = pa.schema([*FOUND, ("left_out_path", pa.string()), ("left_out_reason", pa.string())])
@@ -29,30 +29,39 @@ REPORTS_AT_ONCE = 100_000
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def verdicts_of_archive(spark: SparkSession, archive: Archive, predicates: Sequence[str]) -> DataFrame:
-    """The verdicts of ``predicates`` on every snapshot of ``archive``, as ``RESULT``; no shuffle."""
-    return over_units(spark, archive, "snapshots", _reading(tuple(predicates)), RESULT)
+def verdicts_of_archive(
+    spark: SparkSession, archive: Archive, predicates: Sequence[str], settings: Mapping[str, Settings] = NO_SETTINGS
+) -> DataFrame:
+    """The verdicts of ``predicates`` (``settings`` by name) on every snapshot of ``archive``, as ``RESULT``; no shuffle."""
+    return over_units(spark, archive, "snapshots", _reading(tuple(predicates), dict(settings)), RESULT)
 
 
 def verdicts_of_reports(
-    reports: DataFrame, predicates: Sequence[str], *, headers: DataFrame | None = None, rows: int | None = None
+    reports: DataFrame,
+    predicates: Sequence[str],
+    *,
+    settings: Mapping[str, Settings] = NO_SETTINGS,
+    headers: DataFrame | None = None,
+    rows: int | None = None,
 ) -> DataFrame:
     """The verdicts on snapshots whose reports lie anywhere, in any order, some more than once.
 
     Parameters
     ----------
     reports : rows of ``reports``.
+    settings : of the predicates, by name.
     headers : rows of ``snapshots`` (their waits are not looked at): who was missing, and when each ended.
     rows : about how many reports there are, if that is known: it decides how many partitions are made.
     """
-    about_waits = columns_for([find_predicate(name) for name in predicates]) == WAIT_COLUMNS
+    about_waits = columns_for(find_predicates(predicates, settings)) == WAIT_COLUMNS
     wanted = [*WAIT_REPORT_COLUMNS, *(() if about_waits else STATE_REPORT_COLUMNS)]
     together = reports.select(wanted)
     if headers is not None:
         together = together.unionByName(header_frame(headers), allowMissingColumns=True)
     cores = reports.sparkSession.sparkContext.defaultParallelism
     partitions = max(cores, (rows or 0) // REPORTS_PER_PARTITION + 1)
-    return together.repartition(partitions, "snapshot").mapInArrow(_assembling(tuple(predicates)), spark_schema(VERDICTS))
+    work = _assembling(tuple(predicates), dict(settings))
+    return together.repartition(partitions, "snapshot").mapInArrow(work, spark_schema(VERDICTS))
 
 
 def header_frame(snapshots: DataFrame) -> DataFrame:
@@ -61,9 +70,11 @@ def header_frame(snapshots: DataFrame) -> DataFrame:
     return snapshots.select("snapshot", "begun", "members", F.lit(None).cast("string").alias("process"), header)
 
 
-def _reading(predicates: tuple[str, ...]) -> Callable[[Store, Iterator[Unit]], Iterator[pa.RecordBatch]]:
+def _reading(
+    predicates: tuple[str, ...], settings: Mapping[str, Settings]
+) -> Callable[[Store, Iterator[Unit]], Iterator[pa.RecordBatch]]:
     def work(store: Store, units: Iterator[Unit]) -> Iterator[pa.RecordBatch]:
-        asked = [find_predicate(name) for name in predicates]
+        asked = find_predicates(predicates, settings)
         columns = columns_for(asked)
         gathered: list[pa.Table] = []
         reports = 0
@@ -92,11 +103,11 @@ def _result(verdicts: pa.Table) -> pa.Table:
     return pa.table([*verdicts.columns, empty, empty], schema=RESULT)
 
 
-def _assembling(predicates: tuple[str, ...]) -> Worker:
+def _assembling(predicates: tuple[str, ...], settings: Mapping[str, Settings]) -> Worker:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gathered = list(batches)
         if gathered:
-            asked = [find_predicate(name) for name in predicates]
+            asked = find_predicates(predicates, settings)
             yield from verdicts_on(assembled(pa.Table.from_batches(gathered)), asked).to_batches()
 
     return work

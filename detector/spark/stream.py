@@ -17,7 +17,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from detector.archive.assemble import STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS
 from detector.archive.evaluate import WAIT_COLUMNS, columns_for
 from detector.archive.schema import conformed
 from detector.archive.store import Store
-from detector.core.registry import find_predicate
+from detector.core.registry import Settings, find_predicates
 from detector.spark.assembly import Assembled, Patience, assemble, fragment_schema
 from detector.spark.evaluate import RESULT
 from detector.spark.fragments import HEADER_COLUMNS, PACKED, PIECES, Worker, opened, packing
@@ -53,12 +53,13 @@ _PATHS = {"pathGlobFilter": "*.parquet", "ignoreMissingFiles": "true"}
 class StreamPlan:
     """Where results and state go, what is asked, and how patient the assembly is.
 
-    ``out`` is a path that all workers share. ``bytes_per_batch_max``: of an archive's files; ``rows_per_batch_max``: of a
-    detector's reports. ``buckets`` is fixed by the first batch.
+    ``out`` is a path that all workers share. ``settings``: of the predicates, by name. ``bytes_per_batch_max``: of an
+    archive's files; ``rows_per_batch_max``: of a detector's reports. ``buckets`` is fixed by the first batch.
     """
 
     out: Path
     predicates: tuple[str, ...] = ("deadlock", "gridlock")
+    settings: Mapping[str, Settings] = field(default_factory=dict)
     give_up_seconds: float = GIVE_UP_SECONDS
     headers_expected: bool = True
     bytes_per_batch_max: int = 32 * 2**20
@@ -79,7 +80,7 @@ class StreamPlan:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of ``reports`` that the predicates need."""
-        about_waits = columns_for([find_predicate(name) for name in self.predicates]) == WAIT_COLUMNS
+        about_waits = columns_for(find_predicates(self.predicates, self.settings)) == WAIT_COLUMNS
         return (*WAIT_REPORT_COLUMNS, *(() if about_waits else STATE_REPORT_COLUMNS))
 
 
@@ -208,7 +209,7 @@ def _bucket(plan: StreamPlan, before: Progress, step: str, bucket: int, contents
     patience = Patience(
         watermark=before.watermark, give_up_seconds=plan.give_up_seconds, headers_expected=plan.headers_expected
     )
-    made = assemble(rows, [find_predicate(name) for name in plan.predicates], patience)
+    made = assemble(rows, find_predicates(plan.predicates, plan.settings), patience)
     if made.verdicts.num_rows:
         empty = pa.nulls(made.verdicts.num_rows, pa.string())
         _write(plan, before, f"{step}-{bucket}", pa.table([*made.verdicts.columns, empty, empty], schema=RESULT))

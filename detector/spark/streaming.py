@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.archive.store import ArchiveError, Store
-from detector.core.registry import PluginError, UnknownPredicateError, find_predicate
+from detector.core.registry import PluginError, Settings, UnknownPredicateError, find_predicates
 from detector.spark.failures import SparkFailedError, interruptible, plainly, reason
 from detector.spark.java import JavaError
 from detector.spark.progress import Progress, ProgressError
@@ -38,6 +38,7 @@ class Wish:
     out: Path
     master: str | None
     predicates: tuple[str, ...]
+    settings: Mapping[str, Settings]
     give_up_seconds: float
     once: bool
 
@@ -62,15 +63,16 @@ def run(wish: Wish, progress: Callable[[str], None]) -> Progress:
 
 
 def _run(wish: Wish, progress: Callable[[str], None]) -> Progress:
-    for name in wish.predicates:
-        find_predicate(name)
+    asked = tuple(dict.fromkeys((*PREDICATES, *wish.predicates, *wish.settings)))
+    find_predicates(asked, wish.settings)
     if wish.archive is not None:
         Store(wish.archive).check()
     else:
         wanted({**wish.options, "retry_seconds": "2"}).remote.ranges("snapshots")
     plan = StreamPlan(
         out=wish.out,
-        predicates=tuple(dict.fromkeys((*PREDICATES, *wish.predicates))),
+        predicates=asked,
+        settings=wish.settings,
         give_up_seconds=wish.give_up_seconds,
     )
     plan.out.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,8 @@ STEPS_SECONDS = (
     *(days * DAY_SECONDS for days in (1, 2, 7, 14, 28, 56, 182, 364)),
 )
 TICKS_MAX = 7
+ROOM = 10
+"""Between the middle of a dot and the tip of an arrow."""
 INK, RED, AMBER, BLUE, GREY, FAINT = "#1d2733", "#c62839", "#d98a00", "#2f6fb2", "#8a97a5", "#e4e9ee"
 MUTED = "#516070"
 
@@ -93,8 +95,10 @@ def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> str
     if not values:
         return ""
     low, high = min(values), max(values)
-    count = min(12, max(1, len(values)))
-    step = (high - low) / count or 1.0
+    if low == high:
+        return bars([(f"{low:.3g} {unit}", float(len(values)), str(len(values)))], names, RED)
+    count = min(12, len(values))
+    step = (high - low) / count
     counts = [0] * count
     for value in values:
         counts[min(int((value - low) / step), count - 1)] += 1
@@ -115,18 +119,12 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset
         for at, name in enumerate(names)
     }
     most = max(weight for *_, weight in edges)
-    parts = [
-        f'<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto" '
-        f'markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z" fill="{GREY}"/></marker></defs>'
-    ]
+    parts = [_tip("tip", GREY), _tip("hot", RED)]
     for source, target, weight in sorted(edges, key=lambda edge: (_within(edge, hot), edge[2])):
-        (x, y), (u, v) = place[source], place[target]
-        colour, thin = (RED, 1.6) if _within((source, target), hot) else (GREY, 0.6)
-        bent_x, bent_y = (x + u) / 2 * 0.7 + size / 2 * 0.3, (y + v) / 2 * 0.7 + size / 2 * 0.3
+        colour, thin, tip = (RED, 1.6, "hot") if _within((source, target), hot) else (GREY, 0.6, "tip")
         parts.append(
-            f'<path d="M{x:.0f} {y:.0f}Q{bent_x:.0f} {bent_y:.0f} {u:.0f} {v:.0f}" fill="none" stroke="{colour}" '
-            f'stroke-opacity=".65" '
-            f'stroke-width="{thin + 4 * weight / most:.1f}" marker-end="url(#tip)"><title>{escape(source)} waits for '
+            f'<path d="{_arc(place[source], place[target], size / 2)}" fill="none" stroke="{colour}" stroke-opacity=".65" '
+            f'stroke-width="{thin + 4 * weight / most:.1f}" marker-end="url(#{tip})"><title>{escape(source)} waits for '
             f"{escape(target)}: {weight:g}</title></path>"
         )
     for at, name in enumerate(names):
@@ -137,6 +135,33 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset
         out_x, out_y = x + 10 * math.cos(angle), y + 10 * math.sin(angle) + 4
         parts.append(_spoke(out_x, out_y, _short(name, 20), angle))
     return _svg(size, parts, size)
+
+
+def _tip(name: str, colour: str) -> str:
+    return (
+        f'<defs><marker id="{name}" viewBox="0 0 8 8" refX="4" refY="4" markerWidth="11" markerHeight="11" orient="auto" '
+        f'markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z" fill="{colour}"/></marker></defs>'
+    )
+
+
+def _arc(begin: tuple[float, float], end: tuple[float, float], middle: float) -> str:
+    """From one place on the circle to another, bent towards its middle; it ends where its arrow can be seen."""
+    (x, y), (u, v) = begin, end
+    bent_x, bent_y = (x + u) / 2 * 0.7 + middle * 0.3, (y + v) / 2 * 0.7 + middle * 0.3
+    if begin == end:  # whoever waits for its like
+        out_x, out_y = (x - middle) * 0.2, (y - middle) * 0.2
+        return f"M{x:.1f} {y:.1f}C{x - out_x - out_y:.1f} {y - out_y + out_x:.1f} {_short_of((x, y), (out_x, out_y))}"
+    far = math.hypot(bent_x - u, bent_y - v) or 1.0
+    u, v = u + (bent_x - u) * ROOM / far, v + (bent_y - v) * ROOM / far
+    return f"M{x:.1f} {y:.1f}Q{bent_x:.1f} {bent_y:.1f} {u:.1f} {v:.1f}"
+
+
+def _short_of(place: tuple[float, float], out: tuple[float, float]) -> str:
+    """The other half of a loop: its second bend, and an end beside ``place``."""
+    bend = (place[0] - out[0] + out[1], place[1] - out[1] - out[0])
+    far = math.hypot(bend[0] - place[0], bend[1] - place[1]) or 1.0
+    end = [at + (to - at) * ROOM / far for at, to in zip(place, bend, strict=True)]
+    return f"{bend[0]:.1f} {bend[1]:.1f} {end[0]:.1f} {end[1]:.1f}"
 
 
 def _within(edge: Sequence[object], hot: Sequence[frozenset[str]]) -> bool:

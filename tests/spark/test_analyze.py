@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from detector.archive.compact import compact
 from detector.archive.generate import ENDED_SECONDS, Plan, generate
+from detector.archive.nouns import verdict_of
 from detector.archive.store import Store
 from detector.archive.worlds import WorldShape, judged, random_snapshots
 from detector.archive.writer import ArchiveWriter
@@ -124,6 +125,7 @@ def test_the_command_over_a_torn_archive_and_again(spark: SparkSession, analysed
     folder, out, _ = analysed
     before = pq.read_table(out / "verdicts")
     arguments = [str(folder), "--out", str(out), "--predicate", "termination", "--until", "2026-09-21"]
+    arguments += ["--set", "token-lost.fact=lease"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SparkSession, "stop", lambda _: None)  # it is the tests' session
         result = CliRunner().invoke(command, arguments)
@@ -133,9 +135,11 @@ def test_the_command_over_a_torn_archive_and_again(spark: SparkSession, analysed
     verdicts = pq.read_table(out / "verdicts")
     day = sum(file.rows for file in open_archive(str(folder), until="2026-09-21").files("snapshots"))
     assert day < PLAN.snapshots
-    assert verdicts.num_rows == 3 * day
+    assert verdicts.num_rows == 4 * day
+    asked = [row for row in verdicts.to_pylist() if row["predicate"] == "token-lost"]
+    assert all("the fact 'lease'" in verdict_of(row).witness.text for row in asked)
     assert set(verdicts.column("snapshot").to_pylist()) < set(before.column("snapshot").to_pylist())
-    assert json.loads((out / "summary.json").read_text())["predicates"] == ["deadlock", "gridlock", "termination"]
+    assert json.loads((out / "summary.json").read_text())["predicates"] == ["deadlock", "gridlock", "termination", "token-lost"]
     assert result.stdout.startswith(f"{day} snapshots, ")
 
 
@@ -144,6 +148,7 @@ def test_the_command_over_a_torn_archive_and_again(spark: SparkSession, analysed
     [
         (["{folder}", "--since", "2027-01-01"], "no snapshots from 2027-01-01"),
         (["{folder}", "--predicate", "nothing"], "no predicate 'nothing'"),
+        (["{folder}", "--set", "token-lost.expcted=3"], "expcted"),
         (["{folder}/reports"], "no archive here"),
         (["what://x"], "what://x"),
     ],

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from detector.archive.nouns import verdict_of
-from detector.archive.worlds import Judged
+from detector.archive.worlds import Judged, judged
+from detector.core.registry import find_predicates
 from detector.spark.evaluate import verdicts_of_archive, verdicts_of_reports
 from detector.spark.tables import open_archive, table
 from stilltrue.model import Verdict
@@ -39,6 +40,22 @@ def test_from_reports_in_any_order_some_doubled(
     doubled = reports.unionByName(reports.sample(fraction=0.3, seed=seed)).repartition(partitions).orderBy(F.rand(seed))
     frame = verdicts_of_reports(doubled, PREDICATES, headers=table(spark, archive, "snapshots"))
     assert _verdicts(frame) == list(run.verdicts)
+
+
+def test_with_settings_as_the_service_has_them(spark: SparkSession, run: Judged, location: Path) -> None:
+    names, settings = ("token-lost", "token-duplicated"), {"token-lost": {"expected": 3}}
+    wanted = judged(run.made, find_predicates(names, settings)).verdicts
+    assert wanted != judged(run.made, find_predicates(names)).verdicts
+    archive = open_archive(str(location))
+    order = {name: at for at, name in enumerate(names)}
+    for frame in (
+        verdicts_of_archive(spark, archive, names, settings),
+        verdicts_of_reports(
+            table(spark, archive, "reports"), names, settings=settings, headers=table(spark, archive, "snapshots")
+        ),
+    ):
+        found = [verdict_of(row.asDict(recursive=True)) for row in frame.collect()]
+        assert sorted(found, key=lambda verdict: (verdict.snapshot.id or 0, order[verdict.predicate])) == list(wanted)
 
 
 def test_a_torn_file_is_named_and_the_rest_evaluated(spark: SparkSession, run: Judged, location: Path, tmp_path: Path) -> None:

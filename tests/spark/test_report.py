@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pyspark.sql import Row
 from detector.spark.analyze import Analysis
 from detector.spark.incidents import PastIncident
 from detector.spark.report import EPISODES_MAX, write_report
-from detector.spark.svg import spans, ticks
+from detector.spark.svg import histogram, spans, ticks
 
 BEGUN = 1_790_000_000.0
 
@@ -62,6 +63,22 @@ def test_only_arcs_between_services_of_one_incident_are_red(tmp_path: Path) -> N
     red = {title for title, colour in arcs.items() if colour == "#c62839"}
     assert red == {"a waits for b", "c waits for d"}
     assert len(arcs) == len(holding)
+
+
+def test_arrows_end_beside_their_dots_also_of_whoever_waits_for_its_like(tmp_path: Path) -> None:
+    holding = (Row(service="a", callee="b", samples=1), Row(service="b", callee="b", samples=2))
+    page = _page(_analysis((), holding=holding), tmp_path)
+    dots = re.findall(r'<circle cx="(\d+)" cy="(\d+)"', page)
+    ends = re.findall(r'<path d="M[^"]*?([\d.]+) ([\d.]+)" fill="none"', page)
+    assert len(ends) == 2
+    for end in ends:
+        away = min(math.dist(tuple(map(float, end)), tuple(map(float, dot))) for dot in dots)
+        assert 8 < away < 12
+
+
+def test_one_time_to_detection_is_no_range() -> None:
+    assert ">0.157 s</text>" in histogram([0.157], ("time", "incidents"), "s")
+    assert ">1 to 3 s</text>" in histogram([1.0, 5.0], ("time", "incidents"), "s")
 
 
 def test_what_is_not_shown_is_said(tmp_path: Path) -> None:

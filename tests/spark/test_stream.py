@@ -12,7 +12,7 @@ from detector.archive.nouns import verdict_of
 from detector.archive.store import Store
 from detector.archive.worlds import Judged, WorldShape, judged, random_snapshots
 from detector.archive.writer import ArchiveWriter
-from detector.core.registry import find_predicate
+from detector.core.registry import find_predicate, find_predicates
 from detector.spark.stream import StreamPlan, archive_stream, start, verdicts
 from stilltrue.model import Verdict
 
@@ -56,6 +56,17 @@ def test_in_pieces_with_a_crash_between_every_verdict_is_there_once(spark: Spark
     _archive(short, folder, 20, 40)
     _run(spark, folder, plan)
     assert _found(spark, plan) == list(short.verdicts)
+
+
+def test_with_settings_as_the_service_has_them(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
+    settings = {"token-lost": {"expected": 0}}
+    wanted = judged(short.made[:8], find_predicates(["token-lost"], settings))
+    folder = tmp_path / "archive"
+    _archive(wanted, folder, 0, 8)
+    plan = StreamPlan(out=tmp_path / "out", predicates=("token-lost",), settings=settings)
+    _run(spark, folder, plan)
+    assert _found(spark, plan) == list(wanted.verdicts)
+    assert list(wanted.verdicts) != list(judged(short.made[:8], find_predicates(["token-lost"])).verdicts)
 
 
 def test_who_never_reports_is_given_up(spark: SparkSession, short: Judged, tmp_path: Path) -> None:

@@ -1,0 +1,25 @@
+"""The option --set of the commands that ask several predicates: PREDICATE.KEY=VALUE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from detector.service.settings import SettingError, predicate_settings_from_texts
+
+
+def predicate_settings(variable: str) -> Callable[[Any], Any]:
+    """The option as ``settings``, a mapping by predicate; ``variable`` is the environment's name for it."""
+    return click.option(
+        "--set", "settings", multiple=True, metavar="PREDICATE.KEY=VALUE", envvar=variable, show_envvar=True,
+        callback=_parsed, help="A setting of a predicate, which is then asked; for example token-lost.expected=3.",
+    )  # fmt: skip
+
+
+def _parsed(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    try:
+        return predicate_settings_from_texts(texts)
+    except SettingError as error:
+        raise click.UsageError(str(error)) from None
