@@ -26,7 +26,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from detector.core.assembler import Assembled
+from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
+from detector.predicates.parts import part_of
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, Wait, process_of
 
 GRIDLOCK = "gridlock"
@@ -115,7 +117,7 @@ class Incidents:
             self._seen(self._open[known_id], parts, verdict, now)
         ended = self._end_unseen(verdict, assembled, frozenset(seen), now)
         for core in new:
-            self._begin(core, verdict, now)
+            self._begin(core, verdict, assembled.snapshot, now)
         return bool(new) or ended
 
     def left(self, process: ProcessId, why: str, now: float) -> None:
@@ -146,26 +148,27 @@ class Incidents:
         if fresh.core != incident.core or now - incident.seen >= 1.0 or fresh.behind != incident.behind:
             self._changed(fresh)
 
-    def _begin(self, core: Core, verdict: Verdict, now: float) -> None:
+    def _begin(self, core: Core, verdict: Verdict, judged: Snapshot, now: float) -> None:
         new_id = incident_id(verdict.predicate, core)
         snapshot = verdict.snapshot.id or SnapshotId(0)
         before = self._find(new_id)
         if before is not None:  # rule 4
             incident = replace(before, closed=None, ending="", seen=now, last_snapshot=snapshot, keys=core.keys)
         else:
+            part = part_of(verdict, judged, core.parties)
             incident = Incident(
                 id=new_id,
                 predicate=verdict.predicate,
                 scope=verdict.snapshot.scope,
                 core=core.parties,
-                behind=verdict.behind,
+                behind=part.behind,
                 opened=now,
                 seen=now,
                 formed=core.formed,
                 first_snapshot=snapshot,
                 last_snapshot=snapshot,
-                text=verdict.witness.text,
-                waits=verdict.explanation,
+                text=part.text,
+                waits=part.waits,
                 keys=core.keys,
             )
         self._open[new_id] = incident

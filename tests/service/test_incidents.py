@@ -164,6 +164,19 @@ def test_two_separate_cores_are_two_incidents_and_end_one_by_one() -> None:
     assert [incident.core for incident in story.open] == [("x", "y")]
 
 
+def test_each_of_two_cores_tells_its_own_waits_and_who_is_behind_it() -> None:
+    story = Story()
+    other = (wait("x", "y"), wait("y", "x"))
+    chain = (wait("c", "a/1"), wait("d", "c"), wait("e", "y"), wait("f", "d", "e", needs=2))
+    story.sees(*CYCLE, *other, *chain)
+    first, second = sorted(story.open, key=lambda incident: incident.core)
+    assert (first.core, first.behind) == (("a/1", "b/1"), ("c", "d", "f"))
+    assert (second.core, second.behind) == (("x", "y"), ("e", "f"))
+    assert first.waits == ("a/1 has waited 0.60 s for b/1", "b/1 has waited 0.30 s for a/1")
+    assert second.waits == ("x has waited 1.1 s for y", "y has waited 1.1 s for x")
+    assert second.text == "2 parties wait for one another: x, y"
+
+
 def test_the_id_does_not_depend_on_the_order() -> None:
     one, two = Story(), Story()
     one.sees(*CYCLE)
