@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from detector.graph.columns import NO_NUMBER, Bools, WaitColumns
+from detector.graph.columns import NO_NUMBER, Bools, Ints, WaitColumns
 from detector.graph.reduction import reduce
 
 
@@ -35,12 +37,19 @@ def confirmed(waits: WaitColumns, previous: WaitColumns | None, ended: Bools) ->
 
 def _lasting(waits: WaitColumns, previous: WaitColumns) -> Bools:
     """(W,) the waits that ``previous`` shows as well: same waiter, number, needs and targets."""
-    before = {_identity(previous, at) for at in np.flatnonzero(previous.number != NO_NUMBER).tolist()}
-    lasting = np.zeros(len(waits), np.bool_)
-    for at in np.flatnonzero(waits.number != NO_NUMBER).tolist():
-        lasting[at] = _identity(waits, at) in before
-    return lasting
+    at = {name: index for index, name in enumerate(waits.names)}
+    place = np.fromiter((at.get(name, -1) for name in previous.names), np.int64, len(previous.names))
+    before = {wait for wait in _identities(previous, place) if wait[1] != NO_NUMBER}
+    own = _identities(waits, np.arange(len(waits.names), dtype=np.int64))
+    return np.fromiter((wait in before for wait in own), np.bool_, len(waits))
 
 
-def _identity(waits: WaitColumns, at: int) -> tuple[str, int, int, tuple[str, ...]]:
-    return waits.names[waits.waiter[at]], int(waits.number[at]), int(waits.needs[at]), waits.named(waits.targets_of(at))
+def _identities(waits: WaitColumns, place: Ints) -> Iterator[tuple[int, int, int, bytes]]:
+    """Each wait as waiter, number, needs and targets, in numbers that two snapshots share: ``place`` (P,), -1 for strangers.
+
+    Names are sorted in both, so targets that are the same come in the same order.
+    """
+    targets = place[waits.targets].tobytes()
+    ends = (waits.indptr.astype(np.int64) * place.itemsize).tolist()
+    each = map(targets.__getitem__, map(slice, ends, ends[1:]))
+    return zip(place[waits.waiter].tolist(), waits.number.tolist(), waits.needs.tolist(), each, strict=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 
 import numpy as np
 from scipy.sparse.csgraph import breadth_first_order
@@ -129,13 +129,16 @@ def _rounds(columns: WaitColumns, reduction: Reduction, graph: Stuck, cost: Cost
 
 
 def _of_each_knot(graph: Stuck, cost: Cost, count: int) -> Ints:
-    """The ``count`` cheapest of the most waited for in each bottom component; of all parties, where no bottom may give up."""
+    """The ``count`` cheapest of the most waited for in each bottom component.
+
+    Of all its parties where none of these may give up; of all parties there are where no bottom may.
+    """
     at_bottom = bottom(graph)
     wanted = np.bincount(graph.matrix.indices, minlength=len(graph.labels))
     choices: tuple[Ints, Ints] = (np.flatnonzero(at_bottom), np.arange(len(graph.labels)))
-    for able in choices:
+    for able, most in product(choices, (max(count, SOUGHT_PARTIES_MAX), len(graph.labels))):
         sought = able[np.lexsort((able, -wanted[able], graph.labels[able]))]
-        sought = _first_of_each(sought, graph.labels, max(count, SOUGHT_PARTIES_MAX))
+        sought = _first_of_each(sought, graph.labels, most)
         prices = cost(graph.parties[sought])
         sought, prices = sought[np.isfinite(prices)], prices[np.isfinite(prices)]
         if len(sought):

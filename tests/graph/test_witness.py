@@ -157,3 +157,11 @@ def test_large_cores_are_freed_too_and_the_answer_says_that_fewer_may_do() -> No
     columns, found = cure(everybody)
     assert frees(everybody, columns.named(found.parties))
     assert len(found.parties) == 59, "a clique of AND waits needs all but one to give up"
+
+
+@pytest.mark.parametrize("only", [0, 16, 39])
+def test_in_a_large_core_whoever_may_give_up_is_found_however_many_must_not(only: int) -> None:
+    names = [PartyName(f"p{at}") for at in range(40)]
+    ring = [Wait(waiter=name, among=(names[at - 1],)) for at, name in enumerate(names)]
+    columns, found = cure(ring, frozenset(names) - {names[only]})
+    assert columns.named(found.parties) == (names[only],)
