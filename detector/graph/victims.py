@@ -21,6 +21,9 @@ SOUGHT_PARTIES_MAX = 16
 """Parties of one knot among which the approximation looks for the cheapest: the most waited for."""
 SINGLE_ROUNDS = 8
 """Rounds of the approximation that take one party of each knot; later rounds take ever more, so that it ends soon."""
+LARGE_PARTIES_MIN = 1_000
+"""Of so many stuck parties a round must free one in ``FREED_SHARE_MIN``, or the next takes eight times as many of each knot."""
+FREED_SHARE_MIN = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,9 +116,9 @@ def _frees(waits: Sequence[tuple[int, int, int]], free: int, everybody: int) -> 
 def _rounds(columns: WaitColumns, reduction: Reduction, graph: Stuck, cost: Cost) -> Victims:
     """A party of every bottom component a round, later ever more, until everybody is free."""
     given_up = np.zeros(len(columns.names), np.bool_)
-    rounds = 0
+    rounds, count = 0, 1
     while True:
-        chosen = _of_each_knot(graph, cost, 1 << max(0, rounds - SINGLE_ROUNDS))
+        chosen = _of_each_knot(graph, cost, count)
         if not len(chosen):
             return Victims(parties=chosen, exact=False)
         released = np.zeros(len(columns.names), np.bool_)
@@ -124,8 +127,13 @@ def _rounds(columns: WaitColumns, reduction: Reduction, graph: Stuck, cost: Cost
         reduction = reduction.further(released=released)
         if reduction.free.all():
             return Victims(parties=np.flatnonzero(given_up), exact=bool(given_up.sum() == 1))
+        before = len(graph.parties)
         graph = stuck(columns, reduction)
         rounds += 1
+        if before >= LARGE_PARTIES_MIN and FREED_SHARE_MIN * (before - len(graph.parties)) < before:
+            count *= 8
+        elif rounds > SINGLE_ROUNDS:
+            count *= 2
 
 
 def _of_each_knot(graph: Stuck, cost: Cost, count: int) -> Ints:

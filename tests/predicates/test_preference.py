@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib.metadata import EntryPoint
 
+import numpy as np
 import pytest
 
 from detector.core.document import read_document
@@ -87,3 +89,21 @@ def test_one_that_cannot_be_used_is_named_with_its_place(
     installed += [("p", place) for place in places]
     with pytest.raises(ValueError, match=said):
         Deadlock(victims="p")
+
+
+def test_the_youngest_of_all_at_once_costs_what_each_costs_alone() -> None:
+    rows = [
+        {"waiter": "a/1", "among": ["b/1"], "since": "2026-11-21T08:00:00Z"},
+        {"waiter": "a/1", "among": ["c/1"], "since": "2026-11-21T07:00:00Z"},
+        {"waiter": "a/1~3.1", "among": ["b/1"], "since": "2026-11-21T08:00:00Z"},  # stands for a part of a wait of a/1
+        {"waiter": "x~3.1", "among": ["b/1"], "since": "2026-11-21T08:30:00Z"},  # a party called so: there is no x
+        {"waiter": "b/1", "among": ["a/1"]},
+    ]
+    snapshot = read_document({"waits": rows})
+    parties = np.arange(len(snapshot.waits.names))
+    at_once = preference.Costs(snapshot, preference.youngest)(parties)
+    one_by_one = preference.Costs(snapshot, partial(preference.youngest))(parties)
+    assert at_once.tolist() == one_by_one.tolist()
+    assert dict(zip(snapshot.waits.names, np.isinf(at_once).tolist(), strict=True)) == {
+        "a/1": False, "a/1~3.1": True, "b/1": False, "c/1": False, "x~3.1": False,
+    }  # fmt: skip
