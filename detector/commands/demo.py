@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from detector.commands.run import CommandError
 from detector.demo.plays import PLAYS, Play
-from detector.demo.stage import Stage, StageError
+from detector.demo.stage import SAFE_PATH, Stage, StageError
 from detector.spark.java import JavaError, find_java
 
 DEFAULT_PLAYS = ("pools", "job")
@@ -81,7 +82,9 @@ def _analyse(folder: Path, console: Console) -> None:
     console.print(f"\n[bold]$ stilltrue analyze {folder}/data/archive --out {out}[/bold]", soft_wrap=True, highlight=False)
     command = [sys.executable, "-m", "detector", "analyze", str(folder / "data" / "archive"), "--out", str(out)]
     with (folder / "analysis.log").open("wb") as log:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, check=False)
+        done = subprocess.run(
+            command, env={**os.environ, **SAFE_PATH}, stdout=subprocess.PIPE, stderr=log, text=True, check=False
+        )
     console.print(done.stdout.strip(), soft_wrap=True, markup=False, highlight=False)
     if done.returncode:
         raise StageError(f"the analysis ended with {done.returncode}; see {folder / 'analysis.log'}")

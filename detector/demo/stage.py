@@ -20,6 +20,9 @@ from detector.demo.player import load_scene
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 15.0
 
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""For Python's children: a folder called `stilltrue` where the user stands (a clone, say) is not taken for the package."""
+
 
 class StageError(RuntimeError):
     """A process of ours did not start or died; the text says which, and what it said last."""
@@ -39,7 +42,7 @@ class Actor:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, **environment},
+                env={**os.environ, **SAFE_PATH, **environment},
                 start_new_session=True,
                 text=True,
             )
@@ -160,7 +163,7 @@ class Stage:
         """Run ``stilltrue`` with these arguments against our detector."""
         return subprocess.run(
             [sys.executable, "-m", "detector", *arguments],
-            env={**os.environ, "STILLTRUE_DETECTOR": self.detector},
+            env={**os.environ, **SAFE_PATH, "STILLTRUE_DETECTOR": self.detector},
             capture_output=True,
             text=True,
             check=False,
