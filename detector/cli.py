@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import click
 
-from detector.commands.run import quietly
+from detector.commands.shared.run import quietly
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("detector.commands.serve:serve", "Run the detector."),

@@ -2,7 +2,7 @@
 
 The new file's footer names those that it replaces, so a reader passes over them from the moment it is there; then they
 are deleted. A crash in between costs disk until the next time, nothing else. Only files that follow each other are put
-together, in positions and in snapshots (:mod:`detector.archive.positions`): every row keeps its position, and the file stays
+together, in positions and in snapshots (:mod:`detector.archive.offsets`): every row keeps its position, and the file stays
 sorted.
 """
 
@@ -20,9 +20,9 @@ from pathlib import PurePosixPath
 import pyarrow as pa
 from pyarrow import fs
 
-from detector.archive.positions import follow, in_order
+from detector.archive.files import GROUP_BYTES_MAX, ArchiveError, ArchiveFile, LeftOut, Store, check_day, day_of
+from detector.archive.offsets import follow, in_order
 from detector.archive.schema import TABLES
-from detector.archive.store import GROUP_BYTES_MAX, ArchiveError, ArchiveFile, LeftOut, Store, check_day, day_of
 
 SECONDS_PER_DAY = 86_400
 SECONDS_MIN = SECONDS_PER_DAY

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from detector.archive.local_rows import Row
-from detector.archive.positions import starting
-from detector.archive.rows import report_rows, snapshot_row, verdict_row
+from detector.archive.files import Positions, Store, day_of
+from detector.archive.local_state_rows import Row
+from detector.archive.offsets import starting
+from detector.archive.row_encoder import report_rows, snapshot_row, verdict_row
 from detector.archive.schema import TABLES
-from detector.archive.store import Positions, Store, day_of
 from detector.core.assembler import Assembled
 from stilltrue.model import ProcessId, ProcessName, Verdict
 

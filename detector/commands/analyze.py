@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from detector.commands.sets import predicate_settings
+from detector.commands.shared.settings_option import predicate_settings
 
 EPILOG = """\b
 Examples:
@@ -59,13 +59,13 @@ def analyze(
 ) -> None:
     """Evaluate predicates over every snapshot of ARCHIVE (a directory or URI), and write tables and a report."""
     try:
-        from detector.archive.store import ArchiveError  # noqa: PLC0415 - Spark and Arrow are extras
+        from detector.archive.files import ArchiveError  # noqa: PLC0415 - Spark and Arrow are extras
         from detector.core.registry import PluginError, UnknownPredicateError, find_predicates  # noqa: PLC0415
         from detector.spark.analyze import PREDICATES  # noqa: PLC0415
         from detector.spark.analyze import analyze as run  # noqa: PLC0415
         from detector.spark.failures import SparkFailedError, interruptible, plainly  # noqa: PLC0415
         from detector.spark.java import JavaError  # noqa: PLC0415
-        from detector.spark.parts import followed  # noqa: PLC0415
+        from detector.spark.progress_bar import followed  # noqa: PLC0415
         from detector.spark.session import open_session  # noqa: PLC0415
         from detector.spark.tables import open_archive  # noqa: PLC0415
     except ImportError as error:

@@ -6,11 +6,11 @@ import sys
 
 import click
 
-from detector.commands.detector import Place, asking, detector_option, json_option, timeout_option
-from detector.commands.render import EXIT_CODES, print_json, print_verdict
+from detector.commands.shared.connection import Place, asking, detector_option, json_option, timeout_option
+from detector.commands.shared.render import EXIT_CODES, print_json, print_verdict
 from detector.core.verdict import write_verdict
+from stilltrue.protocol.wire import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
-from stilltrue.wire import verdict_from_wire
 
 
 @click.command(short_help="Take a snapshot now and print the verdict.")

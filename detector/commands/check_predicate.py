@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from detector.core.predicate import Predicate
+from detector.simulator.checks.stability import Counterexample, check
 from detector.simulator.diagram import diagram
-from detector.simulator.stability import Counterexample, check
 
 _EXAMPLES = """
 \b

@@ -32,7 +32,7 @@ def compact(archive: str, *, until: datetime | None, mebibytes_target: int) -> N
     try:
         from detector.archive.compact import SECONDS_MIN, last_day  # noqa: PLC0415 - pyarrow is an extra
         from detector.archive.compact import compact as run  # noqa: PLC0415
-        from detector.archive.store import ArchiveError, Store  # noqa: PLC0415
+        from detector.archive.files import ArchiveError, Store  # noqa: PLC0415
     except ImportError:
         _fail("archives need pyarrow: pip install 'stilltrue-detector[archive]'")
     day = last_day(time.time(), SECONDS_MIN) if until is None else until.date().isoformat()

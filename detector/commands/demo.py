@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from detector.commands.run import CommandError
-from detector.demo.plays import PLAYS, Play
-from detector.demo.stage import SAFE_PATH, Stage, StageError
+from detector.commands.shared.run import CommandError
+from detector.demo.demos import PLAYS, Play
+from detector.demo.harness import SAFE_PATH, Stage, StageError
 from detector.spark.java import JavaError, find_java
 
 DEFAULT_PLAYS = ("pools", "job")

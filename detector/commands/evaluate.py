@@ -12,12 +12,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from detector.commands.asking import Asking, Question, complaints
-from detector.commands.batch import Chunk, PassedOver, answered, chunked, evaluated, size_of
-from detector.commands.lines import blocks_of, text_of
-from detector.commands.render import EXIT_CODES, print_verdict
-from detector.commands.run import EXIT_WRONG, CommandError
-from detector.core.document import DocumentError
+from detector.commands.shared.input import blocks_of, text_of
+from detector.commands.shared.offline import Asking, Question, complaints
+from detector.commands.shared.parallel import Chunk, PassedOver, answered, chunked, evaluated, size_of
+from detector.commands.shared.render import EXIT_CODES, print_verdict
+from detector.commands.shared.run import EXIT_WRONG, CommandError
+from detector.core.document.reader import DocumentError
 from detector.core.registry import PluginError, UnknownPredicateError
 from detector.core.scope import parse_selector
 from detector.core.verdict import write_verdict

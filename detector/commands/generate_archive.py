@@ -58,13 +58,13 @@ def generate_archive(
 ) -> None:
     """Write a made-up fleet's snapshots to ARCHIVE (a directory, or a URI such as s3://bucket/path)."""
     try:
-        from detector.archive.generate import (  # noqa: PLC0415 - pyarrow is an extra
+        from detector.archive.files import ArchiveError, Store  # noqa: PLC0415
+        from detector.synthetic.generate import (  # noqa: PLC0415 - pyarrow is an extra
             SNAPSHOTS_PER_RING,
             Plan,
             generate,
             read_graph,
         )
-        from detector.archive.store import ArchiveError, Store  # noqa: PLC0415
     except ImportError:
         _fail("archives need pyarrow: pip install 'stilltrue-detector[archive]'")
     plan = Plan(

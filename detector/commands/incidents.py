@@ -11,9 +11,9 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from detector.commands.detector import Place, asking, detector_option, json_option, timeout_option
-from detector.commands.render import console, duration, listed, moment, print_json, table
-from detector.commands.run import CommandError
+from detector.commands.shared.connection import Place, asking, detector_option, json_option, timeout_option
+from detector.commands.shared.render import console, duration, listed, moment, print_json, table
+from detector.commands.shared.run import CommandError
 from detector.core.times import write_time
 from stilltrue.v1 import detector_pb2 as pb
 

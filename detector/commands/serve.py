@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from detector.commands.run import CommandError
+from detector.commands.shared.run import CommandError
 from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_settings
+from detector.ops.logs import configure
 from detector.service.app import AddressInUseError, Listening
 from detector.service.app import serve as run_service
-from detector.service.logs import configure
+from detector.service.grpc_api.roles import SecurityError
 from detector.service.notify import NotificationRefusedError
-from detector.service.roles import SecurityError
 from detector.service.settings import LOG_FORMATS, SettingError, Settings, flag, predicate_settings_from_texts, scope_from_text
-from detector.service.store import ArchiveInUseError
+from detector.service.storage.sqlite import ArchiveInUseError
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:

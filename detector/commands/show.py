@@ -8,18 +8,18 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from detector.commands.detector import Place, asking, detector_option, timeout_option
 from detector.commands.incidents import find_incident, print_incident
-from detector.commands.render import console, duration, holds_text, listed, moment, print_verdict, styled, table
-from detector.commands.run import CommandError
-from detector.core.document import parse_document
+from detector.commands.shared.connection import Place, asking, detector_option, timeout_option
+from detector.commands.shared.render import console, duration, holds_text, listed, moment, print_verdict, styled, table
+from detector.commands.shared.run import CommandError
+from detector.core.document.reader import parse_document
 from detector.core.snapshot import Snapshot
 from detector.drawing.draw import Format
 from detector.predicates.explain import sentence
-from detector.service.picture import picture_of
+from detector.service.web.picture import picture_of
 from stilltrue.model import Verdict
+from stilltrue.protocol.wire import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
-from stilltrue.wire import verdict_from_wire
 
 _WAITS_MAX = 50
 

@@ -11,13 +11,13 @@ from urllib.request import urlopen
 
 import click
 
-from detector.commands.run import CommandError
-from detector.service.logs import configure
+from detector.commands.shared.run import CommandError
+from detector.ops.logs import configure
 from detector.service.settings import LOG_FORMATS
 from detector.sidecar.app import CannotListenError, Listening, serve
+from detector.sidecar.routing import Address, AddressRefusedError, Upstreams, address_of, upstream_of
 from detector.sidecar.settings import SettingError, Settings
 from detector.sidecar.tls import TlsFiles, TlsRefusedError
-from detector.sidecar.upstreams import Address, AddressRefusedError, Upstreams, address_of, upstream_of
 from stilltrue.settings import SettingRefusedError
 
 EVERY_AUTHORITY = "authority-routing"

@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from detector.simulator import recipes
 from detector.simulator.campaign import BREACHES_KEPT_MAX, Broken, Summary, campaign, jobs
+from detector.simulator.checks.exploration import SMALL_WORLDS, explore
+from detector.simulator.checks.mutants import MUTANTS, hunt
 from detector.simulator.diagram import diagram
-from detector.simulator.exploration import SMALL_WORLDS, explore
-from detector.simulator.mutants import MUTANTS, hunt
 from detector.simulator.run import Run
-from detector.simulator.scenario import ScenarioError
-from detector.simulator.scenario_run import run_scenario
+from detector.simulator.scenario.language import ScenarioError
+from detector.simulator.scenario.run import run_scenario
+from detector.simulator.world import recipes
 from stilltrue.model import Holds
 
 _EXAMPLES = """

@@ -7,8 +7,8 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from detector.commands.detector import Place, asking, detector_option, json_option, timeout_option
-from detector.commands.render import console, duration, listed, moment, print_json, table
+from detector.commands.shared.connection import Place, asking, detector_option, json_option, timeout_option
+from detector.commands.shared.render import console, duration, listed, moment, print_json, table
 from detector.core.times import write_time
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import snapshot_pb2

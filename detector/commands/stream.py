@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
-from detector.commands.sets import predicate_settings
+from detector.commands.shared.settings_option import predicate_settings
 
 EPILOG = """\b
 Examples:
@@ -89,7 +89,7 @@ def stream(
     if archive is not None and options:
         _fail("certificates, tokens and --skip-lost are for a --detector")
     try:
-        from detector.spark.streaming import StreamFailedError, Wish, run  # noqa: PLC0415 - Spark and Arrow are extras
+        from detector.spark.streaming.query import StreamFailedError, Wish, run  # noqa: PLC0415 - Spark and Arrow are extras
     except ImportError as error:
         _fail(f"the pipeline needs PySpark 4.2 or newer and pyarrow ({error}): pip install 'stilltrue-detector[spark]'")
     wish = Wish(

@@ -12,13 +12,13 @@ import click
 import grpc
 from rich.markup import escape
 
-from detector.commands.detector import Place, asking, detector_option, json_option
-from detector.commands.render import console, holds_text, listed, moment, print_json, styled
-from detector.commands.run import CommandError
+from detector.commands.shared.connection import Place, asking, detector_option, json_option
+from detector.commands.shared.render import console, holds_text, listed, moment, print_json, styled
+from detector.commands.shared.run import CommandError
 from detector.core.verdict import write_verdict
 from stilltrue.model import Verdict
+from stilltrue.protocol.wire import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
-from stilltrue.wire import verdict_from_wire
 
 _LOOK_SECONDS = 0.25
 

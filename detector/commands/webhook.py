@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 
-from detector.commands.injection import answer
-from detector.commands.run import CommandError
-from detector.service.logs import Log, configure
+from detector.commands.shared.run import CommandError
+from detector.ops.logs import Log, configure
 from detector.service.settings import LOG_FORMATS
+from detector.sidecar.injection import answer
 
 REVIEW_BYTES_MAX = 4 * 2**20
 CONNECTION_SECONDS_MAX = 10.0

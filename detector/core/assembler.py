@@ -15,7 +15,7 @@ from detector.core.resolution import Resolution
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from stilltrue.model import CallNumber, ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
-from stilltrue.report import Report
+from stilltrue.protocol.report import Report
 
 
 class Outcome(Enum):

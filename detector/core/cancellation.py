@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from stilltrue.model import CallNumber, PartyName, ProcessName, Wait
-from stilltrue.report import CallMade, CallServed, CallTarget, LocalWait, Report
+from stilltrue.protocol.report import CallMade, CallServed, CallTarget, LocalWait, Report
 
 
 @dataclass(slots=True, kw_only=True)

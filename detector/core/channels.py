@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import chain
 
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName
-from stilltrue.report import Answered, Caller, CallMade, CallServed, Pool, Report, Seen
+from stilltrue.protocol.report import Answered, Caller, CallMade, CallServed, Pool, Report, Seen
 
 
 class Where(Enum):

@@ -22,7 +22,7 @@ import numpy as np
 from detector.core.assembler import Assembled, Outcome, PendingSnapshot, Refusal
 from detector.graph.columns import WaitColumns
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId, process_of
-from stilltrue.report import Report
+from stilltrue.protocol.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from detector.core.cancellation import Cancellation, with_ways_out
 from detector.core.channels import Channels, Place, Where
 from stilltrue.model import NO_FACTS, CallNumber, Message, PartyName, ProcessId, ProcessName, Wait, process_of
-from stilltrue.report import (
+from stilltrue.protocol.report import (
     CallerTarget,
     CallMade,
     CallServed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from detector.graph.columns import Bools, Ints
-from detector.graph.stuck import Stuck
+from detector.graph.remainder import Stuck
 
 SHRUNK_PARTIES_MAX = 64
 """A larger knot is given whole: to leave out its parties one by one would cost its square, and nobody would read it."""

@@ -12,9 +12,9 @@ most pessimistic first.
 
 Where everybody waits for lower numbers alone (or for higher ones) nobody waits in a circle, and all are free. Else the work has
 three gears. Sweep over all open waits (:mod:`detector.graph.sweep`) while a sweep frees many, or the sweeps die out or grow
-quickly. When they do neither, ways are long: leap along whatever must follow in any order (:mod:`detector.graph.closure`). What
-no leap frees goes party by party (:mod:`detector.graph.push`). So a random graph takes a few passes, a chain of a million
-one search, and the worst case is linear.
+quickly. When they do neither, ways are long: leap along whatever must follow in any order (:mod:`detector.graph.reachability`).
+What no leap frees goes party by party (:mod:`detector.graph.worklist`). So a random graph takes a few passes, a chain of
+a million one search, and the worst case is linear.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detector.graph.closure import leap
 from detector.graph.columns import Bools, Ints, WaitColumns
-from detector.graph.opened import Opened
-from detector.graph.push import Ledger
+from detector.graph.open_waits import Opened
+from detector.graph.reachability import leap
 from detector.graph.sweep import swept
+from detector.graph.worklist import Ledger
 
 LEAPS_MAX = 8
 """So many leaps, then party by party: what bounds the searches."""

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from detector.graph.columns import Bools, Ints
-from detector.graph.opened import Opened
+from detector.graph.open_waits import Opened
 
 MANY_SHARE = 32
 """A sweep that frees fewer than one in this many of those who wait frees few."""

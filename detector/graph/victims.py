@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import breadth_first_order
 from detector.graph.columns import Floats, Ints, WaitColumns
 from detector.graph.knots import bottom
 from detector.graph.reduction import Reduction
-from detector.graph.stuck import Stuck, stuck
+from detector.graph.remainder import Stuck, stuck
 
 EXACT_PARTIES_MAX = 24
 TRIES_MAX = 3_000

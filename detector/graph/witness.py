@@ -15,7 +15,7 @@ import numpy as np
 from detector.graph.columns import Ints
 from detector.graph.cycles import smallest_cycle
 from detector.graph.knots import smallest_knot
-from detector.graph.stuck import Stuck
+from detector.graph.remainder import Stuck
 
 RESTING_MAX = 64
 """Waits that are looked up for a witness: more sentences than this nobody reads."""

@@ -10,7 +10,7 @@ from detector.core.times import clock
 from detector.graph.columns import Bools, Ints
 from detector.graph.partial import Bounds
 from detector.graph.reduction import Reduction
-from detector.graph.stuck import Stuck, stuck
+from detector.graph.remainder import Stuck, stuck
 from detector.graph.witness import Evidence, evidence
 from detector.predicates.explain import sentences, shortened
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness, process_of

@@ -10,8 +10,8 @@ from detector.core.snapshot import Snapshot
 from detector.graph.confirm import confirmed
 from detector.graph.partial import Bounds, bounds
 from detector.predicates.blocked import blocked_verdict, certain_graph
-from detector.predicates.cure import with_cure
 from detector.predicates.preference import find_preference
+from detector.predicates.suggestion import with_cure
 from stilltrue.model import Verdict
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.answers import answered, hangs_on_missing, undeclared
 from detector.predicates.blocked import as_of
 from detector.predicates.explain import shortened
+from detector.predicates.verdicts import answered, hangs_on_missing, undeclared
 from stilltrue.model import Activity, Fact, Facts, Holds, ProcessState, Verdict
 
 

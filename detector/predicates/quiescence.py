@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools
-from detector.predicates.answers import answered, hangs_on_missing
 from detector.predicates.blocked import as_of
 from detector.predicates.deadlock import stuck_bounds
 from detector.predicates.explain import shortened
+from detector.predicates.verdicts import answered, hangs_on_missing
 from stilltrue.model import Activity, Holds, ProcessName, Verdict, process_of
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.answers import answered, hangs_on_missing, ways
 from detector.predicates.blocked import as_of
 from detector.predicates.explain import shortened
+from detector.predicates.verdicts import answered, hangs_on_missing, ways
 from stilltrue.model import Activity, Holds, Verdict
 
 

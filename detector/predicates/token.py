@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.answers import answered, hangs_on_missing, undeclared
+from detector.predicates.amounts import Amount, amount_of
 from detector.predicates.explain import shortened
-from detector.predicates.facts import Amount, amount_of
+from detector.predicates.verdicts import answered, hangs_on_missing, undeclared
 from stilltrue.model import Holds, Verdict
 
 

@@ -15,24 +15,24 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from detector.core.predicate import Predicate
-from detector.service.archivist import Archivist
-from detector.service.clock import Clock
-from detector.service.cores import Cores
-from detector.service.driver import Driver
-from detector.service.evaluation import Judge, installed_predicates
-from detector.service.history import History
-from detector.service.incidents import Incident, Incidents
-from detector.service.logs import Log
+from detector.ops.clock import Clock
+from detector.ops.logs import Log
+from detector.service.detection.driver import Driver
+from detector.service.detection.evaluator import Judge, installed_predicates
+from detector.service.detection.incident_labels import Cores
+from detector.service.detection.incidents import Incident, Incidents
+from detector.service.grpc_api.agent_service import AGENT_SERVICE, AgentServicer
+from detector.service.grpc_api.archive_service import Reading
+from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, DetectorServicer
+from detector.service.grpc_api.roles import Roles
+from detector.service.grpc_api.security import Certificates, Files, Guard
 from detector.service.metrics import Metrics
 from detector.service.notify import Notifier
-from detector.service.questions import DETECTOR_SERVICE, DetectorServicer
-from detector.service.reading import Reading
-from detector.service.roles import Roles
-from detector.service.rpc import AGENT_SERVICE, AgentServicer
-from detector.service.security import Certificates, Files, Guard
 from detector.service.settings import Settings
-from detector.service.store import Bounds
-from detector.service.web import Web
+from detector.service.storage.archive_sink import History
+from detector.service.storage.snapshot_store import Archivist
+from detector.service.storage.sqlite import Bounds
+from detector.service.web.server import Web
 from stilltrue.v1 import detector_pb2_grpc
 
 _STOP_SECONDS = 0.5
@@ -70,7 +70,7 @@ class Listening:
 async def running(settings: Settings, predicates: list[Predicate] | None = None) -> AsyncIterator[Listening]:
     """The service, from start to end. ``predicates``: those to ask; None: all that are installed.
 
-    Raises :class:`AddressInUseError`, and :class:`~detector.service.store.ArchiveInUseError`.
+    Raises :class:`AddressInUseError`, and :class:`~detector.service.storage.sqlite.ArchiveInUseError`.
     """
     log, clock, metrics = Log("stilltrue"), Clock(), Metrics()
     judge = Judge(

@@ -25,8 +25,8 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-from detector.service.incidents import Incident
-from detector.service.logs import Log
+from detector.ops.logs import Log
+from detector.service.detection.incidents import Incident
 from stilltrue.model import ProcessName, process_of
 
 NAMED_MAX = 5

@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import stilltrue.agent
-from detector.service.logs import Log
+from detector.ops.logs import Log
 from detector.sidecar.admin import Admin
-from detector.sidecar.ends import End
-from detector.sidecar.glue import Inbound
-from detector.sidecar.pages import pages
-from detector.sidecar.program import Program
-from detector.sidecar.relay import Relay, Way
+from detector.sidecar.http2.connection import End
+from detector.sidecar.http2.relay import Relay, Way
+from detector.sidecar.http2.routes import Channels, Dialler, WayIn, WayOut
+from detector.sidecar.interception import Inbound
+from detector.sidecar.routing import Address
 from detector.sidecar.settings import Settings
+from detector.sidecar.status import pages
 from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError
-from detector.sidecar.upstreams import Address
-from detector.sidecar.ways import Channels, Dialler, WayIn, WayOut
+from detector.sidecar.tracking.program import Program
 
 FOLLOW_SECONDS = 2.0
 """How often certificate files are looked at."""

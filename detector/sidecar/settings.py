@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from detector.sidecar.routing import Address, Upstreams
 from detector.sidecar.tls import TlsFiles
-from detector.sidecar.upstreams import Address, Upstreams
 
 WORKERS_MAX = 1_000_000
 _NO_AGENT: Mapping[str, object] = {}

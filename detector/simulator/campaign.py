@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from detector.simulator import recipes, run
+from detector.simulator import run
 from detector.simulator.run import Result
 from detector.simulator.watch import Tally
+from detector.simulator.world import recipes
 from stilltrue.model import Holds
 
 CHUNK_WORLDS = 50

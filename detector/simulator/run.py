@@ -8,13 +8,14 @@ from random import Random
 
 from detector.core.assembler import Outcome
 from detector.core.predicate import Predicate
-from detector.simulator import oracle, permutation, recipes
-from detector.simulator.agenda import Action, whose
-from detector.simulator.faults import Faults
-from detector.simulator.oracle import View
-from detector.simulator.plan import Plan
+from detector.simulator.checks import oracle, permutation
+from detector.simulator.checks.oracle import View
 from detector.simulator.watch import Tally, Watch
-from detector.simulator.world import DOUBT_SECONDS, STEP_SECONDS, RecorderOf, World, plain_recorder
+from detector.simulator.world import recipes
+from detector.simulator.world.enabled_actions import Action, whose
+from detector.simulator.world.faults import Faults
+from detector.simulator.world.plan import Plan
+from detector.simulator.world.world import DOUBT_SECONDS, STEP_SECONDS, RecorderOf, World, plain_recorder
 from stilltrue.model import Holds
 
 TURNS_MAX_PER_PARTY = 2_000

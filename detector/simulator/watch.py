@@ -13,11 +13,11 @@ from detector.predicates.gridlock import Gridlock
 from detector.predicates.quiescence import Quiescence
 from detector.predicates.termination import Termination
 from detector.predicates.token import TokenDuplicated, TokenLost
-from detector.simulator import copies
-from detector.simulator.agenda import Action
-from detector.simulator.plan import Plan
-from detector.simulator.promises import Instant, hold, instant
-from detector.simulator.world import World
+from detector.simulator.checks.promises import Instant, hold, instant
+from detector.simulator.world import cancellation as copies
+from detector.simulator.world.enabled_actions import Action
+from detector.simulator.world.plan import Plan
+from detector.simulator.world.world import World
 from stilltrue.model import Holds, ProcessName, SnapshotId, Verdict
 
 GIVE_UP_SECONDS = 1.0

@@ -15,18 +15,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from detector.archive.headers import read_headers
+from detector.analysis.counters import TALLY, Ends
+from detector.analysis.coverage import read_headers
+from detector.analysis.tables import SCHEMAS, totals
 from detector.archive.schema import REAL, SMALL, TEXT, WHOLE
-from detector.archive.tally import TALLY, Ends
-from detector.archive.totals import SCHEMAS, totals
 from detector.core.registry import NO_SETTINGS, Settings
 from detector.spark import trends
-from detector.spark.evaluate import verdicts_of_archive
 from detector.spark.incidents import PastIncident, past_incidents
-from detector.spark.report import write_report
+from detector.spark.report.sections import write_report
 from detector.spark.risk import Risk, risks
 from detector.spark.tables import Archive, open_archive
 from detector.spark.tally import LEFT_OUT, tally_of_archive
+from detector.spark.verdicts import verdicts_of_archive
 
 PREDICATES = ("deadlock", "gridlock")
 SUMMARY, REPORT = "summary.json", "report.html"

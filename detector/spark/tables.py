@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from detector.archive.files import ArchiveFile, LeftOut, Scan, Store
 from detector.archive.schema import TABLES
-from detector.archive.store import ArchiveFile, LeftOut, Scan, Store
 
 UNITS_PER_CORE = 4
 """Tasks that each core gets: enough to even out, few enough that each is worth its start."""
@@ -49,7 +49,7 @@ class Archive:
 
 
 def open_archive(location: str, *, since: str = "", until: str = "") -> Archive:
-    """Look at every file's footer. Raises :class:`~detector.archive.store.ArchiveError` when there is no archive."""
+    """Look at every file's footer. Raises :class:`~detector.archive.files.ArchiveError` when there is no archive."""
     store = Store(location)
     store.check()
     scans = {table: store.scan(table, since=since, until=until) for table in TABLES}

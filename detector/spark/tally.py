@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from detector.archive.store import ArchiveError, Store
-from detector.archive.tally import TALLIED, TALLY, Ends, merged, tallied
+from detector.analysis.counters import TALLIED, TALLY, Ends, merged, tallied
+from detector.archive.files import ArchiveError, Store
 from detector.spark.tables import Archive, Unit, over_units, spark_schema
 
 LEFT_OUT = "left out"
@@ -17,7 +17,7 @@ TALLIES_AT_ONCE = 32
 
 
 def tally_of_archive(spark: SparkSession, archive: Archive, ends: Ends) -> DataFrame:
-    """Rows of :data:`~detector.archive.tally.TALLY`, each kind and key once; files left out are among them."""
+    """Rows of :data:`~detector.analysis.counters.TALLY`, each kind and key once; files left out are among them."""
 
     def count(store: Store, units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
         gathered: list[pa.Table] = []

@@ -7,11 +7,11 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from detector.archive.assemble import WAIT_REPORT_COLUMNS, assembled, header_rows
-from detector.archive.evaluate import verdicts_on
-from detector.archive.nouns import snapshot_of, verdict_of
-from detector.archive.worlds import Judged
+from detector.analysis.assembly import WAIT_REPORT_COLUMNS, assembled, header_rows
+from detector.analysis.verdicts import verdicts_on
+from detector.archive.row_decoder import snapshot_of, verdict_of
 from detector.core.registry import find_predicate
+from detector.synthetic.snapshots import Judged
 from stilltrue.model import Holds
 
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from detector.archive.compact import Compacted, _alone, compact, last_day
-from detector.archive.positions import in_order
-from detector.archive.store import ArchiveError, Store
-from detector.archive.worlds import Judged
+from detector.archive.files import ArchiveError, Store
+from detector.archive.offsets import in_order
 from detector.archive.writer import ArchiveWriter
+from detector.synthetic.snapshots import Judged
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from detector.archive.evaluate import WAIT_COLUMNS, columns_for, verdicts_on
-from detector.archive.nouns import verdict_of
-from detector.archive.rows import snapshot_row
+from detector.analysis.verdicts import WAIT_COLUMNS, columns_for, verdicts_on
+from detector.archive.row_decoder import verdict_of
+from detector.archive.row_encoder import snapshot_row
 from detector.archive.schema import SNAPSHOTS
-from detector.archive.worlds import Judged
 from detector.core.assembler import Outcome
 from detector.core.registry import find_predicate
 from detector.core.snapshot import Snapshot
 from detector.predicates.deadlock import Deadlock
+from detector.synthetic.snapshots import Judged
 from stilltrue.model import Holds, Verdict
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from detector.archive.assemble import assembled
-from detector.archive.evaluate import verdicts_on
-from detector.archive.fleet import FleetColumns
-from detector.archive.fleet_nouns import Fleet, Ring
-from detector.archive.worlds import Judged
+from detector.analysis.assembly import assembled
+from detector.analysis.verdicts import verdicts_on
 from detector.predicates.deadlock import Deadlock
-from detector.service.incidents import Incidents
+from detector.service.detection.incidents import Incidents
+from detector.synthetic.fleet import FleetColumns
+from detector.synthetic.fleet_model import Fleet, Ring
+from detector.synthetic.snapshots import Judged
 from stilltrue.model import Holds
 
 

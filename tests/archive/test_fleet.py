@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from detector.archive.assemble import assembled
-from detector.archive.evaluate import WAIT_COLUMNS, verdicts_on
-from detector.archive.fleet import FleetColumns
-from detector.archive.fleet_nouns import Fleet, Ring
-from detector.archive.local_rows import report_of
-from detector.archive.nouns import snapshot_of
-from detector.archive.store import Store
+from detector.analysis.assembly import assembled
+from detector.analysis.verdicts import WAIT_COLUMNS, verdicts_on
+from detector.archive.files import Store
+from detector.archive.local_state_rows import report_of
+from detector.archive.row_decoder import snapshot_of
 from detector.commands.generate_archive import generate_archive
 from detector.core.resolution import Resolution
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
+from detector.synthetic.fleet import FleetColumns
+from detector.synthetic.fleet_model import Fleet, Ring
 from stilltrue.model import ProcessId, ProcessName
 
 RINGS = (

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from detector.archive import generate as generating
-from detector.archive.generate import Plan, generate
-from detector.archive.store import Store
+from detector.archive.files import Store
+from detector.synthetic import generate as generating
+from detector.synthetic.generate import Plan, generate
 
 PLAN = Plan(processes=12, snapshots=60, begun=1_790_000_000.0, incidents=2, near_misses=1, seed=3)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from detector.archive.assemble import assembled, header_rows
-from detector.archive.evaluate import verdicts_on
-from detector.archive.local_rows import report_of
-from detector.archive.nouns import snapshot_of, verdict_of
+from detector.analysis.assembly import assembled, header_rows
+from detector.analysis.verdicts import verdicts_on
+from detector.archive.files import Store
+from detector.archive.local_state_rows import report_of
+from detector.archive.row_decoder import snapshot_of, verdict_of
 from detector.archive.schema import VERDICTS
-from detector.archive.store import Store
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Verdict
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from detector.archive.nouns import snapshot_of
-from detector.archive.store import Store
-from detector.archive.worlds import Judged
-from detector.service.history import FOLDER, History
-from detector.service.incidents import Incident
-from detector.service.logs import Log
+from detector.archive.files import Store
+from detector.archive.row_decoder import snapshot_of
+from detector.ops.logs import Log
+from detector.service.detection.incidents import Incident
 from detector.service.metrics import Metrics
+from detector.service.storage.archive_sink import FOLDER, History
+from detector.synthetic.snapshots import Judged
 from stilltrue.model import PartyName, SnapshotId
 
 INCIDENT = Incident(

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from detector.archive.compact import compact
-from detector.archive.positions import MICROSECONDS, Index, starting
-from detector.archive.ranges import ColumnError, LostError, columns_schema, read_range
+from detector.archive.files import Positions, Store
+from detector.archive.offsets import MICROSECONDS, Index, starting
+from detector.archive.reader import ColumnError, LostError, columns_schema, read_range
 from detector.archive.schema import TABLES
-from detector.archive.store import Positions, Store
-from detector.archive.worlds import Judged
 from detector.archive.writer import ArchiveWriter
+from detector.synthetic.snapshots import Judged
 
 NOW = 1_790_000_000.0
 

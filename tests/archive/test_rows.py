@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from detector.archive.local_rows import report_of
-from detector.archive.nouns import snapshot_of, verdict_of
-from detector.archive.rows import verdict_row
+from detector.archive.local_state_rows import report_of
+from detector.archive.row_decoder import snapshot_of, verdict_of
+from detector.archive.row_encoder import verdict_row
 from detector.archive.schema import VERDICTS
-from detector.archive.worlds import Judged
+from detector.synthetic.snapshots import Judged
 
 
 def test_snapshots_read_back(run: Judged) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from detector.analysis.tables import SCHEMAS
 from detector.archive.schema import FACTS, LABELS, TABLES
-from detector.archive.totals import SCHEMAS
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "archive.md").read_text(encoding="utf-8")
 WORDS = {pa.string(): "text", pa.int64(): "whole", pa.int32(): "small", pa.float64(): "real", pa.bool_(): "truth"}

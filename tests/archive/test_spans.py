@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from detector.archive.spans import spans_of, whole_groups
-from detector.archive.store import Store
-from detector.archive.tally import TALLIED
-from detector.archive.worlds import judged, random_snapshots
+from detector.analysis.counters import TALLIED
+from detector.archive.files import Store
+from detector.archive.row_groups import spans_of, whole_groups
+from detector.synthetic.snapshots import judged, random_snapshots
 
 
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 2.0])

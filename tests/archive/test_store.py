@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from detector.archive import schema
-from detector.archive.store import ArchiveError, Store, day_of
-from detector.archive.worlds import Judged
+from detector.archive.files import ArchiveError, Store, day_of
 from detector.archive.writer import ArchiveWriter
+from detector.synthetic.snapshots import Judged
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, run: Judged, monkeypa
     def full(*_args: object, **_more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("detector.archive.store.pq.ParquetWriter", full)
+    monkeypatch.setattr("detector.archive.files.pq.ParquetWriter", full)
     with pytest.raises(OSError, match="No space"):
         store.write("snapshots", "2026-11-20", run.snapshots)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

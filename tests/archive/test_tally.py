@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from detector.archive.tally import TALLIED, TALLY, Ends, Real, merged, tallied
-from detector.archive.totals import totals
-from detector.archive.worlds import EPOCH_SECONDS, Judged, RandomSnapshot, WorldShape, judged, random_snapshots
-from stilltrue.report import ResourceTarget
+from detector.analysis.counters import TALLIED, TALLY, Ends, Real, merged, tallied
+from detector.analysis.tables import totals
+from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, WorldShape, judged, random_snapshots
+from stilltrue.protocol.report import ResourceTarget
 
 NUMBER = 60
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from detector.archive.store import Store
-from detector.archive.worlds import Judged
+from detector.archive.files import Store
 from detector.archive.writer import ArchiveWriter
+from detector.synthetic.snapshots import Judged
 
 
 def _files(store: Store) -> list[int]:

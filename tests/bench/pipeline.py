@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.archive.generate import Plan, generate
-from detector.archive.store import Store
+from detector.archive.files import Store
 from detector.spark.tables import open_archive
+from detector.synthetic.generate import Plan, generate
 
 HERE = Path(__file__).parent
 SHAPES = ("random", "chain", "deep", "component", "star")

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from detector.archive.nouns import waits_of_resolved
+from detector.archive.row_decoder import waits_of_resolved
 from detector.graph.reduction import reduce
 
 pd: Any = import_module("pandas")  # it has no types of its own

@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from detector.archive.generate import Plan, generate
-from detector.archive.store import Store
+from detector.archive.files import Store
 from detector.service.app import running
-from detector.service.history import FOLDER
 from detector.service.settings import Settings
+from detector.service.storage.archive_sink import FOLDER
 from detector.spark.session import open_session
-from detector.spark.stream import StreamPlan, archive_stream, detector_stream, start
+from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start
+from detector.synthetic.generate import Plan, generate
 
 PROCESSES = 100
 

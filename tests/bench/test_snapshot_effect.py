@@ -29,25 +29,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from detector.checkpoints.graph.graph import DataflowGraph, Edge, Routing, Sharing, Stage, StageName
+from detector.checkpoints.graph.job import Emit, Job, Place
+from detector.checkpoints.protocol.barriers import BarrierRecorder
+from detector.checkpoints.protocol.coordinator import Schedule
+from detector.checkpoints.protocol.points import Record, Value
+from detector.checkpoints.runtime.operators import KeyedFold, SplitSource
+from detector.checkpoints.runtime.pipeline import Pipeline, PipelineSettings, RecorderOf, barriers
+from detector.checkpoints.runtime.runtime import LocalRuntime
+from detector.checkpoints.runtime.stop_the_world import States, stopped_states
+from detector.checkpoints.storage.directory import PointDirectory
+from detector.checkpoints.storage.files import FileKind, write_body
+from detector.checkpoints.storage.values import to_json
 from detector.core.assembler import Outcome, PendingSnapshot
-from detector.dataflow.barriers import BarrierRecorder
-from detector.dataflow.coordinator import Schedule
-from detector.dataflow.graph import DataflowGraph, Edge, Routing, Sharing, Stage, StageName
-from detector.dataflow.job import Emit, Job, Place
-from detector.dataflow.operators import KeyedFold, SplitSource
-from detector.dataflow.pipeline import Pipeline, PipelineSettings, RecorderOf, barriers
-from detector.dataflow.points import Record, Value
-from detector.dataflow.runtime import LocalRuntime
-from detector.dataflow.stopped import States, stopped_states
-from detector.restore.directory import PointDirectory
-from detector.restore.files import FileKind, write_body
-from detector.restore.values import to_json
-from stilltrue.channels import Channel, ChannelRecorder, Effect, MarkerRecorder
-from stilltrue.ledger import ChannelRecord
+from stilltrue.fifo import Channel, ChannelRecorder, Effect, MarkerRecorder
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
-from stilltrue.recorder import Recorder
-from stilltrue.report import Report
-from stilltrue.stamp import Stamp
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import Report
+from stilltrue.protocol.stamp import Stamp
 
 WAYS = ("none", "stop-the-world", "barriers", "markers", "colours")
 INTERVALS_MS = (5, 10, 20, 50, 100, 200)

@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from detector.demo.harness import Actor, Stage
 from detector.demo.scene import Load, Scene, Service, Work
-from detector.demo.stage import Actor, Stage
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1.detector_pb2_grpc import DetectorServiceStub
 from stilltrue.v1.snapshot_pb2 import HOLDS_FALSE

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from detector.cli import cli
-from detector.commands.run import quietly
+from detector.commands.shared.run import quietly
 
 
 class Ended(NamedTuple):

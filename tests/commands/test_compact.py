@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detector.archive.store import Store
-from detector.archive.worlds import Judged, judged, random_snapshots
+from detector.archive.files import Store
 from detector.archive.writer import ArchiveWriter
 from detector.commands.compact import compact
 from detector.core.registry import find_predicate
+from detector.synthetic.snapshots import Judged, judged, random_snapshots
 
 
 @pytest.fixture(scope="module")

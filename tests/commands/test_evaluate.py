@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from detector.commands import batch
-from detector.commands.asking import Question
 from detector.commands.evaluate import evaluate
+from detector.commands.shared import parallel as batch
+from detector.commands.shared.offline import Question
 
 RING = {"waits": [{"waiter": "a/1", "among": ["b/1"]}, {"waiter": "b/1", "among": ["a/1"]}]}
 LINE = {"waits": [{"waiter": "a/1", "among": ["b/1"]}]}

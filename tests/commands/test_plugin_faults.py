@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 from click.testing import CliRunner
 
-from detector.commands import asking
 from detector.commands.evaluate import evaluate
-from detector.commands.within import OverrunError, within
+from detector.commands.shared import offline as asking
+from detector.commands.shared.time_limit import OverrunError, within
 from detector.core.predicate import Predicate
 from detector.core.snapshot import Snapshot
 from detector.predicates.deadlock import Deadlock

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from detector.cli import cli
-from detector.commands.render import moment
-from detector.commands.run import quietly
+from detector.commands.shared.render import moment
+from detector.commands.shared.run import quietly
 from detector.core.times import read_time
 
 

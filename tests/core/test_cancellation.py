@@ -5,10 +5,10 @@ from __future__ import annotations
 from detector.core.assembler import Assembled, PendingSnapshot
 from detector.core.initiator import Begin, Finish, Initiator, Timing
 from detector.predicates.deadlock import Deadlock
-from stilltrue.ledger import ChannelRecord, Served
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict
-from stilltrue.recorder import Recorder
-from stilltrue.report import CallTarget, ResourceTarget
+from stilltrue.protocol.ledger import ChannelRecord, Served
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import CallTarget, ResourceTarget
 
 TASK = PartyName("caller/task")
 

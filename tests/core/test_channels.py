@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detector.core.channels import Channels, Place, Where
-from stilltrue.ledger import ChannelRecord, Made
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.recorder import Bounds, Recorder
-from stilltrue.report import Report
-from stilltrue.stamp import Stamp
+from stilltrue.protocol.ledger import ChannelRecord, Made
+from stilltrue.protocol.recorder import Bounds, Recorder
+from stilltrue.protocol.report import Report
+from stilltrue.protocol.stamp import Stamp
 
 
 class Fleet:

@@ -6,8 +6,8 @@ from detector.core.assembler import PendingSnapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
-from stilltrue.recorder import Recorder
-from stilltrue.report import ResourceTarget
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import ResourceTarget
 
 P, Q = PartyName("p/task"), PartyName("q/task")
 

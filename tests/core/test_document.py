@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.core.document import DocumentError, parse_document, read_document, write_document
+from detector.core.document.reader import DocumentError, parse_document, read_document, write_document
 from detector.core.verdict import write_verdict
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from detector.core.assembler import Outcome, Refusal
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
-from stilltrue.ledger import ChannelRecord
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
-from stilltrue.recorder import Recorder
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.recorder import Recorder
 
 TIMING = Timing(period_seconds=0, give_up_seconds=2.0, suspect_seconds=0.25, wish_seconds_min=1.0, wishes_burst_max=1)
 

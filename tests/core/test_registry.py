@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from detector.core import registry
-from detector.core.document import read_document
+from detector.core.document.reader import read_document
 from detector.core.registry import PluginError, UnknownPredicateError, ask, find_predicate, predicate_names
 from detector.core.snapshot import Snapshot
 from stilltrue.model import Holds, Verdict, Witness

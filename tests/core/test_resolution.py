@@ -8,10 +8,10 @@ from detector.core.resolution import Resolution
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
-from stilltrue.ledger import ChannelRecord, Made
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
-from stilltrue.recorder import Recorder
-from stilltrue.report import CallTarget, Report
+from stilltrue.protocol.ledger import ChannelRecord, Made
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import CallTarget, Report
 
 A, B = ProcessName("a"), ProcessName("b")
 

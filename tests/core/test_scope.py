@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detector.core.document import read_document
+from detector.core.document.reader import read_document
 from detector.core.scope import bears, parse_selector, scoped
 from detector.core.snapshot import Snapshot
 from detector.predicates.deadlock import Deadlock

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import networkx as nx
 import pytest
 
-from detector.core.document import read_document
+from detector.core.document.reader import read_document
 from detector.core.snapshot import Snapshot
 from detector.drawing.draw import Format, draw
 from detector.drawing.exchange import to_networkx

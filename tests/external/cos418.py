@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stilltrue.channels import (
+from stilltrue.fifo import (
     Channel,
     ChannelSnapshot,
     Cut,
@@ -24,9 +24,9 @@ from stilltrue.channels import (
     Topology,
     channel,
 )
-from stilltrue.channels.nouns import Effect
+from stilltrue.fifo.model import Effect
 from stilltrue.model import ProcessName, SnapshotId
-from stilltrue.stamp import Stamp
+from stilltrue.protocol.stamp import Stamp
 from tests.external.cos418_beside import Beside
 
 SUITE = "suites/cos418"

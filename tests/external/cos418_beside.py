@@ -10,14 +10,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from detector.archive.worlds import EPOCH_SECONDS, RandomSnapshot
 from detector.core.assembler import PendingSnapshot
-from stilltrue.channels import Channel
-from stilltrue.ledger import ChannelRecord
+from detector.synthetic.snapshots import EPOCH_SECONDS, RandomSnapshot
+from stilltrue.fifo import Channel
 from stilltrue.model import Facts, ProcessId, ProcessName, SnapshotId
-from stilltrue.recorder import Bounds, Recorder
-from stilltrue.report import Report
-from stilltrue.stamp import Stamp
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.recorder import Bounds, Recorder
+from stilltrue.protocol.report import Report
+from stilltrue.protocol.stamp import Stamp
 
 THE_ONE = SnapshotId(1)
 """The markers' snapshots may overtake each other, and numbers that only rise cannot follow that: each is watched alone."""

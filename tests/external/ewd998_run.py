@@ -11,14 +11,14 @@ from collections import deque
 from dataclasses import dataclass
 from random import Random
 
-from detector.archive.worlds import EPOCH_SECONDS, RandomSnapshot
 from detector.core.assembler import Assembled
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Timing
-from stilltrue.ledger import ChannelRecord
+from detector.synthetic.snapshots import EPOCH_SECONDS, RandomSnapshot
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
-from stilltrue.recorder import Bounds, Recorder
-from stilltrue.report import Report
-from stilltrue.stamp import Stamp
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.recorder import Bounds, Recorder
+from stilltrue.protocol.report import Report
+from stilltrue.protocol.stamp import Stamp
 from tests.external.ewd998 import Cut, Happening, Trace, extension
 
 STEP_SECONDS = 60.0

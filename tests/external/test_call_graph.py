@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detector.core.document import read_document
+from detector.core.document.reader import read_document
 from detector.drawing.draw import Format, draw
 from detector.drawing.scene import BOXES_MAX, Role, scene_of
 from detector.predicates.deadlock import Deadlock

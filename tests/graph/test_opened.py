@@ -7,9 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from detector.graph import closure, opened
+from detector.graph import open_waits as opened
+from detector.graph import reachability as closure
 from detector.graph.columns import Bools, WaitColumns
-from detector.graph.opened import Opened
+from detector.graph.open_waits import Opened
 from detector.graph.reduction import reduce, remainder
 from stilltrue.model import PartyName, Wait
 

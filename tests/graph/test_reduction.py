@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.graph import closure, opened, push, reduction, sweep
+from detector.graph import open_waits as opened
+from detector.graph import reachability as closure
+from detector.graph import reduction, sweep
+from detector.graph import worklist as push
 from detector.graph.columns import WaitColumns, columns_of_lists
 from detector.graph.reduction import reduce
 from stilltrue.model import PartyName, Wait

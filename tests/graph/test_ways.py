@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.graph import ways
-from detector.graph.ways import FREE, STUCK, UNKNOWN, follow
+from detector.graph import functional_graph as ways
+from detector.graph.functional_graph import FREE, STUCK, UNKNOWN, follow
 
 
 def plain(after: list[int], fates: list[int]) -> list[int]:

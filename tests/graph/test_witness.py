@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from detector.graph import cycles, victims
 from detector.graph.columns import Floats, Ints, WaitColumns
 from detector.graph.reduction import reduce
-from detector.graph.stuck import Stuck, stuck
+from detector.graph.remainder import Stuck, stuck
 from detector.graph.victims import Victims
 from detector.graph.witness import evidence
 from stilltrue.model import PartyName, Wait

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from detector.commands.injection import answer
+from detector.sidecar.injection import answer
 
 SIDECAR = {"name": "stilltrue", "image": "stilltrue:1", "restartPolicy": "Always", "args": ["sidecar", "--admin-port=7602"]}
 ASKED = {"inject": "true", "service": "orders", "inbound-port": "9090", "app-port": "8080"}

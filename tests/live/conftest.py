@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from detector.demo.plays import Play
-from detector.demo.stage import Stage
+from detector.demo.demos import Play
+from detector.demo.harness import Stage
 
 HERE = str(Path(__file__).parent)
 

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import pytest
 
-from detector.demo.stage import Stage
+from detector.demo.harness import Stage
 
 pytestmark = pytest.mark.live
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from detector.demo.plays import Play, healthy
-from detector.demo.stage import Stage
+from detector.demo.demos import Play, healthy
+from detector.demo.harness import Stage
 
 pytestmark = pytest.mark.live
 Verdict = dict[str, Any]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from detector.demo.plays import Play
-from detector.demo.stage import Stage
+from detector.demo.demos import Play
+from detector.demo.harness import Stage
 
 pytestmark = pytest.mark.live
 Verdict = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.core.document import read_document
+from detector.core.document.reader import read_document
 from detector.core.predicate import Predicate
 from detector.core.verdict import write_verdict
 from detector.predicates.deadlock import Deadlock

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detector.core.document import read_document
+from detector.core.document.reader import read_document
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Holds, Verdict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from detector.core.document import read_document
+from detector.core.document.reader import read_document
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from stilltrue.model import Holds, Verdict

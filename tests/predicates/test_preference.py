@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint
 import numpy as np
 import pytest
 
-from detector.core.document import read_document
+from detector.core.document.reader import read_document
 from detector.predicates import preference
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Holds, PartyName, ProcessState

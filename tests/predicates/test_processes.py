@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detector.core.document import read_document
+from detector.core.document.reader import read_document
 from detector.core.predicate import Predicate
 from detector.core.registry import ask
 from detector.predicates.lost_message import LostMessage

@@ -15,12 +15,12 @@ import pytest
 
 from detector.service.app import Listening, running
 from detector.service.settings import Settings
-from stilltrue.ledger import ChannelRecord, Made, Served
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.recorder import Recorder
-from stilltrue.report import Report
+from stilltrue.protocol.ledger import ChannelRecord, Made, Served
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import Report
+from stilltrue.protocol.wire import process_to_wire, report_to_wire
 from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2, detector_pb2_grpc, snapshot_pb2
-from stilltrue.wire import process_to_wire, report_to_wire
 
 
 class FakeProcess:

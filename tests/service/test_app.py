@@ -57,7 +57,7 @@ async def test_ids_rise_above_the_colours_of_the_fleet_when_the_archive_is_lost(
 async def test_ids_are_reserved_before_they_are_given(
     start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detector.service.archivist._IDS_AT_ONCE", 4)
+    monkeypatch.setattr("detector.service.storage.snapshot_store._IDS_AT_ONCE", 4)
     a = process("a")
     async with start_detector(tmp_path) as detector:
         await detector.join(a)

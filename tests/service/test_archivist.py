@@ -12,15 +12,15 @@ import pytest
 
 from detector.core.assembler import Assembled, Outcome
 from detector.core.snapshot import Snapshot
-from detector.service.archivist import Archivist
-from detector.service.clock import Clock
-from detector.service.incidents import Incident
-from detector.service.logs import Log
+from detector.ops.clock import Clock
+from detector.ops.logs import Log
+from detector.service.detection.incidents import Incident
 from detector.service.metrics import Metrics
-from detector.service.store import ArchiveInUseError, Bounds, Store
+from detector.service.storage.snapshot_store import Archivist
+from detector.service.storage.sqlite import ArchiveInUseError, Bounds, Store
 from stilltrue.model import Holds, PartyName, ProcessName, ProcessState, SnapshotId, SnapshotRef, Verdict, Witness
+from stilltrue.protocol.wire import snapshot_to_wire
 from stilltrue.v1 import detector_pb2
-from stilltrue.wire import snapshot_to_wire
 
 FILE = "stilltrue.sqlite3"
 
@@ -181,7 +181,7 @@ async def test_a_disk_that_fails_is_said_once_and_incidents_wait_for_it(tmp_path
 
 
 async def test_a_full_disk_fails_writes_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detector.service.archivist._CALM_SECONDS", 0.5)
+    monkeypatch.setattr("detector.service.storage.snapshot_store._CALM_SECONDS", 0.5)
     log = Lines()
     one = archivist(tmp_path, log)
     assert one._store is not None
@@ -252,7 +252,7 @@ def test_a_queue_that_is_full_drops_documents_and_counts_them(tmp_path: Path) ->
 
 
 def test_the_service_says_when_the_disk_works_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detector.service.archivist._CALM_SECONDS", 0.0)
+    monkeypatch.setattr("detector.service.storage.snapshot_store._CALM_SECONDS", 0.0)
     blocked = tmp_path / "data"
     blocked.write_text("a file where the directory should be")
     log = Lines()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detector.service.clock import Clock
+from detector.ops.clock import Clock
 
 
 class Times:

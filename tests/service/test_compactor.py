@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from detector.archive.store import Store, day_of
-from detector.archive.worlds import EPOCH_SECONDS, Judged, judged, random_snapshots
+from detector.archive.files import Store, day_of
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
-from detector.service.compactor import Compactor
-from detector.service.logs import Log
+from detector.ops.logs import Log
+from detector.service.storage.compactor import Compactor
+from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, judged, random_snapshots
 
 DAY = 86_400.0
 

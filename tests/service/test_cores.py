@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from detector.service.cores import BEYOND, SERIES_MAX, Cores
-from detector.service.incidents import Incident
+from detector.service.detection.incident_labels import BEYOND, SERIES_MAX, Cores
+from detector.service.detection.incidents import Incident
 from detector.service.metrics import Metrics
 from stilltrue.model import PartyName, ProcessName, SnapshotId
 

@@ -9,7 +9,7 @@ from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
-from detector.service.incidents import Incident, Incidents
+from detector.service.detection.incidents import Incident, Incidents
 from stilltrue.model import (
     CallNumber,
     PartyName,
@@ -22,7 +22,7 @@ from stilltrue.model import (
     Wait,
     WaitNumber,
 )
-from stilltrue.report import Report
+from stilltrue.protocol.report import Report
 
 
 def wait(waiter: str, *among: str, number: int = 1, needs: int = 1, since: float = 0.0, deadline: float | None = None) -> Wait:

@@ -6,7 +6,7 @@ import json
 import logging
 from typing import Any
 
-from detector.service.logs import LineFormatter, Log
+from detector.ops.logs import LineFormatter, Log
 
 
 def lines(as_json: bool, tell: Any) -> list[str]:

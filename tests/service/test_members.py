@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from detector.service.members import Member, NameTakenError, Roster, TooManyMembersError
+from detector.service.detection.members import Member, NameTakenError, Roster, TooManyMembersError
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from detector.service.incidents import Incident
-from detector.service.logs import Log
+from detector.ops.logs import Log
+from detector.service.detection.incidents import Incident
 from detector.service.notify import Delivery, NotificationRefusedError, Notifier, notification
 from stilltrue.model import PartyName, SnapshotId
 

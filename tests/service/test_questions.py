@@ -12,11 +12,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from detector.core.document import parse_document
+from detector.core.document.reader import parse_document
 from detector.predicates.deadlock import Deadlock as DeadlockPredicate
 from detector.service.settings import scope_from_text
 from stilltrue.model import CallNumber, Holds, ProcessName, Witness
-from stilltrue.report import Caller, Report, Seen
+from stilltrue.protocol.report import Caller, Report, Seen
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED

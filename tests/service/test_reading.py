@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from detector.archive.compact import compact
+from detector.archive.files import Store
 from detector.archive.schema import TABLES
-from detector.archive.store import Store
-from detector.archive.worlds import Judged, judged, random_snapshots
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
-from detector.service.history import FOLDER
-from detector.service.roles import Role, wanted
+from detector.service.grpc_api.roles import Role, wanted
+from detector.service.storage.archive_sink import FOLDER
+from detector.synthetic.snapshots import Judged, judged, random_snapshots
 from stilltrue.v1 import detector_pb2 as pb
 
 

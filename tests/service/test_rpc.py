@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from stilltrue.model import CallNumber, PartyName, ProcessName, SnapshotId
-from stilltrue.report import CallMade, CallServed, Report
+from stilltrue.protocol.report import CallMade, CallServed, Report
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED

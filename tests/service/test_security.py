@@ -24,12 +24,12 @@ from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from detector.service.logs import Log
-from detector.service.roles import Role, SecurityError, read_grants, wanted
-from detector.service.security import Certificates, Files
+from detector.ops.logs import Log
+from detector.service.grpc_api.roles import Role, SecurityError, read_grants, wanted
+from detector.service.grpc_api.security import Certificates, Files
 from detector.service.settings import SettingError, Settings
 from stilltrue import Agent
-from stilltrue.security import Security, SecurityRefusedError
+from stilltrue.runtime.credentials import Security, SecurityRefusedError
 from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2, detector_pb2_grpc
 
 SECONDS_MAX = 10.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detector.service.standing import Standing, TooManyWatchersError, Watch
+from detector.service.detection.current_verdicts import Standing, TooManyWatchersError, Watch
 from stilltrue.model import Holds, PartyName, SnapshotRef, Verdict, Witness
 
 

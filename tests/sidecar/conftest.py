@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from detector.sidecar.app import Listening, Sidecar, running
+from detector.sidecar.routing import Address, Upstreams
 from detector.sidecar.settings import Settings
-from detector.sidecar.upstreams import Address, Upstreams
 
 NOBODY = "127.0.0.1:1"
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]

@@ -15,8 +15,8 @@ import grpc.aio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from detector.sidecar.routing import Address, Upstreams
 from detector.sidecar.settings import SettingError, Settings
-from detector.sidecar.upstreams import Address, Upstreams
 from stilltrue.model import Activity, SnapshotId
 
 FREE = Address(host="127.0.0.1", port=0)

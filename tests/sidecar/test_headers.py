@@ -7,8 +7,8 @@ import random
 import hpack
 import pytest
 
-from detector.sidecar.frames import BrokenFrameError
-from detector.sidecar.headers import HeaderReader, Headers, size_of, write_headers
+from detector.sidecar.http2.frames import BrokenFrameError
+from detector.sidecar.http2.headers import HeaderReader, Headers, size_of, write_headers
 
 NAMES = [b":path", b":status", b"te", b"content-type", b"grpc-status", b"x-trace", b"a-bin", b"user-agent"]
 

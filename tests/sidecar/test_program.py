@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from detector.sidecar.happenings import InboundCall, OutboundCall
-from detector.sidecar.program import Program
-from detector.sidecar.whose import trace_of
-from stilltrue.ledger import ChannelRecord
-from stilltrue.live import LiveRecorder
+from detector.sidecar.attribution import trace_of
+from detector.sidecar.tracking.calls import InboundCall, OutboundCall
+from detector.sidecar.tracking.program import Program
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
-from stilltrue.recorder import Recorder
-from stilltrue.report import CallTarget, Report
-from stilltrue.stamp import Stamp
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import CallTarget, Report
+from stilltrue.protocol.stamp import Stamp
+from stilltrue.runtime.recorder import LiveRecorder
 
 STOCK = ChannelRecord("stock:50051")
 

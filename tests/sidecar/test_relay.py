@@ -9,11 +9,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from detector.sidecar import frames
-from detector.sidecar.headers import HeaderReader, Headers, write_headers
-from detector.sidecar.messages import MessageCounter
-from detector.sidecar.relay import Relay
-from detector.sidecar.upstreams import Address, AddressRefusedError, Upstreams, address_of, upstream_of
+from detector.sidecar.http2 import frames
+from detector.sidecar.http2.headers import HeaderReader, Headers, write_headers
+from detector.sidecar.http2.messages import MessageCounter
+from detector.sidecar.http2.relay import Relay
+from detector.sidecar.routing import Address, AddressRefusedError, Upstreams, address_of, upstream_of
 
 REQUEST = [(b":method", b"POST"), (b":path", b"/s/M"), (b"content-type", b"application/grpc")]
 

@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import grpc
 import pytest
 
-from detector.demo.stage import Actor, Stage
+from detector.demo.harness import Actor, Stage
 
 PROGRAMS = Path(__file__).parent / "programs"
 METHOD = "/shop.Shop/Visit"

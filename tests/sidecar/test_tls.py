@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from detector.sidecar.routing import Upstreams, address_of
 from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError
-from detector.sidecar.upstreams import Upstreams, address_of
 
 NOW = dt.datetime.now(dt.UTC)
 OPTIONS = (("grpc.use_local_subchannel_pool", 1),)

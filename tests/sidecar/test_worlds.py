@@ -19,13 +19,13 @@ import pytest
 from detector.core.assembler import PendingSnapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
-from detector.sidecar.happenings import InboundCall, OutboundCall
-from detector.sidecar.program import Program
-from stilltrue.ledger import ChannelRecord
-from stilltrue.live import LiveRecorder
+from detector.sidecar.tracking.calls import InboundCall, OutboundCall
+from detector.sidecar.tracking.program import Program
 from stilltrue.model import Holds, ProcessId, ProcessName, SnapshotId, Verdict
-from stilltrue.recorder import Recorder
-from stilltrue.stamp import Stamp, decode
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.stamp import Stamp, decode
+from stilltrue.runtime.recorder import LiveRecorder
 
 WORLDS = 120
 SOAK_WORLDS = 5_000

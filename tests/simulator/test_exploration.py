@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from detector.simulator.exploration import SMALL_WORLDS, explore
-from detector.simulator.mutants import MUTANTS, broken
-from detector.simulator.plan import Plan
+from detector.simulator.checks.exploration import SMALL_WORLDS, explore
+from detector.simulator.checks.mutants import MUTANTS, broken
+from detector.simulator.world.plan import Plan
 
 STATES_MAX = 400
 

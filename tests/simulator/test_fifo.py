@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from detector.simulator.fifo import FifoWorld, GlobalState, RecorderOf, WorldError, markers
-from detector.simulator.fifo_permutation import check_reachable, occurred, permuted, same
-from detector.simulator.scenario_fifo import back_channels, barriers
-from stilltrue.channels import Channel, Topology, channel
+from detector.simulator.fifo.permutation import check_reachable, occurred, permuted, same
+from detector.simulator.fifo.world import FifoWorld, GlobalState, RecorderOf, WorldError, markers
+from detector.simulator.scenario.fifo import back_channels, barriers
+from stilltrue.fifo import Channel, Topology, channel
 from stilltrue.model import ProcessName, SnapshotId
 
 SEEDS = range(100)

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from detector.dataflow.barriers import BarrierRecorder
-from detector.simulator.fifo import FifoWorld, RecorderOf, WorldError, markers
-from detector.simulator.fifo_permutation import check_reachable
-from detector.simulator.scenario_fifo import barriers
-from stilltrue.channels import ChannelError, Finished, Hold, MarkerRecorder
+from detector.checkpoints.protocol.barriers import BarrierRecorder
+from detector.simulator.fifo.permutation import check_reachable
+from detector.simulator.fifo.world import FifoWorld, RecorderOf, WorldError, markers
+from detector.simulator.scenario.fifo import barriers
+from stilltrue.fifo import ChannelError, Finished, Hold, MarkerRecorder
 
 WORLDS_MAX = 100
 Mutant = Callable[[pytest.MonkeyPatch], None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from detector.simulator import run
-from detector.simulator.mutants import MUTANTS, Mutant, broken, hunt
-from stilltrue.recorder import Recorder
+from detector.simulator.checks.mutants import MUTANTS, Mutant, broken, hunt
+from stilltrue.protocol.recorder import Recorder
 
 QUICK_WORLDS_MAX = 120
 SLOW = {

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from detector.dataflow.barriers import BarrierRecorder
+from detector.checkpoints.protocol.barriers import BarrierRecorder
 from detector.simulator.diagram import Kind, diagram
-from detector.simulator.scenario import ScenarioError, parse
-from detector.simulator.scenario_run import run_scenario
-from stilltrue.channels import MarkerRecorder
+from detector.simulator.scenario.language import ScenarioError, parse
+from detector.simulator.scenario.run import run_scenario
+from stilltrue.fifo import MarkerRecorder
 
 FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 FILES = {path.stem: path for path in sorted(FOLDER.glob("*.txt"))}

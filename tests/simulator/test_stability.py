@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from detector.commands.check_predicate import check_predicate
 from detector.core.snapshot import Snapshot
 from detector.predicates.termination import Termination
-from detector.simulator.stability import WORLDS, check
+from detector.simulator.checks.stability import WORLDS, check
 from stilltrue.model import Holds, Verdict, Witness
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from detector.simulator import recipes, run
+from detector.simulator import run
 from detector.simulator.campaign import campaign, jobs
 from detector.simulator.run import Run
+from detector.simulator.world import recipes
 from stilltrue.model import Holds
 
 WORLDS = 200

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from detector.archive.store import Store
-from detector.archive.worlds import Judged, WorldShape, judged, random_snapshots
+from detector.archive.files import Store
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
 from detector.service.app import running
-from detector.service.history import FOLDER
 from detector.service.settings import Settings
+from detector.service.storage.archive_sink import FOLDER
 from detector.spark.java import JavaError, find_java
 from detector.spark.session import open_session
+from detector.synthetic.snapshots import Judged, WorldShape, judged, random_snapshots
 
 PREDICATES = ("deadlock", "gridlock", "termination", "token-lost")
 

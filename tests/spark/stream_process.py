@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.spark.session import open_session
-from detector.spark.stream import StreamPlan, archive_stream, detector_stream, start
+from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start
 
 
 def main() -> None:

@@ -15,15 +15,15 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from detector.archive.compact import compact
-from detector.archive.generate import ENDED_SECONDS, Plan, generate
-from detector.archive.nouns import verdict_of
-from detector.archive.store import Store
-from detector.archive.worlds import WorldShape, judged, random_snapshots
+from detector.archive.files import Store
+from detector.archive.row_decoder import verdict_of
 from detector.archive.writer import ArchiveWriter
 from detector.commands.analyze import analyze as command
 from detector.spark import audit
 from detector.spark.analyze import Analysis, analyze
 from detector.spark.tables import open_archive, table
+from detector.synthetic.generate import ENDED_SECONDS, Plan, generate
+from detector.synthetic.snapshots import WorldShape, judged, random_snapshots
 
 PLAN = Plan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents=2, near_misses=2, load=0.1, seed=4)
 

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from detector.archive.assemble import WAIT_REPORT_COLUMNS, header_rows
+from detector.analysis.assembly import WAIT_REPORT_COLUMNS, header_rows
 from detector.archive.compact import compact
-from detector.archive.nouns import verdict_of
+from detector.archive.files import Store
+from detector.archive.row_decoder import verdict_of
 from detector.archive.schema import conformed
-from detector.archive.store import Store
-from detector.archive.worlds import EPOCH_SECONDS, Judged, WorldShape, judged, random_snapshots
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
-from detector.spark.assembly import Assembled, Patience, assemble, fragment_schema
-from detector.spark.finished import Finished
-from detector.spark.fragments import PIECES, opened, packing, path_of
-from detector.spark.progress import Folder, Pending, Progress, ProgressError, continued
+from detector.spark.streaming.bucket import Assembled, Patience, assemble, fragment_schema
+from detector.spark.streaming.interval_set import Finished
+from detector.spark.streaming.packing import PIECES, opened, packing, path_of
+from detector.spark.streaming.progress import Folder, Pending, Progress, ProgressError, continued
+from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, WorldShape, judged, random_snapshots
 
 DEADLOCK = find_predicate("deadlock")
 SCHEMA = fragment_schema(WAIT_REPORT_COLUMNS)

@@ -18,15 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from detector.archive.generate import Plan, generate
-from detector.archive.nouns import verdict_of
-from detector.archive.store import Store
-from detector.archive.worlds import WorldShape, judged, random_snapshots
+from detector.archive.files import Store
+from detector.archive.row_decoder import verdict_of
 from detector.core.registry import find_predicate
-from detector.service.history import FOLDER
+from detector.service.storage.archive_sink import FOLDER
 from detector.spark.analyze import analyze
-from detector.spark.stream import StreamPlan, verdicts
+from detector.spark.streaming.pipeline import StreamPlan, verdicts
 from detector.spark.tables import open_archive
+from detector.synthetic.generate import Plan, generate
+from detector.synthetic.snapshots import WorldShape, judged, random_snapshots
 
 LOOPBACK = {
     "spark.driver.host": "127.0.0.1",

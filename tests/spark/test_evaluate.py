@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from detector.archive.nouns import verdict_of
-from detector.archive.worlds import Judged, judged
+from detector.archive.row_decoder import verdict_of
 from detector.core.registry import find_predicates
-from detector.spark.evaluate import verdicts_of_archive, verdicts_of_reports
 from detector.spark.tables import open_archive, table
+from detector.spark.verdicts import verdicts_of_archive, verdicts_of_reports
+from detector.synthetic.snapshots import Judged, judged
 from stilltrue.model import Verdict
 
 PREDICATES = ("deadlock", "gridlock", "termination", "token-lost")

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from detector.graph.columns import columns_of_lists
 from detector.graph.reduction import reduce
-from detector.spark.giant import reduce_giant
-from detector.spark.numbering import number_names
-from detector.spark.shard import Shard, WaitsError
+from detector.spark.giant.numbering import number_names
+from detector.spark.giant.reduction import reduce_giant
+from detector.spark.giant.shard import Shard, WaitsError
 
 Waits = list[tuple[int, int, list[int]]]
 

@@ -19,11 +19,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from detector.archive.compact import compact
-from detector.archive.nouns import verdict_of
-from detector.archive.worlds import Judged, WorldShape, judged, random_snapshots
+from detector.archive.row_decoder import verdict_of
 from detector.core.registry import find_predicate
-from detector.service.history import FOLDER
-from detector.spark.stream import StreamPlan, verdicts
+from detector.service.storage.archive_sink import FOLDER
+from detector.spark.streaming.pipeline import StreamPlan, verdicts
+from detector.synthetic.snapshots import Judged, WorldShape, judged, random_snapshots
 from stilltrue.model import Verdict
 
 PREDICATES = ("deadlock", "termination")

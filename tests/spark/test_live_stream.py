@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from detector.archive.nouns import verdict_of
-from detector.archive.positions import Index
-from detector.archive.store import Store
-from detector.archive.worlds import EPOCH_SECONDS, Judged, RandomSnapshot, judged
+from detector.archive.files import Store
+from detector.archive.offsets import Index
+from detector.archive.row_decoder import verdict_of
 from detector.core.assembler import Assembled, Outcome
-from detector.core.document import parse_document
+from detector.core.document.reader import parse_document
 from detector.core.registry import find_predicate
 from detector.core.snapshot import Snapshot
 from detector.core.verdict import write_verdict
-from detector.service.history import FOLDER
-from detector.spark.evaluate import verdicts_of_archive
-from detector.spark.stream import StreamPlan, archive_stream, detector_stream, start, verdicts
+from detector.service.storage.archive_sink import FOLDER
+from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start, verdicts
 from detector.spark.tables import open_archive
+from detector.spark.verdicts import verdicts_of_archive
+from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, judged
 from stilltrue.model import CallNumber, ProcessId, SnapshotId, Verdict, process_of
-from stilltrue.report import Report
+from stilltrue.protocol.report import Report
 
 SUITE = Path(__file__).parents[3] / "shared" / "suites" / "waits-sample.jsonl"
 PREDICATES = ("deadlock", "gridlock", "termination", "token-lost")

@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from detector.archive.worlds import Judged, judged, random_snapshots
 from detector.core.registry import find_predicate
-from detector.spark.remote import Remote, RemoteError
-from detector.spark.source import wanted
-from stilltrue.security import Security
+from detector.spark.source.data_source import wanted
+from detector.spark.source.remote import Remote, RemoteError
+from detector.synthetic.snapshots import Judged, judged, random_snapshots
+from stilltrue.runtime.credentials import Security
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from pyspark.sql import Row
 
 from detector.spark.analyze import Analysis
 from detector.spark.incidents import PastIncident
-from detector.spark.report import EPISODES_MAX, write_report
-from detector.spark.svg import histogram, spans, ticks
+from detector.spark.report.plots import histogram, spans, ticks
+from detector.spark.report.sections import EPISODES_MAX, write_report
 
 BEGUN = 1_790_000_000.0
 

@@ -11,12 +11,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from detector.archive.compact import compact
-from detector.archive.local_rows import report_of
-from detector.archive.store import Store
-from detector.archive.worlds import Judged, WorldShape, judged, random_snapshots
+from detector.archive.files import Store
+from detector.archive.local_state_rows import report_of
 from detector.core.registry import find_predicate
-from detector.service.history import FOLDER
-from detector.spark.source import OPTIONS, SourceOptionError, after_rows, parts, register, wanted
+from detector.service.storage.archive_sink import FOLDER
+from detector.spark.source.data_source import OPTIONS, SourceOptionError, after_rows, parts, register, wanted
+from detector.synthetic.snapshots import Judged, WorldShape, judged, random_snapshots
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from detector.archive.nouns import verdict_of
-from detector.archive.store import Store
-from detector.archive.worlds import Judged, WorldShape, judged, random_snapshots
+from detector.archive.files import Store
+from detector.archive.row_decoder import verdict_of
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate, find_predicates
-from detector.spark.stream import StreamPlan, archive_stream, start, verdicts
+from detector.spark.streaming.pipeline import StreamPlan, archive_stream, start, verdicts
+from detector.synthetic.snapshots import Judged, WorldShape, judged, random_snapshots
 from stilltrue.model import Verdict
 
 

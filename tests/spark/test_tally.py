@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from detector.archive.headers import read_headers
-from detector.archive.tally import TALLY
-from detector.archive.totals import totals
+from detector.analysis.counters import TALLY
+from detector.analysis.coverage import read_headers
+from detector.analysis.tables import totals
 from detector.spark import audit, trends
 from detector.spark.tables import Archive, open_archive, table
 from detector.spark.tally import LEFT_OUT, tally_of_archive

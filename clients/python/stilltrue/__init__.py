@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from stilltrue.agent import Agent
     from stilltrue.instrumentation import instrument, uninstrument
     from stilltrue.query import Detector
+    from stilltrue.runtime.atomic import StepError
     from stilltrue.settings import SettingRefusedError
-    from stilltrue.steps import StepError
 
 __all__ = ["Agent", "Detector", "SettingRefusedError", "StepError", "instrument", "uninstrument"]
 
@@ -21,7 +21,7 @@ _WHERE = {
     "Agent": "stilltrue.agent",
     "Detector": "stilltrue.query",
     "SettingRefusedError": "stilltrue.settings",
-    "StepError": "stilltrue.steps",
+    "StepError": "stilltrue.runtime.atomic",
     "instrument": "stilltrue.instrumentation",
     "uninstrument": "stilltrue.instrumentation",
 }

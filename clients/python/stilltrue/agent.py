@@ -20,27 +20,27 @@ from weakref import ref
 import grpc
 import grpc.aio
 
-from stilltrue import locks
-from stilltrue.aio import RecordedAioChannel
-from stilltrue.aio_serving import RecordedAioServer
-from stilltrue.connection import Connection
-from stilltrue.copies import Options, copies_of
-from stilltrue.joined import Joined
-from stilltrue.live import LiveRecorder
-from stilltrue.making import ForTasks, ForThreads
+from stilltrue.aio.channel import RecordedAioChannel
+from stilltrue.aio.server import RecordedAioServer
+from stilltrue.lock_factory import ForTasks, ForThreads
 from stilltrue.model import Fact, ProcessId
-from stilltrue.names import as_process_name, check_process_name
-from stilltrue.observe import Observer
-from stilltrue.parties import Parties
-from stilltrue.pools import record_pool
-from stilltrue.recorder import Recorder
-from stilltrue.report import Target
-from stilltrue.serving import RecordedServer
+from stilltrue.protocol.names import as_process_name, check_process_name
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import Target
+from stilltrue.protocol.stamp import NUMBER_MAX
+from stilltrue.runtime.atomic import Step, checked
+from stilltrue.runtime.connection import Connection
+from stilltrue.runtime.declared_waits import holding, waiting_for
+from stilltrue.runtime.observation import Observer
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.recorder import LiveRecorder
+from stilltrue.runtime.retry_policy import Options, copies_of
+from stilltrue.runtime.session import Joined
 from stilltrue.settings import Settings, read_settings
-from stilltrue.stamp import NUMBER_MAX
-from stilltrue.steps import Step, checked
-from stilltrue.threads import RecordedChannel
-from stilltrue.waits import holding, waiting_for
+from stilltrue.sync import locks
+from stilltrue.sync.channel import RecordedChannel
+from stilltrue.sync.pool import record_pool
+from stilltrue.sync.server import RecordedServer
 
 
 class Agent:
@@ -203,7 +203,7 @@ class Agent:
         return holding(self._joined, resource, capacity)
 
     def atomic(self) -> Step:
-        """A step (rule 7): see :mod:`stilltrue.steps`."""
+        """A step (rule 7): see :mod:`stilltrue.runtime.atomic`."""
         return Step(self.live, self.parties.serving())
 
     def fact(self, **changes: Fact) -> None:

@@ -1,7 +1,7 @@
 """The nouns of detection: parties, waits, messages, verdicts, exactly as DESIGN.md section 1 names them.
 
 Everything here is an immutable value. Times are seconds since the Unix epoch (UTC) as ``float``; a clock is never read
-here. The nouns of one process's local state are in :mod:`stilltrue.report`.
+here. The nouns of one process's local state are in :mod:`stilltrue.protocol.report`.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ import grpc
 from grpc import insecure_channel
 
 from stilltrue.model import Verdict
+from stilltrue.protocol.wire import verdict_from_wire
 from stilltrue.settings import Settings
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1.detector_pb2_grpc import DetectorServiceStub
-from stilltrue.wire import verdict_from_wire
 
 ASK_SECONDS_MAX = 30.0
 

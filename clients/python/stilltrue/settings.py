@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from stilltrue.names import as_process_name, check_process_name
+from stilltrue.protocol.names import as_process_name, check_process_name
 
 _PREFIX = "STILLTRUE_"
 _TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}

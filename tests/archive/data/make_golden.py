@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from detector.archive.rows import verdict_row
+from detector.archive.files import Store
+from detector.archive.row_encoder import verdict_row
 from detector.archive.schema import SCHEMA_VERSION
-from detector.archive.store import Store
-from detector.archive.worlds import random_snapshots
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import ask, find_predicate, predicate_names
+from detector.synthetic.snapshots import random_snapshots
 
 
 def main() -> None:

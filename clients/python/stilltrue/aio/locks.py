@@ -1,0 +1,93 @@
+"""Locks, semaphores and queues for tasks whose waits the agent can see; each works as its namesake in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from stilltrue.runtime.resources import Line, Shares
+
+
+class _Lockable:
+    """What a lock and a semaphore share."""
+
+    def __init__(self, shares: Shares, inner: asyncio.Lock | asyncio.Semaphore) -> None:
+        self._shares = shares
+        self._inner = inner
+
+    async def acquire(self) -> bool:
+        """As ``asyncio.Lock.acquire``."""
+        wait = self._shares.begin_wait() if self._inner.locked() else None
+        try:
+            await self._inner.acquire()
+        except BaseException:
+            self._shares.end_wait(wait)
+            raise
+        self._shares.took(wait)
+        return True
+
+    def release(self) -> None:
+        """As ``asyncio.Lock.release``."""
+        self._shares.gives_back()
+        self._inner.release()
+
+    def locked(self) -> bool:
+        """As ``asyncio.Lock.locked``."""
+        return self._inner.locked()
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.release()
+
+
+class Lock(_Lockable):
+    """As ``asyncio.Lock``. Made by ``agent.aio.Lock``."""
+
+
+class Semaphore(_Lockable):
+    """As ``asyncio.Semaphore``. Made by ``agent.aio.Semaphore``."""
+
+
+class Queue:
+    """As ``asyncio.Queue``. A wait to get is recorded when producers were declared, a wait to put when consumers were."""
+
+    def __init__(self, maxsize: int, getters: Line, putters: Line) -> None:
+        """Made by ``agent.aio.Queue``."""
+        self._inner: asyncio.Queue[Any] = asyncio.Queue(maxsize)
+        self._getters = getters
+        self._putters = putters
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def put(self, item: Any) -> None:
+        """As ``asyncio.Queue.put``."""
+        wait = self._putters.begin_wait() if self._inner.full() else None
+        try:
+            await self._inner.put(item)
+        finally:
+            self._putters.end_wait(wait)
+        self._getters.stirs()
+
+    async def get(self) -> Any:
+        """As ``asyncio.Queue.get``."""
+        wait = self._getters.begin_wait() if self._inner.empty() else None
+        try:
+            item = await self._inner.get()
+        finally:
+            self._getters.end_wait(wait)
+        self._putters.stirs()
+        return item
+
+    def put_nowait(self, item: Any) -> None:
+        """As ``asyncio.Queue.put_nowait``."""
+        self._inner.put_nowait(item)
+        self._getters.stirs()
+
+    def get_nowait(self) -> Any:
+        """As ``asyncio.Queue.get_nowait``."""
+        item = self._inner.get_nowait()
+        self._putters.stirs()
+        return item

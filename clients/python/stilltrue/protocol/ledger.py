@@ -1,0 +1,185 @@
+"""The recorder's open entries: a call made, a call served, a channel dialled. Each knows its noun in a report.
+
+These are the only mutable records; the shells hold them as handles and hand them back to the recorder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stilltrue.model import CallNumber, Facts, PartyName, ProcessName, WaitNumber
+from stilltrue.protocol.report import Caller, CallMade, CallServed, CallTarget, LocalWait
+
+SERVERS_PER_CHANNEL_MAX = 64
+NO_WAIT = WaitNumber(0)
+
+
+class ChannelRecord:
+    """A ``grpc.Channel`` that was dialled: its address, and which processes have answered on it."""
+
+    __slots__ = ("copies_max", "hedged", "servers", "strangers", "target")
+
+    def __init__(self, target: str, *, copies_max: int = 1, hedged: bool = False) -> None:
+        """``target``: the address as dialled; ``copies_max``, ``hedged``: as :class:`~stilltrue.protocol.report.CallMade`."""
+        self.target = target
+        self.copies_max = copies_max
+        self.hedged = hedged
+        self.servers: dict[ProcessName, int] = {}
+        self.strangers = False
+
+    def answered_by(self, server: ProcessName, incarnation: int) -> None:
+        """A reply with this server's stamp came over the channel."""
+        if server not in self.servers and len(self.servers) >= SERVERS_PER_CHANNEL_MAX:
+            del self.servers[next(iter(self.servers))]
+        self.servers[server] = incarnation
+
+
+class Made:
+    """A call made here that is outstanding or in doubt. ``wait`` is the number of its party's wait for it; 0 is none."""
+
+    __slots__ = (
+        "channel",
+        "deadline",
+        "facts",
+        "method",
+        "number",
+        "party",
+        "received",
+        "sent",
+        "since",
+        "wait",
+        "wait_since",
+        "wait_until",
+    )
+
+    def __init__(
+        self,
+        number: CallNumber,
+        method: str,
+        channel: ChannelRecord,
+        party: PartyName | None,
+        since: float,
+        deadline: float | None,
+        facts: Facts,
+    ) -> None:
+        """As :class:`~stilltrue.protocol.report.CallMade`."""
+        self.number = number
+        self.method = method
+        self.channel = channel
+        self.party = party
+        self.since = since
+        self.deadline = deadline
+        self.facts = facts
+        self.sent = 0
+        self.received = 0
+        self.wait = NO_WAIT
+        self.wait_since = since
+        self.wait_until = deadline
+
+    def noun(self, *, doubtful: bool) -> CallMade:
+        """As it goes into a report."""
+        return CallMade(
+            number=self.number,
+            method=self.method,
+            target=self.channel.target,
+            servers=dict(self.channel.servers),
+            strangers=self.channel.strangers,
+            party=self.party,
+            since=self.since,
+            deadline=self.deadline,
+            sent=self.sent,
+            received=self.received,
+            facts=self.facts,
+            doubtful=doubtful,
+            copies_max=self.channel.copies_max,
+            hedged=self.channel.hedged,
+        )
+
+    def local_wait(self) -> LocalWait:
+        """The wait of the call's party for its outcome; only while ``wait`` is not 0 and the party is known."""
+        if self.party is None:
+            raise AssertionError("a wait needs a waiter")
+        return LocalWait(
+            waiter=self.party,
+            number=self.wait,
+            among=(CallTarget(number=self.number),),
+            deadline=self.wait_until,
+            since=self.wait_since,
+            what=f"the reply to {self.method}",
+        )
+
+
+class Served:
+    """A call that arrived here and is not over: queued, or being served by ``party``."""
+
+    __slots__ = (
+        "caller",
+        "deadline",
+        "hung_up",
+        "interruptible",
+        "method",
+        "number",
+        "party",
+        "pool",
+        "received",
+        "sent",
+        "serial",
+        "serving",
+        "since",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        serial: int,
+        party: PartyName,
+        method: str,
+        caller: Caller | None,
+        number: CallNumber,
+        pool: str,
+        since: float,
+        deadline: float | None,
+        interruptible: bool,
+    ) -> None:
+        """As :class:`~stilltrue.protocol.report.CallServed`; ``serial`` numbers the calls that arrived here."""
+        self.serial = serial
+        self.party = party
+        self.method = method
+        self.caller = caller
+        self.number = number
+        self.pool = pool
+        self.since = since
+        self.deadline = deadline
+        self.interruptible = interruptible
+        self.serving = False
+        self.sent = 0
+        self.received = 0
+        self.taken = False
+        self.hung_up = False
+
+    def hang_up(self) -> None:
+        """What brought the call is gone (cancelled, timed out, disconnected), though its handler may go on."""
+        self.hung_up = True
+
+    def noun(self) -> CallServed:
+        """As it goes into a report."""
+        return CallServed(
+            party=self.party,
+            method=self.method,
+            caller=self.caller,
+            number=self.number,
+            serving=self.serving,
+            pool=self.pool,
+            since=self.since,
+            deadline=self.deadline,
+            sent=self.sent,
+            received=self.received,
+            taken=self.taken,
+            interruptible=self.interruptible,
+            hung_up=self.hung_up,
+        )
+
+
+def is_blocked(made: Iterable[Made], served: Iterable[Served], waiters: set[PartyName]) -> bool:
+    """Whether nobody here can act: every call's maker is known and waits, and so does every party that serves one."""
+    return all(call.party in waiters for call in made) and all(call.party in waiters for call in served if call.serving)

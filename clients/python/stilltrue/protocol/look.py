@@ -1,0 +1,64 @@
+"""The nouns of the verification round (rule 10): what the detector asks a process to look at, and what was seen there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stilltrue.model import PartyName, SnapshotId, WaitNumber
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """One party to look at, and the numbers of the waits that its process recorded for it at the cut."""
+
+    party: PartyName
+    waits: tuple[WaitNumber, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookRequest:
+    """Look at these parties of one process. ``activity``: look also for work that no party accounts for (termination)."""
+
+    snapshot: SnapshotId
+    suspects: tuple[Suspect, ...] = ()
+    activity: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """Something that may end a party's wait from outside, in words. With ``party``, only if that party itself goes on."""
+
+    text: str
+    party: PartyName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartyLook:
+    """What was seen of one suspect.
+
+    ``unchanged``: each of its waits is still in force. ``deadline``: when one of them ends by itself at the latest (seconds
+    since the epoch by the process's clock). ``doubt``: why it could not be looked at (empty: it was). ``stack``: where its
+    thread or task stands, innermost frame first, as ``file:line in function``. ``trace``: the trace id of its call.
+    """
+
+    party: PartyName
+    unchanged: bool
+    deadline: float | None = None
+    ways_out: tuple[WayOut, ...] = ()
+    doubt: str = ""
+    stack: tuple[str, ...] = ()
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one process saw when it was asked to look.
+
+    ``happenings`` counts the steps recorded since the process began: equal to the report's count, nothing has happened since
+    the cut. ``unaccounted``: threads, timers, callbacks and tasks that may still act (only with ``activity``), in words.
+    """
+
+    snapshot: SnapshotId
+    parties: tuple[PartyLook, ...] = ()
+    happenings: int = 0
+    unaccounted: tuple[str, ...] = ()

@@ -1,0 +1,69 @@
+"""What a server remembers of the calls of one caller (rule 3): bounded by what is outstanding there, and by a count.
+
+Pure: standard library only, no clock, no thread.
+"""
+
+from __future__ import annotations
+
+from stilltrue.model import NO_FACTS, CallNumber, Facts
+from stilltrue.protocol.report import Answered, Caller, Seen
+
+PRUNED_TO_MAX = 32
+"""So many answered calls are kept without a look at whether they are below the floor."""
+
+
+class CallerMemory:
+    """The calls of one caller that were seen here and are over, as long as the caller may hold them outstanding."""
+
+    __slots__ = ("_answered", "_floor", "_forgotten", "answered_max", "caller", "highest")
+
+    def __init__(self, caller: Caller, *, answered_max: int) -> None:
+        """``answered_max``: how many answered calls are remembered at the most; beyond it the oldest are forgotten."""
+        self.caller = caller
+        self.answered_max = answered_max
+        self.highest = CallNumber(0)
+        self._floor = CallNumber(0)
+        self._forgotten = CallNumber(0)
+        self._answered: dict[CallNumber, Answered | None] = {}  # None: there is no more to say of it
+
+    def saw(self, number: CallNumber, floor: CallNumber) -> None:
+        """A request with this number arrived, and the caller's floor with it: what lies below the floor is forgotten."""
+        self.highest = max(self.highest, number)
+        if floor > self._floor:
+            self._floor = floor
+            if len(self._answered) > PRUNED_TO_MAX:
+                self._prune()
+
+    def _prune(self) -> None:
+        """Forget what lies below the floor; done now and then, and before anybody looks."""
+        floor, answered = self._floor, self._answered
+        for over in [number for number in answered if number < floor]:
+            del answered[over]
+
+    def answered(
+        self, number: CallNumber, *, sent: int = 0, received: int = 0, facts: Facts = NO_FACTS, taken: bool = True
+    ) -> None:
+        """The service of this call is over; its reply may be in transit until the floor passes it."""
+        if number < self._floor:
+            return
+        more_to_say = sent or received or facts or not taken
+        self._answered[number] = (
+            Answered(number=number, sent=sent, received=received, facts=facts, taken=taken) if more_to_say else None
+        )
+        if len(self._answered) > self.answered_max:
+            self._prune()
+        if len(self._answered) > self.answered_max:
+            oldest = next(iter(self._answered))
+            del self._answered[oldest]
+            self._forgotten = max(self._forgotten, oldest)
+
+    def seen(self) -> Seen:
+        """The memory as it goes into a report."""
+        self._prune()
+        return Seen(
+            caller=self.caller,
+            highest=self.highest,
+            forgotten=self._forgotten,
+            answered=tuple(entry for entry in self._answered.values() if entry is not None),
+            plain=tuple(sorted(number for number, entry in self._answered.items() if entry is None)),
+        )

@@ -1,0 +1,25 @@
+"""What a process may be called: the check that agents and the detector share."""
+
+from __future__ import annotations
+
+from stilltrue.model import ProcessName
+from stilltrue.protocol.stamp import NAME_LENGTH_MAX
+
+
+class NameRefusedError(ValueError):
+    """A name that cannot be a process's; the text says why, in one line."""
+
+
+def check_process_name(name: str) -> ProcessName:
+    """``name`` as a process's name: printable ASCII without blanks, ``/`` (ends it in a party's name) or ``;`` (in a stamp)."""
+    if not 0 < len(name) <= NAME_LENGTH_MAX:
+        raise NameRefusedError(f"a process's name has 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
+    if any(not "!" <= letter <= "~" or letter in "/;" for letter in name):
+        raise NameRefusedError(f"a process's name is ASCII without blanks, '/' and ';', unlike {name!r}")
+    return ProcessName(name)
+
+
+def as_process_name(text: str) -> ProcessName:
+    """A process's name made from any text: what may not stand in a name becomes ``-``, what is too long is cut off."""
+    letters = (letter if "!" <= letter <= "~" and letter not in "/;" else "-" for letter in text)
+    return check_process_name("".join(letters)[:NAME_LENGTH_MAX] or "-")

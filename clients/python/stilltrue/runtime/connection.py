@@ -1,0 +1,236 @@
+"""The agent's own line to the detector: one bidirectional stream on its own threads; marks come down, all else goes up.
+
+Nothing here is ever waited for by the application. An absent detector is dialled again with growing pauses; one that does not
+answer is left after ``welcome_seconds_max``; one that reads slowly makes the outbox drop its oldest reports.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
+
+import grpc
+
+from stilltrue.model import CallNumber, ProcessId, SnapshotId
+from stilltrue.protocol.wire import process_to_wire, report_to_wire
+from stilltrue.runtime.credentials import Security
+from stilltrue.runtime.recorder import LiveRecorder
+from stilltrue.runtime.triggers import Wishes
+from stilltrue.settings import Settings
+from stilltrue.v1 import agent_pb2 as pb
+from stilltrue.v1.agent_pb2_grpc import AgentServiceStub
+
+_LOGGER = logging.getLogger("stilltrue")
+AGENT = "python/0.1.0"
+TICK_SECONDS = 0.05
+BACKOFF_SECONDS_MIN = 0.05
+GOODBYE_SECONDS_MAX = 0.5
+ABSENT_SECONDS_MAX = 10.0
+"""So long a detector may be away, or has not been there yet, before a warning says so."""
+OPTIONS = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", 64 * 1024),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+)
+
+_REFUSALS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+
+
+class Connection:
+    """Keeps the agent connected, from :meth:`start` to :meth:`close`."""
+
+    def __init__(self, live: LiveRecorder, process: ProcessId, settings: Settings) -> None:
+        """``live`` is where marks go and reports come from."""
+        self._live = live
+        self._process = process
+        self._settings = settings
+        self._wishes = Wishes(settings.block_seconds_max)
+        self._closing = threading.Event()
+        self._said_goodbye = threading.Event()
+        self._asked: list[str] = []
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._rung = False
+        self._refused: grpc.StatusCode | None = None
+        self._absent_since: float | None = time.monotonic()  # None: it has been told
+        self._lease_seconds = 3.0
+        self._report_bytes_max = 0
+        self.welcomed = threading.Event()
+        """Set while a detector has accepted this process."""
+        self._thread = threading.Thread(target=self._run, name="stilltrue-agent", daemon=True)
+
+    def start(self) -> None:
+        """Begin to dial."""
+        self._live.wake = self._ring
+        self._thread.start()
+
+    def close(self) -> None:
+        """Say goodbye, if anybody listens, and stop; takes ``GOODBYE_SECONDS_MAX`` at the most."""
+        self._closing.set()
+        self._live.wake = lambda: None
+        self._ring()
+        if self.welcomed.is_set():
+            self._said_goodbye.wait(GOODBYE_SECONDS_MAX)
+
+    def wish(self, reason: str) -> None:
+        """Ask for a snapshot, now, or when connected."""
+        if len(self._asked) < 10:
+            self._asked.append(reason)
+        self._ring()
+
+    def _ring(self) -> None:
+        """Wake the sender; safe anywhere, also in a finalizer or a signal handler."""
+        if not self._rung:
+            self._rung = True
+            self._bell.put(None)
+
+    # -- one session after the other -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause = BACKOFF_SECONDS_MIN
+        while not self._closing.is_set():
+            begun = time.monotonic()
+            try:
+                self._session()
+            except grpc.RpcError as error:
+                code = error.code() if isinstance(error, grpc.Call) else None
+                self._log_left(code, error)
+            except Exception:  # noqa: BLE001 - the thread must outlive whatever happens in a session
+                self._live.fault("a session with the detector")
+            if self.welcomed.is_set():
+                self._absent_since = time.monotonic()
+                self.welcomed.clear()
+            if time.monotonic() - begun > self._settings.backoff_seconds_max:
+                pause = BACKOFF_SECONDS_MIN
+            self._closing.wait(pause * random.uniform(0.5, 1.0))  # jitter
+            pause = min(2 * pause, self._settings.backoff_seconds_max)
+            self._live.catch_up()
+
+    def _log_left(self, code: grpc.StatusCode | None, error: grpc.RpcError) -> None:
+        """A detector that is away for long is news once, and one that refuses this process, once for each reason."""
+        if code in _REFUSALS and code is not self._refused:
+            self._refused = code
+            details = error.details() if isinstance(error, grpc.Call) else ""
+            _LOGGER.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
+        elif self._absent_since is not None and time.monotonic() - self._absent_since > ABSENT_SECONDS_MAX:
+            self._absent_since = None
+            text = "no detector: address=%s code=%s; this process goes on unwatched and keeps trying (STILLTRUE_DETECTOR)"
+            _LOGGER.warning(text, self._settings.detector, "" if code is None else code.name)
+        else:
+            _LOGGER.debug("detector left: address=%s code=%s", self._settings.detector, code)
+
+    def _session(self) -> None:
+        over = threading.Event()
+        channel = self._dial()
+        try:
+            stub = AgentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
+            call = stub.Connect(self._requests(over))
+            patience = threading.Timer(self._settings.welcome_seconds_max, call.cancel)
+            patience.daemon = True
+            patience.start()
+            try:
+                for response in call:
+                    self._hear(response, patience)
+            finally:
+                patience.cancel()
+                call.cancel()
+        finally:
+            over.set()
+            self._ring()
+            channel.close()
+
+    def _dial(self) -> grpc.Channel:
+        settings = self._settings
+        security = Security(
+            ca=settings.tls_ca_file,
+            certificate=settings.tls_cert_file,
+            key=settings.tls_key_file,
+            token_file=settings.token_file,
+        )
+        return security.channel(settings.detector, OPTIONS)
+
+    def _hear(self, response: pb.ConnectResponse, patience: threading.Timer) -> None:
+        kind = response.WhichOneof("message")
+        if kind == "mark":
+            report = self._live.marked(SnapshotId(response.mark.snapshot), map(CallNumber, response.mark.settled))
+            if report is None:
+                self._wishes.lease_due = True  # it has been cut for: the lease says so
+                self._ring()
+            else:
+                self._live.post(report)
+        elif kind == "welcome":
+            patience.cancel()
+            self._lease_seconds = max(0.1, response.welcome.lease_seconds)
+            self._report_bytes_max = response.welcome.report_bytes_max
+            self._refused = None
+            self.welcomed.set()
+            _LOGGER.info("detector joined: address=%s name=%s", self._settings.detector, response.welcome.detector)
+
+    # -- what goes up; run by gRPC's own thread for the stream ---------------------------------------------------------
+
+    def _requests(self, over: threading.Event) -> Iterator[pb.ConnectRequest]:
+        live = self._live
+        yield pb.ConnectRequest(
+            hello=pb.Hello(
+                process=process_to_wire(self._process),
+                labels=self._settings.labels,
+                colour=live.recorder.colour,
+                agent=AGENT,
+                reactive=self._settings.reactive,
+            )
+        )
+        leased = time.monotonic()
+        while not over.is_set():
+            try:
+                self._bell.get(timeout=TICK_SECONDS)
+            except Empty:
+                live.catch_up()
+            self._rung = False
+            yield from self._reports()
+            if self._closing.is_set():
+                yield pb.ConnectRequest(goodbye=pb.Goodbye())
+                self._said_goodbye.set()
+                return
+            now = time.monotonic()
+            if self._wishes.lease_due or now - leased >= self._lease_seconds / 3:
+                self._wishes.lease_due = False
+                leased = now
+                yield self._lease()
+            yield from self._pleas(now)
+
+    def _reports(self) -> Iterator[pb.ConnectRequest]:
+        live = self._live
+        while live.reports:
+            message = report_to_wire(live.reports.popleft())
+            if self._report_bytes_max and message.ByteSize() > self._report_bytes_max:
+                live.dropped += 1
+                continue
+            yield pb.ConnectRequest(report=message)
+
+    def _lease(self) -> pb.ConnectRequest:
+        live = self._live
+        lease = pb.Lease(colour=live.recorder.colour, reports_dropped=live.dropped, stamps_refused=live.recorder.lost)
+        return pb.ConnectRequest(lease=lease)
+
+    def _pleas(self, now: float) -> Iterator[pb.ConnectRequest]:
+        while self._asked:
+            yield pb.ConnectRequest(wish=pb.Wish(reason=self._asked.pop(0)))
+        reason = self._wishes.look(self._live, now)
+        if reason:
+            yield pb.ConnectRequest(wish=pb.Wish(reason=reason))

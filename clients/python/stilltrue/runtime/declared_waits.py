@@ -1,0 +1,63 @@
+"""What the application tells of waits that nobody can see: rows locked in a database, a lease, another process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from stilltrue.model import PartyName, WaitNumber
+from stilltrue.protocol.report import PartyTarget, ResourceTarget, Target
+from stilltrue.runtime.session import Joined
+
+
+def target(thing: str | Target) -> Target:
+    """``thing`` as a target: a name is that of a resource, known by it in the whole fleet."""
+    return ResourceTarget(resource=thing) if isinstance(thing, str) else thing
+
+
+@contextmanager
+def waiting_for(
+    joined: Joined, things: tuple[str | Target, ...], needs: int | None, what: str, timeout: float | None, until: float | None
+) -> Iterator[None]:
+    """Who runs the block waits, inside it, for ``needs`` of ``things`` (None: all)."""
+    among = tuple(map(target, things))
+    needed = len(among) if needs is None else needs
+    if not 1 <= needed <= len(among):
+        raise ValueError(f"waiting_for: needs {needed} of {len(among)}")
+    wait: WaitNumber | None = None
+    try:
+        wait = joined.live.waits(
+            joined.parties.now(),
+            among,
+            needs=needed,
+            timeout=timeout,
+            deadline=until,
+            uncoloured=not all(isinstance(one, PartyTarget) for one in among),
+            what=what,
+        )
+    except Exception:  # noqa: BLE001 - fail open
+        joined.live.fault("a wait begins")
+    try:
+        yield
+    finally:
+        joined.end_wait(wait)
+
+
+@contextmanager
+def holding(joined: Joined, resource: str, capacity: int) -> Iterator[None]:
+    """Who runs the block holds one share of ``resource`` inside it."""
+    party: PartyName | None = None
+    try:
+        holder = joined.parties.now()
+        joined.live.holds(holder, resource, capacity)
+        party = holder
+    except Exception:  # noqa: BLE001 - fail open
+        joined.live.fault("a share is held")
+    try:
+        yield
+    finally:
+        if party is not None:
+            try:
+                joined.live.releases(party, resource)
+            except Exception:  # noqa: BLE001 - fail open
+                joined.live.fault("a share is given back")

@@ -1,0 +1,158 @@
+"""Who acts now: the call that this thread or task serves, else the task, else the thread itself.
+
+A thread that serves a call is found by thread, a task by task, never by what a context variable alone says: a thread or task
+that a handler starts copies its context, and must not be taken for the handler, whose waits are its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from contextvars import ContextVar
+from typing import Any
+from weakref import ref
+
+from stilltrue.model import PartyName, ProcessName
+from stilltrue.protocol.ledger import Served
+
+Task = asyncio.Task[Any]
+
+
+class Root:
+    """The task that serves a call, the party it is, and the application's coroutine in it (None until it runs)."""
+
+    __slots__ = ("coroutine", "served", "task")
+
+    def __init__(self, task: Task, served: Served) -> None:
+        """``task`` serves the call ``served``."""
+        self.task = task
+        self.served = served
+        self.coroutine: Any = None
+
+    @property
+    def party(self) -> PartyName:
+        """The party that serves the call."""
+        return self.served.party
+
+    @property
+    def deadline(self) -> float | None:
+        """When (epoch) gRPC cancels the task."""
+        return self.served.deadline
+
+
+class Parties:
+    """Names for the parties of one process. No lock: names are given at the cut too, and by whoever a finalizer interrupts."""
+
+    def __init__(self, process: ProcessName) -> None:
+        """``process`` begins every name."""
+        self.root: ContextVar[Root | None] = ContextVar("stilltrue_root", default=None)
+        self.restart(process)
+
+    def restart(self, process: ProcessName) -> None:
+        """Begin anew, as after a fork."""
+        self._process = process
+        self.here = threading.local()
+        """``here.serving`` is the call that this thread serves, or None."""
+        self.roots: dict[PartyName, Root] = {}
+        """The calls that are served by tasks, by party."""
+        self._names: dict[ref[Task], tuple[PartyName, PartyName | None]] = {}
+        self._taken: dict[PartyName, ref[Task]] = {}
+        self._threads: dict[PartyName, threading.Thread] = {}
+        self._resources: dict[str, int] = {}
+        self._numbers = itertools.count(1)
+
+    def now(self) -> PartyName:
+        """The party that runs this line."""
+        here = self.here
+        try:
+            serving: Served | None = here.serving
+        except AttributeError:
+            here.serving = serving = None
+            here.own = None
+        if serving is not None:
+            return serving.party
+        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the documented way that does not raise
+            task = asyncio.current_task()
+            if task is not None:
+                return self.of_current(task)
+        own: PartyName | None = here.own
+        if own is None:
+            own = here.own = self._name_thread()
+        return own
+
+    def serving(self) -> Served | None:
+        """The call that runs this line serves, or None."""
+        served: Served | None = getattr(self.here, "serving", None)
+        if served is None and asyncio._get_running_loop() is not None:  # noqa: SLF001 - as above
+            root = self.root.get()
+            if root is not None and root.task is asyncio.current_task():
+                return root.served
+        return served
+
+    def of_current(self, task: Task) -> PartyName:
+        """The party of ``task``, which is the one that runs this line."""
+        root = self.root.get()
+        if root is not None and root.task is task:
+            return root.served.party
+        if root is not None and root.task is task:
+            return root.party
+        known = self._names.get(ref(task))
+        return known[0] if known is not None else self._name_task(task, root)
+
+    def of(self, task: Task, root: Root | None) -> PartyName:
+        """The party of any task; one that never called or waited is named here and now, as a part of ``root``."""
+        if root is not None and root.task is task:
+            return root.party
+        known = self._names.get(ref(task))
+        return known[0] if known is not None else self._name_task(task, root)
+
+    def root_of(self, task: Task, party: PartyName) -> Root | None:
+        """The call being served that ``task`` (which is ``party``) serves, or was started by."""
+        own = self.roots.get(party)
+        if own is not None and own.task is task:
+            return own
+        known = self._names.get(ref(task))
+        return None if known is None or known[1] is None else self.roots.get(known[1])
+
+    def tasks(self) -> list[tuple[Task, PartyName]]:
+        """Every live task that is known by name. Safe while other threads go on."""
+        found = [(root.task, root.party) for root in list(self.roots.values())]
+        for weak, (name, _) in list(self._names.items()):
+            task = weak()
+            if task is not None and not task.done():
+                found.append((task, name))
+        return found
+
+    def name_resource(self, kind: str, name: str) -> str:
+        """A name, unique in the fleet, for a lock of this process."""
+        number = next(self._numbers)
+        plain = f"{self._process}/{kind}:{name or number}"
+        return plain if self._resources.setdefault(plain, number) == number else f"{plain}~{number}"
+
+    def _name_task(self, task: Task, root: Root | None) -> PartyName:
+        plain = f"{self._process}/task:{task.get_name()}" if root is None else f"{root.party}.{task.get_name()}"
+        weak = ref(task, self._forget)
+        name = PartyName(plain)
+        count = 1
+        while self._taken.setdefault(name, weak) is not weak:
+            count += 1
+            name = PartyName(f"{plain}~{count}")
+        return self._names.setdefault(weak, (name, None if root is None else root.party))[0]
+
+    def _forget(self, weak: ref[Task]) -> None:
+        """A task is gone. Runs in a finalizer: single steps of a dictionary only."""
+        known = self._names.pop(weak, None)
+        if known is not None and self._taken.get(known[0]) is weak:
+            self._taken.pop(known[0], None)
+
+    def _name_thread(self) -> PartyName:
+        thread = threading.current_thread()
+        name = PartyName(f"{self._process}/thread:{thread.name}")
+        other = self._threads.setdefault(name, thread)
+        if other is thread:
+            return name
+        if not other.is_alive():
+            self._threads[name] = thread
+            return name
+        return PartyName(f"{name}-{thread.ident}")

@@ -1,0 +1,351 @@
+"""The recorder in a live process: the lock around it, the clock beside it, and the outbox for the reports of its cuts.
+
+One method per happening, as in :mod:`stilltrue.protocol.recorder`; each holds the lock for one step, never while blocking,
+and calls no code of the application. Python may run a finalizer or a signal handler in the middle of a step, in the same
+thread: a step that finds its own thread inside already is refused (:class:`ReenteredError`) or, when it ends something, put
+off to the next step.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import Any
+
+from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, SnapshotId, WaitNumber
+from stilltrue.protocol.ledger import ChannelRecord, Made, Served
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import Report, Target
+from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
+from stilltrue.runtime.atomic import Step, here
+
+_LOGGER = logging.getLogger("stilltrue")
+FAULT_LOG_SECONDS = 60.0
+
+Metadata = Iterable[tuple[str, str | bytes]] | None
+Pair = tuple[str, str]
+Put = SimpleQueue[object]
+
+
+class ReenteredError(RuntimeError):
+    """A step was asked for in the middle of another by the same thread; the call goes unrecorded."""
+
+
+def stamp_in(metadata: Any) -> Stamp | None:
+    """The stamp in gRPC metadata (pairs; None is empty), or None."""
+    if metadata:
+        for pair in metadata:
+            if pair[0] == METADATA_KEY:
+                return decode(pair[1])
+    return None
+
+
+class LiveRecorder:
+    """One recorder, used by every thread of the process."""
+
+    __slots__ = (
+        "__weakref__",
+        "_begin",
+        "_logged_at",
+        "clock",
+        "deferred",
+        "dropped",
+        "faults",
+        "lock",
+        "recorder",
+        "replies",
+        "reports",
+        "reports_max",
+        "steps",
+        "wake",
+    )
+
+    def __init__(
+        self,
+        begin: Callable[[], Recorder],
+        *,
+        reports_max: int = 64,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``begin`` makes the recorder (anew after a fork); at most ``reports_max`` reports await sending."""
+        self._begin = begin
+        self._logged_at = 0.0
+        self.clock = clock
+        self.reports_max = reports_max
+        self.wake: Callable[[], None] = lambda: None
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew, as after a fork: nothing that the parent's threads held or recorded is of this process."""
+        self.lock: Any = threading.RLock()
+        self.recorder = self._begin()
+        self.reports: deque[Report] = deque()
+        self.deferred: deque[Callable[[], object]] = deque()
+        self.steps: dict[int, Step] = {}
+        """The steps of the application that are open, by who runs them."""
+        self.replies: dict[int, tuple[Facts, Facts]] = {}
+        """By the number of a call being served: what travels with its reply, and what changes with it."""
+        self.dropped = 0
+        self.faults = 0
+
+    # -- marks ---------------------------------------------------------------------------------------------------------
+
+    def marked(self, snapshot: SnapshotId, settled: Iterable[CallNumber] = ()) -> Report | None:
+        """A mark came: the report of the cut it makes (not put into the outbox), or None.
+
+        ``settled``: calls in doubt of which the detector has learnt that they were answered.
+        """
+        with self.lock:
+            self._catch_up()
+            self.recorder.doubts_settled(settled)
+            return self.recorder.marked(snapshot, self.clock())
+
+    def post(self, report: Report) -> None:
+        """Put a report into the outbox."""
+        with self.lock:
+            self._put(report)
+
+    def catch_up(self) -> None:
+        """Do what finalizers put off."""
+        if self.deferred:
+            with self.lock:
+                self._catch_up()
+
+    def oldest_wait(self, after: WaitNumber) -> tuple[WaitNumber, float] | None:
+        """As :meth:`Recorder.oldest_wait`."""
+        with self.lock:
+            return self.recorder.oldest_wait(after)
+
+    # -- calls made ----------------------------------------------------------------------------------------------------
+
+    def sent(
+        self, method: str, channel: ChannelRecord, party: PartyName | None, timeout: float | None, waiting: bool
+    ) -> tuple[Made, Pair]:
+        """A call is made: its record, and the stamp to add to its metadata. ``timeout`` in seconds."""
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001 - what threading.Condition asks of every lock
+            raise ReenteredError
+        now = self.clock()
+        deadline = None if timeout is None else now + timeout
+        with lock:
+            if self.deferred:
+                self._catch_up()
+            if self.steps:
+                return self._sent_in_step(method, channel, party, deadline, waiting, now)
+            made, stamp = self.recorder.sent(
+                method=method, channel=channel, now=now, party=party, deadline=deadline, waiting=waiting
+            )
+        return made, (METADATA_KEY, encode(stamp))
+
+    def _sent_in_step(
+        self, method: str, channel: ChannelRecord, party: PartyName | None, deadline: float | None, waiting: bool, now: float
+    ) -> tuple[Made, Pair]:
+        """The same while steps of the application are open: facts may change with the message, and travel with it."""
+        step = self.steps.get(here())
+        facts, changes = (NO_FACTS, NO_FACTS) if step is None else step.spend()
+        made, stamp = self.recorder.sent(
+            method=method,
+            channel=channel,
+            now=now,
+            party=party,
+            deadline=deadline,
+            waiting=waiting,
+            facts=facts,
+            changes=changes,
+        )
+        if step is not None:
+            step.sent(made)
+        return made, (METADATA_KEY, encode(stamp))
+
+    def awaits(self, made: Made, timeout: float | None = None) -> None:
+        """The maker of a call is blocked on it from now on, for ``timeout`` seconds at the most."""
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            raise ReenteredError
+        now = self.clock()
+        with lock:
+            self.recorder.awaits(made, now, None if timeout is None else now + timeout)
+
+    def goes_on(self, made: Made) -> None:
+        """The maker of a call waits for it no more."""
+        if made.wait:
+            with self._step():
+                self.recorder.goes_on(made)
+
+    def settled(self, made: Made, stamp: Stamp | None, in_doubt: bool) -> None:
+        """The outcome of a call is known, or in doubt. May run in a finalizer."""
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            self.deferred.append(lambda: self.settle(made, stamp, in_doubt))
+            return
+        now = self.clock()
+        with lock:
+            if self.steps and self._held_back(made, stamp, in_doubt):
+                return
+            report = self.recorder.settled(made, stamp, now, in_doubt=in_doubt)
+            if report is not None:
+                self._put(report)
+
+    def _held_back(self, made: Made, stamp: Stamp | None, in_doubt: bool) -> bool:
+        """Whether a step waits for the reply: then its colour is heeded now, and its outcome at the step's end."""
+        for step in self.steps.values():
+            if step.holds_back(made, stamp, in_doubt):
+                self.recorder.goes_on(made)
+                report = self.recorder.coloured(stamp, self.clock())
+                if report is not None:
+                    self._put(report)
+                return True
+        return False
+
+    def settle(self, made: Made, stamp: Stamp | None, in_doubt: bool, changes: Facts = NO_FACTS) -> None:
+        """As :meth:`Recorder.settled`, under the lock."""
+        report = self.recorder.settled(made, stamp, self.clock(), in_doubt=in_doubt, changes=changes)
+        if report is not None:
+            self._put(report)
+
+    # -- calls served --------------------------------------------------------------------------------------------------
+
+    def arrived(self, stamp: Stamp | None, method: str, interruptible: bool) -> Served:
+        """A request arrived."""
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            raise ReenteredError
+        now = self.clock()
+        with lock:
+            served, report = self.recorder.arrived(stamp, method=method, now=now, interruptible=interruptible)
+            if report is not None:
+                self._put(report)
+        return served
+
+    def started(self, served: Served, deadline: float | None) -> None:
+        """A worker took the call; ``deadline`` (epoch) is the call's own."""
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            raise ReenteredError
+        with lock:
+            served.deadline = deadline
+            self.recorder.started(served)
+
+    def replied(self, served: Served) -> Pair:
+        """The service of a call is over: the stamp to add to the reply's trailing metadata."""
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            raise ReenteredError
+        with lock:
+            if self.replies:
+                facts, changes = self.replies.pop(served.serial, (NO_FACTS, NO_FACTS))
+                stamp = self.recorder.replied(served, facts=facts, changes=changes)
+            else:
+                stamp = self.recorder.replied(served)
+        return METADATA_KEY, encode(stamp)
+
+    def withdrawn(self, served: Served) -> None:
+        """The call will never be served, or not to its end. May run in a finalizer, so it is put off to the next step."""
+        self.deferred.append(lambda: self.recorder.replied(served))
+
+    # -- waits and stream items ----------------------------------------------------------------------------------------
+
+    def waits(
+        self,
+        party: PartyName,
+        among: tuple[Target, ...],
+        *,
+        needs: int = 1,
+        timeout: float | None = None,
+        deadline: float | None = None,
+        uncoloured: bool = False,
+        what: str = "",
+    ) -> WaitNumber:
+        """A party is blocked from now on, for ``timeout`` seconds at the most, and until ``deadline`` (epoch) at the most."""
+        now = self.clock()
+        if timeout is not None:
+            deadline = now + timeout if deadline is None else min(deadline, now + timeout)
+        with self._step():
+            return self.recorder.waits(party, among, now, needs=needs, deadline=deadline, uncoloured=uncoloured, what=what)
+
+    def resumes(self, number: WaitNumber) -> None:
+        """The wait is over. May run in a finalizer."""
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            self.deferred.append(lambda: self.recorder.resumes(number))
+            return
+        with lock:
+            self.recorder.resumes(number)
+
+    def pool_opened(self, name: str, size: int | None) -> None:
+        """The process has this pool of workers."""
+        with self._step():
+            self.recorder.pool_opened(name, size)
+
+    def item_sent(self, handle: Made | Served) -> None:
+        """One item of a stream was handed to gRPC."""
+        with self._step():
+            handle.sent += 1
+
+    def item_received(self, handle: Made | Served, wait: WaitNumber | None = None) -> None:
+        """One item of a stream came, and ended the wait for it in the same step."""
+        with self._step():
+            handle.received += 1
+            if wait is not None:
+                self.recorder.resumes(wait)
+
+    def holds(self, party: PartyName, resource: str, capacity: int = 1, wait: WaitNumber | None = None) -> None:
+        """A party holds one (more) share of a resource; the wait for it ends in the same step."""
+        with self._step():
+            if wait is not None:
+                self.recorder.resumes(wait)
+            self.recorder.holds(party, resource, capacity)
+
+    def releases(self, party: PartyName, resource: str) -> bool:
+        """A party gives back one share; False when it held none."""
+        with self._step():
+            return self.recorder.releases(party, resource)
+
+    def said(self, *, idle: bool) -> None:
+        """The application says whether it may do something of its own accord."""
+        with self._step():
+            if idle:
+                self.recorder.idle()
+            else:
+                self.recorder.active()
+
+    def fact(self, changes: Facts) -> None:
+        """Facts of the application change."""
+        with self._step():
+            self.recorder.fact(changes)
+
+    # -- what fails ----------------------------------------------------------------------------------------------------
+
+    def fault(self, where: str) -> None:
+        """Something of ours failed at the edge to the application: counted, logged once a minute, never raised."""
+        self.faults += 1
+        now = time.monotonic()
+        if now - self._logged_at >= FAULT_LOG_SECONDS or not self._logged_at:
+            self._logged_at = now
+            _LOGGER.exception("stilltrue failed open: where=%s faults=%d", where, self.faults)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _step(self) -> Any:
+        if self.lock._is_owned():  # noqa: SLF001
+            raise ReenteredError
+        return self.lock
+
+    def _put(self, report: Report) -> None:
+        if len(self.reports) >= self.reports_max:
+            self.reports.popleft()
+            self.dropped += 1
+        self.reports.append(report)
+        self.wake()
+
+    def _catch_up(self) -> None:
+        """Do what finalizers put off. No log here: a log's handler may make calls, and the lock is held."""
+        while self.deferred:
+            try:
+                self.deferred.popleft()()
+            except Exception:  # noqa: BLE001 - one that fails must not stop the others, nor the step that came by
+                self.faults += 1

@@ -1,0 +1,95 @@
+"""What every piece of glue is given of the agent it belongs to: the recorder, the parties, and what to leave out."""
+
+from __future__ import annotations
+
+import asyncio
+
+from stilltrue.model import WaitNumber
+from stilltrue.protocol.ledger import Made
+from stilltrue.protocol.report import CallTarget
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.recorder import LiveRecorder
+
+LEFT_OUT = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.", "/stilltrue.")
+"""How the methods begin that are never recorded: health, reflection, and this product's own traffic."""
+METHODS_MAX = 10_000
+
+
+class Joined:
+    """An agent as its glue sees it."""
+
+    __slots__ = ("_enabled", "left_out", "live", "parties")
+
+    def __init__(self, live: LiveRecorder, parties: Parties, enabled: bool) -> None:
+        """``live`` records; ``parties`` says who acts; nothing is recorded unless ``enabled``."""
+        self.live = live
+        self.parties = parties
+        self._enabled = enabled
+        self.left_out: dict[str | bytes, bool] = {}
+        """What :meth:`leaves_out` has answered, by method."""
+
+    def leaves_out(self, method: str | bytes) -> bool:
+        """Whether calls of this method are not recorded."""
+        known = self.left_out.get(method)
+        if known is not None:
+            return known
+        text = method.decode("utf-8", "replace") if isinstance(method, bytes) else method
+        if len(self.left_out) >= METHODS_MAX:
+            self.left_out.clear()
+        self.left_out[method] = out = not self._enabled or text.startswith(LEFT_OUT)
+        return out
+
+    def begin_wait(self, made: Made, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
+        """Whoever runs this line is blocked on the call from now on (``item``: on its next item). None when that failed."""
+        live = self.live
+        try:
+            party = self.parties.now()
+            what = f"an item of {made.method}" if item else f"the reply to {made.method}"
+            return live.waits(
+                party,
+                (CallTarget(number=made.number),),
+                timeout=timeout,
+                deadline=made.deadline,
+                uncoloured=item,
+                what=what,
+            )
+        except Exception:  # noqa: BLE001 - fail open
+            live.fault("a wait begins")
+            return None
+
+    def end_wait(self, wait: WaitNumber | None) -> None:
+        """The wait is over."""
+        if wait is not None:
+            try:
+                self.live.resumes(wait)
+            except Exception:  # noqa: BLE001 - fail open
+                self.live.fault("a wait ends")
+
+    def begin_await(self, made: Made) -> WaitNumber | None:
+        """The task that runs this line awaits the call from now on. The number of the wait when its maker is another."""
+        live = self.live
+        try:
+            task = asyncio.current_task()
+            if task is None:
+                return None
+            party = self.parties.of_current(task)
+            if party == made.party:
+                live.awaits(made)
+                return None
+            target = CallTarget(number=made.number)
+            return live.waits(party, (target,), deadline=made.deadline, what=f"the reply to {made.method}")
+        except Exception:  # noqa: BLE001 - fail open
+            live.fault("a call is awaited")
+            return None
+
+    def end_await(self, made: Made, wait: WaitNumber | None) -> None:
+        """The task goes on."""
+        if wait is None and not made.wait:
+            return  # it was settled before the task was woken
+        try:
+            if wait is None:
+                self.live.goes_on(made)
+            else:
+                self.live.resumes(wait)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.fault("a call is awaited no more")

@@ -1,0 +1,172 @@
+"""Locks, semaphores and queues for threads whose waits the agent can see; each works as its namesake in Python."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any
+
+from stilltrue.runtime.resources import Line, Shares
+
+
+class Lock:
+    """As ``threading.Lock``."""
+
+    def __init__(self, shares: Shares) -> None:
+        """Made by :meth:`stilltrue.Agent.Lock`."""
+        self._shares = shares
+        self._inner = threading.Lock()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """As ``threading.Lock.acquire``; ``timeout`` in seconds."""
+        return _acquire(self._inner, self._shares, blocking, timeout)
+
+    def release(self) -> None:
+        """As ``threading.Lock.release``."""
+        if self._inner.locked():
+            self._shares.gives_back()
+        self._inner.release()
+
+    def locked(self) -> bool:
+        """As ``threading.Lock.locked``."""
+        return self._inner.locked()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+
+class RLock:
+    """As ``threading.RLock``."""
+
+    def __init__(self, shares: Shares) -> None:
+        """Made by :meth:`stilltrue.Agent.RLock`."""
+        self._shares = shares
+        self._inner = threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """As ``threading.RLock.acquire``; ``timeout`` in seconds."""
+        me = threading.get_ident()
+        if self._owner == me:
+            self._depth += 1
+            return True
+        taken = _acquire(self._inner, self._shares, blocking, timeout)
+        if taken:
+            self._owner, self._depth = me, 1
+        return taken
+
+    def release(self) -> None:
+        """As ``threading.RLock.release``."""
+        if self._owner != threading.get_ident():
+            raise RuntimeError("cannot release un-acquired lock")
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            self._shares.gives_back()
+            self._inner.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+
+class Semaphore:
+    """As ``threading.Semaphore``. Released by a thread that holds no share, it is a signal: its waits count for nothing."""
+
+    def __init__(self, shares: Shares, value: int) -> None:
+        """Made by :meth:`stilltrue.Agent.Semaphore`."""
+        self._shares = shares
+        self._inner = threading.Semaphore(value)
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """As ``threading.Semaphore.acquire``; ``timeout`` in seconds."""
+        return _acquire(self._inner, self._shares, blocking, timeout)
+
+    def release(self, n: int = 1) -> None:
+        """As ``threading.Semaphore.release``."""
+        for _ in range(n):
+            self._shares.gives_back()
+        self._inner.release(n)
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+
+class Queue:
+    """As ``queue.Queue``. A wait to get is recorded when producers were declared, a wait to put when consumers were."""
+
+    def __init__(self, maxsize: int, getters: Line, putters: Line) -> None:
+        """Made by :meth:`stilltrue.Agent.Queue`."""
+        self._inner: queue.Queue[Any] = queue.Queue(maxsize)
+        self._getters = getters
+        self._putters = putters
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """As ``queue.Queue.put``; ``timeout`` in seconds."""
+        try:
+            self._inner.put_nowait(item)
+        except queue.Full:
+            if not block:
+                raise
+            wait = self._putters.begin_wait(timeout)
+            try:
+                self._inner.put(item, True, timeout)
+            finally:
+                self._putters.end_wait(wait)
+        self._getters.stirs()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """As ``queue.Queue.get``; ``timeout`` in seconds."""
+        try:
+            item = self._inner.get_nowait()
+        except queue.Empty:
+            if not block:
+                raise
+            wait = self._getters.begin_wait(timeout)
+            try:
+                item = self._inner.get(True, timeout)
+            finally:
+                self._getters.end_wait(wait)
+        self._putters.stirs()
+        return item
+
+    def put_nowait(self, item: Any) -> None:
+        """As ``queue.Queue.put_nowait``."""
+        self.put(item, block=False)
+
+    def get_nowait(self) -> Any:
+        """As ``queue.Queue.get_nowait``."""
+        return self.get(block=False)
+
+
+def _acquire(inner: Any, shares: Shares, blocking: bool, timeout: float | None) -> bool:
+    if not blocking and timeout not in (None, -1):
+        raise ValueError("can't specify a timeout for a non-blocking call")
+    if inner.acquire(blocking=False):
+        shares.took()
+        return True
+    if not blocking:
+        return False
+    wait = shares.begin_wait(None if timeout is None or timeout < 0 else timeout)
+    try:
+        taken = bool(inner.acquire(True, timeout))
+    except BaseException:
+        shares.end_wait(wait)
+        raise
+    if taken:
+        shares.took(wait)
+    else:
+        shares.end_wait(wait)
+    return taken

@@ -1,0 +1,56 @@
+"""Thread pools whose size the recorder knows, and which tell behind which pool a request is queued."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from stilltrue.protocol.ledger import Served
+from stilltrue.runtime.recorder import LiveRecorder
+
+
+class _Arriving(threading.local):
+    """The call that gRPC's own thread has just let in, and will hand to a pool next."""
+
+    served: Served | None = None
+
+
+arriving = _Arriving()
+
+
+_KNOWN: WeakKeyDictionary[ThreadPoolExecutor, tuple[ref[LiveRecorder], PoolRecord]] = WeakKeyDictionary()
+
+
+class PoolRecord:
+    """A pool by name."""
+
+    __slots__ = ("name", "size")
+
+    def __init__(self, name: str, size: int | None) -> None:
+        """``size`` in workers; None is unknown."""
+        self.name = name
+        self.size = size
+
+
+def record_pool(executor: ThreadPoolExecutor, live: LiveRecorder, name: str) -> PoolRecord:
+    """Have ``executor`` tell which calls are queued behind it: its ``submit`` is wrapped, and nothing else changes. Once."""
+    known = _KNOWN.get(executor)
+    if known is not None and known[0]() is live:
+        return known[1]
+    record = PoolRecord(name, getattr(executor, "_max_workers", None))
+    _KNOWN[executor] = (ref(live), record)
+    live.pool_opened(record.name, record.size)
+    submit = executor.submit
+
+    def recorded(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        served = arriving.served
+        if served is not None:
+            arriving.served = None
+            served.pool = name
+        return submit(fn, *args, **kwargs)
+
+    executor.submit = recorded  # type: ignore[method-assign]
+    return record

@@ -1,0 +1,142 @@
+"""What an analysis wants to know beyond the verdict: a deadlock's separate cores with their ids, and what came close to one.
+
+A *near miss* is a snapshot without a deadlock in which one more wait would have made a core: if one party that waits for
+nothing (``saved_by``) had never come back, the others would wait for one another in a circle for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from detector.analysis.disjoint_union import Stacked
+from detector.archive.local_state_rows import Row
+from detector.archive.row_decoder import waits_of
+from detector.graph.columns import Bools, Ints, WaitColumns
+from detector.graph.reduction import reduce
+
+FINDINGS = pa.list_(
+    pa.struct(
+        [
+            ("kind", pa.string()),
+            ("id", pa.string()),
+            ("parties", pa.list_(pa.string())),
+            ("formed", pa.float64()),
+            ("saved_by", pa.string()),
+            ("keys", pa.list_(pa.string())),
+        ]
+    )
+)
+SAVERS_MAX = 32
+"""Parties that are tried for one circle of waits, at most."""
+
+
+def cores(predicate: str, core: Sequence[str], row: Mapping[str, Any]) -> list[Row]:
+    """The strongly connected parts of a verdict's ``core``, each with the id that the service gives to it.
+
+    ``row`` is the snapshot's row of ``snapshots``. ``formed`` is when the part's last wait began; ``keys`` name its waits
+    (party, incarnation, number), by which the service knows an incident again.
+    """
+    waits = waits_of(row["waits"])
+    incarnations = row["waits"]["incarnation"] or [0] * len(waits)
+    place = {name: at for at, name in enumerate(core)}
+    inside = np.fromiter((place.get(name, -1) for name in waits.names), np.int64, len(waits.names))
+    own = np.flatnonzero(inside[waits.waiter] >= 0).tolist()
+    parts: dict[int, list[int]] = {}
+    for at, label in enumerate(_components(waits, inside, len(core)).tolist()):
+        parts.setdefault(label, []).append(at)
+    found = []
+    for members in sorted(parts.values()):
+        mine = [wait for wait in own if inside[waits.waiter[wait]] in members]
+        since = [float(waits.since[wait]) for wait in mine if not np.isnan(waits.since[wait])]
+        keys = sorted({(waits.names[waits.waiter[w]], incarnations[w], max(0, int(waits.number[w]))) for w in mine})
+        found.append(
+            {
+                "kind": "core",
+                "id": core_id(predicate, keys),
+                "parties": [core[at] for at in members],
+                "formed": max(since, default=None),
+                "keys": [json.dumps(key) for key in keys],
+            }
+        )
+    return found
+
+
+def core_id(predicate: str, keys: Sequence[tuple[str, int, int]]) -> str:
+    """The id that the service gives to the incident of this core."""
+    said = json.dumps([predicate, keys], separators=(",", ":"))
+    return "i-" + hashlib.blake2s(said.encode(), digest_size=5).hexdigest()
+
+
+def near_misses(together: Stacked, among: Bools) -> dict[int, list[Row]]:
+    """Near misses of the snapshots ``among`` (S,), by their place in the stack."""
+    columns = together.columns
+    lasting = np.isnan(columns.deadline) & ~together.missing[columns.waiter]
+    parties = len(together.missing)
+    labels = _components(columns, np.arange(parties), parties, lasting)
+    circles = np.flatnonzero(np.bincount(labels, minlength=1)[labels] > 1) if parties else np.empty(0, np.int64)
+    places = np.searchsorted(together.parties, circles, side="right") - 1
+    found: dict[int, list[Row]] = {}
+    for at in np.unique(places[among[places]]).tolist():
+        first = int(together.parties[at])
+        own = circles[places == at]
+        rows = list(_near(together.part(at), own - first, labels[own], together.missing[first : int(together.parties[at + 1])]))
+        if rows:
+            found[at] = rows
+    return found
+
+
+def _near(waits: WaitColumns, circles: Ints, labels: Ints, missing: Bools) -> Iterator[Row]:
+    """At most one near miss for each circle of one snapshot: the first party found that keeps it open."""
+    ended = ~np.isnan(waits.deadline) | missing[waits.waiter]
+    waiting = np.zeros(len(missing), np.bool_)
+    waiting[waits.waiter[~ended]] = True
+    rows = np.repeat(np.arange(len(waits)), waits.sizes())
+    told: set[int] = set()
+    for label in np.unique(labels).tolist():
+        members = circles[labels == label]
+        if told.intersection(members.tolist()):
+            continue
+        targets = np.unique(waits.targets[np.isin(waits.waiter[rows], members) & ~ended[rows]])
+        savers = targets[~waiting[targets] & ~missing[targets]][:SAVERS_MAX]
+        for saver in savers.tolist():
+            core = _core_without(waits, ended, saver)
+            if len(core):
+                told.update(core.tolist())
+                names = list(waits.named(core))
+                yield {"kind": "near miss", "id": None, "parties": names, "saved_by": waits.names[saver], "keys": []}
+                break
+
+
+def _core_without(waits: WaitColumns, ended: Bools, saver: int) -> Ints:
+    """The core there would be if ``saver`` never came back."""
+    held = np.zeros(len(waits.names), np.bool_)
+    held[saver] = True
+    reduction = reduce(waits, ended=ended, held=held)
+    stuck = ~reduction.free & ~held
+    place = np.where(stuck, np.cumsum(stuck) - 1, -1)
+    labels = _components(waits, place, int(stuck.sum()), ~ended)
+    on_circle = np.bincount(labels, minlength=1)[labels] > 1 if len(labels) else np.empty(0, np.bool_)
+    core: Ints = np.flatnonzero(stuck)[on_circle]
+    return core
+
+
+def _components(waits: WaitColumns, place: Ints, count: int, keep: Bools | None = None) -> Ints:
+    """(count,) the strong component of each party at a ``place`` that is not -1, over the waits in ``keep``."""
+    source = np.repeat(place[waits.waiter], waits.sizes())
+    target = place[waits.targets]
+    arcs = (source >= 0) & (target >= 0)
+    if keep is not None:
+        arcs &= np.repeat(keep, waits.sizes())
+    if not count:
+        return np.empty(0, np.int64)
+    graph = csr_array((np.ones(int(arcs.sum()), np.int8), (source[arcs], target[arcs])), shape=(count, count))
+    _, labels = connected_components(graph, directed=True, connection="strong")
+    return np.asarray(labels)

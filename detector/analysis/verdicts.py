@@ -1,0 +1,153 @@
+"""Predicates over many archived snapshots at once: the service's verdicts, with one run of the reduction for a whole batch.
+
+``deadlock`` and ``gridlock`` begin with the most pessimistic reduction. Run over all snapshots together it leaves nobody
+over in most of them: their FALSE is then written by the predicate's own words. Every other snapshot, and every other
+predicate, is asked one snapshot at a time, as in the service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from detector.analysis.disjoint_union import Stacked, stacked
+from detector.analysis.near_misses import FINDINGS, cores, near_misses
+from detector.archive.local_state_rows import Row
+from detector.archive.row_decoder import ref_of, snapshot_of
+from detector.archive.row_encoder import verdict_row
+from detector.archive.schema import SNAPSHOTS, VERDICTS
+from detector.core.assembler import Outcome
+from detector.core.predicate import Predicate
+from detector.core.registry import PluginError, ask
+from detector.core.snapshot import Snapshot
+from detector.graph.columns import Bools
+from detector.graph.reduction import reduce
+from detector.predicates.blocked import blocked_verdict
+from detector.predicates.deadlock import Deadlock
+from detector.predicates.gridlock import Gridlock
+from stilltrue.model import Holds, Verdict, Witness
+
+WAIT_COLUMNS = ("snapshot", "scope", "begun", "ended", "members", "outcome", "missing", "waits", "previous")
+"""The columns of ``snapshots`` that ``deadlock`` and ``gridlock`` need."""
+
+
+FOUND = pa.schema([*VERDICTS, ("findings", FINDINGS)])
+"""The columns of ``verdicts`` and what an analysis wants to know beyond them."""
+
+
+def columns_for(predicates: Sequence[Predicate]) -> tuple[str, ...]:
+    """The columns of ``snapshots`` that ``predicates`` need: of those that only look at waits, few."""
+    return WAIT_COLUMNS if all(_over(predicate) for predicate in predicates) else tuple(SNAPSHOTS.names)
+
+
+def verdicts_on(snapshots: pa.Table, predicates: Sequence[Predicate], *, findings: bool = False) -> pa.Table:
+    """The verdicts of ``predicates`` on rows of ``snapshots`` (with at least :func:`columns_for`).
+
+    Returns
+    -------
+    pyarrow.Table
+        Rows of ``verdicts``, by snapshot as they came, then in the order of ``predicates``. A rejected snapshot has none. A
+        predicate that fails answers UNDETERMINED with a witness of kind ``failed``, and hurts no other answer. With
+        ``findings`` they are those of :data:`FOUND`: cores and near misses stand with the verdict of ``deadlock``.
+    """
+    wanted = pa.array([outcome != Outcome.REJECTED.value for outcome in snapshots.column("outcome").to_pylist()], pa.bool_())
+    kept = snapshots.filter(wanted)
+    if not kept.num_rows:
+        return (FOUND if findings else VERDICTS).empty_table()
+    together = stacked(kept)
+    rows = _Rows(kept)
+    answers = [_answers(predicate, together, rows) for predicate in predicates]
+    found = [verdict_row(verdict) for verdicts in zip(*answers, strict=True) for verdict in verdicts]
+    if not findings:
+        return pa.Table.from_pylist(found, schema=VERDICTS)
+    for at, predicate in enumerate(predicates):
+        if predicate.name == "deadlock":
+            _find(found[at :: len(predicates)], together, rows)
+    return pa.Table.from_pylist(found, schema=FOUND)
+
+
+def _find(verdicts: Sequence[Row], together: Stacked, rows: _Rows) -> None:
+    """Put the findings into the rows of ``deadlock``'s verdicts, one for each snapshot."""
+    free = np.asarray([row["holds"] == Holds.FALSE.value for row in verdicts], np.bool_)
+    for at, near in near_misses(together, free).items():
+        verdicts[at]["findings"] = near
+    for at, row in enumerate(verdicts):
+        if row["holds"] == Holds.TRUE.value:
+            row["findings"] = cores(row["predicate"], row["core"], rows.row(at))
+
+
+class _Rows:
+    """The rows of a batch as nouns: cheap ones with the waits alone, whole ones when they are asked for."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._missing_columns = [name for name in SNAPSHOTS.names if name not in table.column_names]
+        self._refs = [ref_of(row) for row in table.select(["snapshot", "scope", "begun", "ended", "members"]).to_pylist()]
+        self._whole: dict[int, Snapshot] = {}
+
+    def whole(self, at: int) -> Snapshot:
+        """The snapshot, as the service saw it."""
+        if at not in self._whole:
+            self._whole[at] = snapshot_of(self.row(at))
+        return self._whole[at]
+
+    def row(self, at: int) -> Row:
+        """The snapshot's row; None in the columns that were not read."""
+        row: Row = dict.fromkeys(self._missing_columns) | self._table.slice(at, 1).to_pylist()[0]
+        return row
+
+    def waits_only(self, at: int, together: Stacked) -> Snapshot:
+        """The snapshot without processes and messages, its names still in Arrow."""
+        return Snapshot(ref=self._refs[at], waits=together.part(at), missing=together.missing_names[at])
+
+
+def _answers(predicate: Predicate, together: Stacked, rows: _Rows) -> list[Verdict]:
+    over = _over(predicate)
+    if over is None:
+        return [_asked(predicate, rows.whole(at)) for at in range(len(together))]
+    left = _left(together, over(together)).tolist()
+    return [
+        _asked(predicate, rows.whole(at))
+        if left[at]
+        else blocked_verdict(predicate.name, rows.waits_only(at, together), together.none_left(at), None)
+        for at in range(len(together))
+    ]
+
+
+def _over(predicate: Predicate) -> Callable[[Stacked], Bools] | None:
+    """Which waits are over by themselves for a predicate that begins with the reduction; None for any other predicate."""
+    if type(predicate) is Deadlock:
+        return lambda together: _stale(together) | ~np.isnan(together.columns.deadline)
+    if type(predicate) is Gridlock:
+        return _stale
+    return None
+
+
+def _stale(together: Stacked) -> Bools:
+    stale: Bools = together.missing[together.columns.waiter]
+    return stale
+
+
+def _left(together: Stacked, ended: Bools) -> Bools:
+    """(S,) the snapshots in which the most pessimistic reduction leaves a party of a member that reported."""
+    reduction = reduce(together.columns, ended=ended, held=together.missing)
+    stuck = np.flatnonzero(~reduction.free & ~together.missing)
+    left = np.zeros(len(together), np.bool_)
+    left[np.searchsorted(together.parties, stuck, side="right") - 1] = True
+    return left
+
+
+def _asked(predicate: Predicate, snapshot: Snapshot) -> Verdict:
+    try:
+        return ask(predicate, snapshot)
+    except PluginError as error:
+        witness = Witness(kind="failed", parties=(), text=str(error))
+        return Verdict(
+            predicate=predicate.name,
+            holds=Holds.UNDETERMINED,
+            witness=witness,
+            snapshot=snapshot.ref,
+            missing=snapshot.missing,
+        )

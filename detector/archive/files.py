@@ -1,0 +1,322 @@
+"""Where the archive's files lie, and how one comes to be: written aside, then renamed, so that a reader sees it whole or not.
+
+``ROOT/TABLE/day=YYYY-MM-DD/FIRST-LAST-TOKEN.parquet``: the snapshots FIRST to LAST, whole, sorted by snapshot. A name that
+begins with ``_`` or ``.`` is a file in the making: readers (ours and Spark's) pass over it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from detector.archive.row_groups import paths_for, spans_of, whole_groups
+from detector.archive.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conformed, stamped
+
+GROUP_BYTES_MAX = 64 * 2**20
+"""Size in memory of one row group: what a reader has to hold at once."""
+READERS = 8
+POSITIONS_KEY = b"stilltrue.positions"
+
+
+class ArchiveError(Exception):
+    """The archive as a whole cannot be used; one line that names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Where a file's rows stand in the order in which its table was written (:mod:`detector.archive.offsets`).
+
+    Its rows are ``first``, ``first + 1`` ...; of its table nothing was written between ``after`` and ``first``.
+    """
+
+    after: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveFile:
+    """One good file: ``path`` within its filesystem, the day of its folder, its size, how many rows and row groups.
+
+    ``spans`` are the row groups put together so that each span holds whole snapshots.
+    """
+
+    path: str
+    table: str
+    day: str
+    bytes: int
+    rows: int
+    groups: int
+    version: int
+    spans: tuple[tuple[int, ...], ...] = ()
+    replaces: tuple[str, ...] = ()
+    positions: Positions | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name within its folder."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def snapshots(self) -> tuple[int, int] | None:
+        """The first and the last snapshot in it, as its name says; None when it has a name of another kind."""
+        first, dash, rest = self.name.partition("-")
+        last = rest.partition("-")[0]
+        return (int(first), int(last)) if dash and first.isdigit() and last.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A file that could not be read, and why, in one line."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """The files of one table: those that can be read, sorted by path, and those that are left out."""
+
+    files: tuple[ArchiveFile, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+class Store:
+    """The archive's files, on any filesystem that pyarrow knows; a local directory by default."""
+
+    def __init__(self, location: str) -> None:
+        """``location``: a directory, or a URI such as ``s3://bucket/path`` or ``file:///var/lib/stilltrue``."""
+        self.location = location
+        try:
+            if "://" in location:
+                self.filesystem, self.root = fs.FileSystem.from_uri(location)
+            else:
+                self.filesystem, self.root = fs.LocalFileSystem(), os.path.abspath(location)  # noqa: PTH100 - a URI's twin
+        except (pa.ArrowException, OSError, ImportError, ValueError) as error:
+            raise ArchiveError(f"{location}: {_line(error)}") from None
+
+    def check(self) -> None:
+        """Raise :class:`ArchiveError` when there is no archive here."""
+        if not any(self.filesystem.get_file_info(f"{self.root}/{table}").type == fs.FileType.Directory for table in TABLES):
+            raise ArchiveError(f"{self.location}: no archive here (none of the folders {', '.join(sorted(TABLES))})")
+
+    def write(self, table: str, day: str, data: pa.Table, *, positions: Positions | None = None) -> str:
+        """Write one file of whole snapshots, sorted by snapshot; its path. Raises OSError when the disk does not take it."""
+        numbers = data.column("snapshot")
+        first, last = (numbers[0].as_py() or 0, numbers[-1].as_py() or 0) if len(numbers) else (0, 0)
+        groups = [data.slice(at, size) for at, size in whole_groups(data, GROUP_BYTES_MAX)]
+        return self.write_groups(table, day, groups, first=first, last=last, positions=positions)
+
+    def write_groups(
+        self,
+        table: str,
+        day: str,
+        groups: Iterable[pa.Table],
+        *,
+        first: int,
+        last: int,
+        replaces: Sequence[str] = (),
+        positions: Positions | None = None,
+    ) -> str:
+        """Write one file a row group at a time, of the snapshots ``first`` to ``last``; its path. Raises OSError as above.
+
+        ``replaces``: the names of files of the same folder whose rows these are.
+        """
+        folder = f"{self.root}/{table}/day={day}"
+        self.filesystem.create_dir(folder, recursive=True)
+        name = f"{first:012d}-{last:012d}-{uuid.uuid4().hex[:8]}.parquet"
+        aside = f"{folder}/_{name}.part"
+        schema = stamped(table).with_metadata(_footer(table, replaces, positions))
+        try:
+            with (
+                self.filesystem.open_output_stream(aside) as sink,
+                pq.ParquetWriter(sink, schema, compression="zstd") as writer,
+            ):
+                for group in groups:
+                    writer.write_table(conformed(group, schema), row_group_size=max(1, group.num_rows))
+            self._settle(aside)
+            self.filesystem.move(aside, f"{folder}/{name}")
+        except BaseException:
+            self.remove([aside])
+            raise
+        return f"{folder}/{name}"
+
+    def _settle(self, path: str) -> None:
+        """On a local disk: the bytes are there before the name is."""
+        if isinstance(self.filesystem, fs.LocalFileSystem):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Delete files; those that have gone already do not matter."""
+        for path in paths:
+            try:
+                self.filesystem.delete_file(path)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
+                    raise
+
+    def prune(self, bytes_max: int) -> list[str]:
+        """Remove the oldest files until no more than ``bytes_max`` are left; what was removed. By day, then by snapshot."""
+        files = [(day, entry) for table in TABLES for day in self.days(table) for entry in self._parquet(table, day)]
+        total = sum(entry.size for _, entry in files)
+        gone = []
+        for _, entry in sorted(files, key=lambda file: (file[0], PurePosixPath(file[1].path).name)):
+            if total <= bytes_max:
+                break
+            gone.append(entry.path)
+            total -= entry.size
+        self.remove(gone)
+        return gone
+
+    def days(self, table: str) -> list[str]:
+        """The days that ``table`` has, sorted."""
+        found = self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}", allow_not_found=True))
+        names = (PurePosixPath(entry.path).name for entry in found if entry.type == fs.FileType.Directory)
+        return sorted(name.removeprefix("day=") for name in names if name.startswith("day="))
+
+    def scan(self, table: str, *, since: str = "", until: str = "", known: Mapping[str, ArchiveFile] | None = None) -> Scan:
+        """The files of ``table`` from the day ``since`` to the day ``until``, both included; each footer is looked at.
+
+        ``known``: files by their paths, of an earlier scan; they are not looked at again.
+        """
+        known = known or {}
+        days = [day for day in self.days(table) if (not since or day >= since) and (not until or day <= until)]
+        entries = [(day, entry) for day in days for entry in self._parquet(table, day)]
+        looked: list[ArchiveFile | LeftOut] = [known[entry.path] for _, entry in entries if entry.path in known]
+        new = [(day, entry) for day, entry in entries if entry.path not in known]
+        if new:
+            with ThreadPoolExecutor(READERS) as pool:
+                looked += pool.map(lambda each: self._look(table, *each), new)
+        good = [file for file in looked if isinstance(file, ArchiveFile)]
+        gone = {f"{PurePosixPath(file.path).parent}/{name}" for file in good for name in file.replaces}
+        files = sorted((file for file in good if file.path not in gone), key=lambda file: file.path)
+        left_out = (file for file in looked if isinstance(file, LeftOut) and file.path not in gone)
+        return Scan(files=tuple(files), left_out=tuple(sorted(left_out, key=lambda file: file.path)))
+
+    def _parquet(self, table: str, day: str) -> Iterator[fs.FileInfo]:
+        for entry in self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}/day={day}")):
+            name = PurePosixPath(entry.path).name
+            if entry.type == fs.FileType.File and name.endswith(".parquet") and name[0] not in "_.":
+                yield entry
+
+    def look(self, table: str, path: str) -> ArchiveFile | LeftOut | None:
+        """One file of ``table`` by its footer; None when it is not there."""
+        entry = self.filesystem.get_file_info(path)
+        day = PurePosixPath(path).parent.name.removeprefix("day=")
+        return None if entry.type == fs.FileType.NotFound else self._look(table, day, entry)
+
+    def compacted(self, table: str, path: str) -> bool:
+        """Whether the file has gone because another one of its folder has its rows now."""
+        if self.look(table, path) is not None:
+            return False
+        where = PurePosixPath(path)
+        day = where.parent.name.removeprefix("day=")
+        return any(where.name in file.replaces for file in self.scan(table, since=day, until=day).files)
+
+    def _look(self, table: str, day: str, entry: fs.FileInfo) -> ArchiveFile | LeftOut:
+        try:
+            with self.filesystem.open_input_file(entry.path) as source:
+                footer = pq.read_metadata(source)
+        except (pa.ArrowException, OSError) as error:
+            return LeftOut(path=entry.path, reason=_line(error))
+        metadata = footer.metadata or {}
+        version = _version(metadata.get(VERSION_KEY, b""))
+        if metadata.get(TABLE_KEY, b"").decode() != table or version is None:
+            return LeftOut(path=entry.path, reason=f"not written as a file of {table} by stilltrue")
+        if version > SCHEMA_VERSION:
+            return LeftOut(path=entry.path, reason=f"schema version {version} is newer than the {SCHEMA_VERSION} known here")
+        return ArchiveFile(
+            path=entry.path,
+            table=table,
+            day=day,
+            bytes=entry.size,
+            rows=footer.num_rows,
+            groups=footer.num_row_groups,
+            version=version,
+            spans=spans_of(footer),
+            replaces=tuple(json.loads(metadata.get(REPLACES_KEY, b"[]"))),
+            positions=_positions(metadata.get(POSITIONS_KEY)),
+        )
+
+    def read_parts(self, file: ArchiveFile, schema: pa.Schema, groups: Sequence[int]) -> pa.Table:
+        """The row groups ``groups`` of one file as one table of ``schema``: columns of the table with some of their fields.
+
+        Only what ``schema`` names is read from the file, also within lists of structs. Raises ArchiveError as :meth:`read`.
+        """
+        try:
+            with self.filesystem.open_input_file(file.path) as source:
+                parquet = pq.ParquetFile(source)
+                there = paths_for(parquet, schema)
+                return conformed(parquet.read_row_groups(list(groups), columns=there, use_threads=False), schema)
+        except (pa.ArrowException, OSError) as error:
+            raise ArchiveError(f"{file.path}: {_line(error)}") from None
+
+    def read(
+        self, file: ArchiveFile, *, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows of one file, a row group at a time, as columns of today's version.
+
+        Raises
+        ------
+        ArchiveError
+            When it cannot be read after all: torn in the middle, gone.
+        """
+        schema = TABLES[file.table]
+        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        try:
+            with self.filesystem.open_input_file(file.path) as source:
+                parquet = pq.ParquetFile(source)
+                there = [name for name in wanted.names if name in parquet.schema_arrow.names]
+                for group in range(parquet.num_row_groups) if groups is None else groups:
+                    yield conformed(parquet.read_row_group(group, columns=there, use_threads=False), wanted)
+        except (pa.ArrowException, OSError) as error:
+            raise ArchiveError(f"{file.path}: {_line(error)}") from None
+
+
+def day_of(seconds: float | None) -> str:
+    """The folder's day, in UTC: ``2026-11-20``; of an unknown time: ``1970-01-01``."""
+    return datetime.fromtimestamp(seconds or 0.0, UTC).date().isoformat()
+
+
+def check_day(text: str) -> str:
+    """``text`` as a day. Raises ValueError when it is none."""
+    return date.fromisoformat(text).isoformat()
+
+
+def _footer(table: str, replaces: Sequence[str], positions: Positions | None) -> dict[bytes, bytes]:
+    metadata = dict(stamped(table).metadata)
+    if replaces:
+        metadata[REPLACES_KEY] = json.dumps(list(replaces)).encode()
+    if positions is not None:
+        metadata[POSITIONS_KEY] = json.dumps([positions.after, positions.first]).encode()
+    return metadata
+
+
+def _positions(text: bytes | None) -> Positions | None:
+    if text is None:
+        return None
+    after, first = json.loads(text)
+    return Positions(after=after, first=first)
+
+
+def _version(text: bytes) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

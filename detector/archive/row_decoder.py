@@ -1,0 +1,139 @@
+"""From the archive's rows back to the nouns: snapshots, reports, verdicts, equal to what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detector.archive.local_state_rows import Row, facts_of
+from detector.core.snapshot import Snapshot
+from detector.graph.columns import NO_NUMBER, Floats, WaitColumns, columns_of_lists
+from stilltrue.model import (
+    Activity,
+    Holds,
+    Message,
+    PartyName,
+    ProcessId,
+    ProcessName,
+    ProcessState,
+    SnapshotId,
+    SnapshotRef,
+    Verdict,
+    Witness,
+)
+
+
+def snapshot_of(row: Mapping[str, Any]) -> Snapshot:
+    """The snapshot that a row of ``snapshots`` says."""
+    return Snapshot(
+        ref=ref_of(row),
+        processes={ProcessName(state["process"]): _state(state) for state in row["processes"] or ()},
+        waits=waits_of(row["waits"]),
+        in_transit=tuple(map(_message, row["in_transit"] or ())),
+        missing=tuple(ProcessName(member["instance"]) for member in row["missing"] or ()),
+        previous=None if row["previous"] is None else waits_of(row["previous"]),
+    )
+
+
+def ref_of(row: Mapping[str, Any]) -> SnapshotRef:
+    """Which snapshot a row is about."""
+    number = row["snapshot"]
+    return SnapshotRef(
+        id=None if number is None else SnapshotId(number),
+        scope=row["scope"],
+        begun=row["begun"],
+        ended=row["ended"],
+        members=row["members"],
+    )
+
+
+def missing_members(row: Mapping[str, Any]) -> list[ProcessId]:
+    """The members that did not report, as the resolution wants them."""
+    return [ProcessId(**member) for member in row["missing"] or ()]
+
+
+def waits_of(row: Row) -> WaitColumns:
+    """Waits from numbers over their own names."""
+    sizes = np.asarray(row["sizes"], np.int32)
+    count = len(sizes)
+    indptr = np.zeros(count + 1, np.int32)
+    np.cumsum(sizes, out=indptr[1:])
+    numbers = [NO_NUMBER if number is None else number for number in row["number"] or [None] * count]
+    return WaitColumns(
+        names=tuple(map(PartyName, row["names"])),
+        waiter=np.asarray(row["waiter"], np.int32),
+        needs=np.asarray(row["needs"], np.int32),
+        indptr=indptr,
+        targets=np.asarray(row["targets"], np.int32),
+        deadline=_times(row["deadline"], count),
+        since=_times(row["since"], count),
+        number=np.asarray(numbers, np.int64),
+        uncoloured=np.asarray(row["uncoloured"] or [False] * count, np.bool_),
+        what=tuple(row["what"] or ()),
+    )
+
+
+def waits_of_resolved(rows: Sequence[Row]) -> WaitColumns:
+    """Waits from the ``resolved`` of all reports of one snapshot, in any order."""
+    return columns_of_lists(
+        waiters=[row["waiter"] for row in rows],
+        needs=[row["needs"] for row in rows],
+        sizes=[len(row["among"]) for row in rows],
+        among=[name for row in rows for name in row["among"]],
+        deadline=[_nan(row["deadline"]) for row in rows],
+        since=[_nan(row["since"]) for row in rows],
+        number=[NO_NUMBER if row["number"] is None else row["number"] for row in rows],
+        uncoloured=[row["uncoloured"] for row in rows],
+        what=[row["what"] for row in rows],
+    )
+
+
+def verdict_of(row: Mapping[str, Any]) -> Verdict:
+    """The verdict that a row says."""
+    return Verdict(
+        predicate=row["predicate"],
+        holds=Holds(row["holds"]),
+        witness=Witness(kind=row["witness_kind"], parties=_parties(row["witness_parties"]), text=row["witness_text"]),
+        snapshot=ref_of(row),
+        remainder=_parties(row["remainder"]),
+        core=_parties(row["core"]),
+        behind=_parties(row["behind"]),
+        missing=tuple(map(ProcessName, row["missing"])),
+        decisive=tuple(map(ProcessName, row["decisive"])),
+        until=row["until"],
+        explanation=tuple(row["explanation"]),
+        victims=_parties(row["victims"]),
+    )
+
+
+def _state(row: Row) -> ProcessState:
+    return ProcessState(
+        activity=Activity(row["activity"]),
+        facts=facts_of(row["facts"]),
+        service=row["service"],
+        labels=dict(row["labels"] or ()),
+    )
+
+
+def _message(row: Row) -> Message:
+    target = row["target"]
+    return Message(
+        source=ProcessName(row["source"]),
+        target=None if target is None else ProcessName(target),
+        facts=facts_of(row["facts"]),
+        what=row["what"],
+    )
+
+
+def _parties(names: Sequence[str]) -> tuple[PartyName, ...]:
+    return tuple(map(PartyName, names))
+
+
+def _times(values: Sequence[float | None] | None, count: int) -> Floats:
+    return np.full(count, np.nan) if values is None else np.asarray(list(map(_nan, values)), np.float64)
+
+
+def _nan(value: float | None) -> float:
+    return np.nan if value is None else value

@@ -1,0 +1,163 @@
+"""From the nouns to the archive's rows: a finished snapshot, its reports, verdicts and incidents as plain dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from detector.archive.local_state_rows import Row, facts_row, report_columns
+from detector.core.assembler import Assembled
+from detector.core.snapshot import Snapshot
+from detector.graph.columns import NO_NUMBER, Ints, WaitColumns
+from stilltrue.model import Message, PartyName, ProcessId, ProcessName, ProcessState, Verdict, Wait, process_of
+from stilltrue.protocol.report import Report
+
+
+def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId]) -> Row:
+    """The row of a finished snapshot; ``members`` say which incarnations the missing ones were (unknown ones: 0)."""
+    snapshot = assembled.snapshot
+    ref = snapshot.ref
+    return {
+        "snapshot": ref.id,
+        "scope": ref.scope,
+        "begun": ref.begun,
+        "ended": ref.ended,
+        "begun_by": assembled.begun_by,
+        "outcome": assembled.outcome.value,
+        "members": ref.members,
+        "missing": [_member(name, members.get(name)) for name in snapshot.missing],
+        "orphans": list(assembled.orphans),
+        "processes": [_state(name, state) for name, state in snapshot.processes.items()],
+        "in_transit": [_message(message) for message in snapshot.in_transit],
+        "waits": waits_row(snapshot.waits, assembled.reports),
+        "previous": waits_row(_before(snapshot), {}),
+    }
+
+
+def report_rows(assembled: Assembled) -> list[Row]:
+    """A row for each report of a finished snapshot, sorted by process."""
+    snapshot = assembled.snapshot
+    resolved = _by_process(snapshot.waits)
+    sent: dict[ProcessName, list[Row]] = {}
+    for message in snapshot.in_transit:
+        sent.setdefault(message.source, []).append(_message(message))
+    earlier = _before(snapshot)
+    before = {} if earlier is None else _by_process(earlier)
+    placed = {"snapshot": snapshot.ref.id, "begun": snapshot.ref.begun, "members": snapshot.ref.members}
+    return [
+        placed
+        | report_columns(assembled.reports[name])
+        | {
+            "resolved": resolved.get(name, []),
+            "before": None if earlier is None else before.get(name, []),
+            "in_transit": sent.get(name, []),
+        }
+        for name in sorted(assembled.reports)
+    ]
+
+
+def waits_row(waits: WaitColumns | None, reports: Mapping[ProcessName, Report]) -> Row | None:
+    """Waits as numbers over their own names; a list that says nothing of any wait is None."""
+    if waits is None:
+        return None
+    return {
+        "names": list(waits.names),
+        "waiter": waits.waiter.tolist(),
+        "needs": waits.needs.tolist(),
+        "sizes": waits.sizes().tolist(),
+        "targets": waits.targets.tolist(),
+        "deadline": _said(waits.deadline, ~np.isnan(waits.deadline)),
+        "since": _said(waits.since, ~np.isnan(waits.since)),
+        "number": _said(waits.number, waits.number != NO_NUMBER),
+        "uncoloured": waits.uncoloured.tolist() if waits.uncoloured.any() else None,
+        "what": list(waits.what) if waits.what else None,
+        "incarnation": [_incarnation(name, reports) for name in waits.named(waits.waiter)] if reports else None,
+    }
+
+
+def verdict_row(verdict: Verdict) -> Row:
+    """The row of one verdict."""
+    ref = verdict.snapshot
+    return {
+        "snapshot": ref.id,
+        "scope": ref.scope,
+        "begun": ref.begun,
+        "ended": ref.ended,
+        "members": ref.members,
+        "predicate": verdict.predicate,
+        "holds": verdict.holds.value,
+        "remainder": list(verdict.remainder),
+        "core": list(verdict.core),
+        "behind": list(verdict.behind),
+        "witness_kind": verdict.witness.kind,
+        "witness_parties": list(verdict.witness.parties),
+        "witness_text": verdict.witness.text,
+        "missing": list(verdict.missing),
+        "decisive": list(verdict.decisive),
+        "until": verdict.until,
+        "explanation": list(verdict.explanation),
+        "victims": list(verdict.victims),
+    }
+
+
+def _incarnation(waiter: PartyName, reports: Mapping[ProcessName, Report]) -> int:
+    report = reports.get(process_of(waiter))
+    return 0 if report is None else report.process.incarnation
+
+
+def _before(snapshot: Snapshot) -> WaitColumns | None:
+    """The waits that may confirm this snapshot's, where any needs it."""
+    return snapshot.previous if snapshot.waits.uncoloured.any() else None
+
+
+def _said(values: Ints | np.ndarray[Any, Any], known: np.ndarray[Any, Any]) -> list[Any] | None:
+    if not known.any():
+        return None
+    return [value if told else None for value, told in zip(values.tolist(), known.tolist(), strict=True)]
+
+
+def _member(name: ProcessName, member: ProcessId | None) -> Row:
+    if member is None:
+        return {"service": "", "instance": name, "incarnation": 0}
+    return {"service": member.service, "instance": name, "incarnation": member.incarnation}
+
+
+def _state(name: ProcessName, state: ProcessState) -> Row:
+    return {
+        "process": name,
+        "service": state.service,
+        "activity": state.activity.value,
+        "facts": facts_row(state.facts),
+        "labels": list(state.labels.items()),
+    }
+
+
+def _message(message: Message) -> Row:
+    return {
+        "source": message.source,
+        "target": message.target,
+        "facts": facts_row(message.facts),
+        "what": message.what,
+    }
+
+
+def _by_process(waits: WaitColumns) -> dict[ProcessName, list[Row]]:
+    grouped: dict[ProcessName, list[Row]] = {}
+    for wait in waits.waits():
+        grouped.setdefault(process_of(wait.waiter), []).append(_resolved(wait))
+    return grouped
+
+
+def _resolved(wait: Wait) -> Row:
+    return {
+        "waiter": wait.waiter,
+        "needs": wait.needs,
+        "among": list(wait.among),
+        "deadline": wait.deadline,
+        "since": wait.since,
+        "number": wait.number,
+        "uncoloured": wait.uncoloured,
+        "what": wait.what,
+    }

@@ -1,0 +1,90 @@
+"""What a user writes: sources and operators, and the job that joins them to a graph.
+
+An operator's ``handle`` is one atomic step: what it does to its state and what it emits belong together, and no point is ever
+taken in the middle of it. States are plain values (:data:`detector.checkpoints.protocol.points.Value`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from detector.checkpoints.graph.graph import DataflowGraph, Edge, Routing, StageName
+from detector.checkpoints.protocol.points import CompletedPoint, Value
+
+Emit = Callable[..., None]
+"""``emit(value, to="stage")`` sends a record; without ``to`` it goes along every outgoing edge."""
+
+KeyOf = Callable[[Value], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a vertex stands: its stage, its index from 0, and how many there are."""
+
+    stage: StageName
+    index: int
+    parallelism: int
+
+
+class Stateful(Protocol):
+    """What sources and operators have in common."""
+
+    def state(self) -> Value:
+        """The state now, as a value that later changes do not touch."""
+        ...
+
+    def restore(self, state: Value) -> None:
+        """Become what :meth:`state` once said."""
+        ...
+
+
+class Source(Stateful, Protocol):
+    """Where records come from; it can be put back to where it was (that is what makes a restart exact)."""
+
+    def read(self) -> Iterable[Value] | None:
+        """The next records (none if there are none yet), or None at the end of a bounded source."""
+        ...
+
+
+@runtime_checkable
+class Operator(Stateful, Protocol):
+    """A step that takes records and emits others."""
+
+    def handle(self, value: Value, emit: Emit) -> None:
+        """Take one record."""
+        ...
+
+
+@runtime_checkable
+class Commits(Protocol):
+    """A sink that shows its results to the outside only when a completed point covers them."""
+
+    def committed(self, point: CompletedPoint) -> None:
+        """``point`` is completed: what came before its barrier will never be taken back."""
+        ...
+
+
+Made = Source | Operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A graph, what each stage's vertices are made by, and the keys of the KEYED edges."""
+
+    graph: DataflowGraph
+    make: Mapping[StageName, Callable[[Place], Made]]
+    keys: Mapping[tuple[StageName, StageName], KeyOf] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for stage in self.graph.stages:
+            if stage.name not in self.make:
+                raise ValueError(f"nothing makes the vertices of stage {stage.name}")
+        for edge in self.graph.edges:
+            if edge.routing is Routing.KEYED and (edge.source, edge.target) not in self.keys:
+                raise ValueError(f"edge {edge.source} -> {edge.target} is KEYED and has no key")
+
+    def out_of(self, stage: StageName) -> tuple[Edge, ...]:
+        """The edges that leave ``stage``, sorted by target."""
+        return tuple(sorted((e for e in self.graph.edges if e.source == stage), key=lambda e: e.target))

@@ -1,0 +1,38 @@
+"""The coordinator's plan for one point: who begins it, who must acknowledge it, whose end is already known.
+
+After Flink's practice (FLIP-147, checkpoints after tasks finished): a vertex begins by itself when nothing that still runs
+flows into it, back edges apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from detector.checkpoints.graph.graph import DataflowGraph
+from stilltrue.fifo import Topology
+from stilltrue.model import ProcessName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Who takes part; ``topology`` holds those that must acknowledge and the channels between them. All sorted."""
+
+    begin: tuple[ProcessName, ...]
+    acknowledge: tuple[ProcessName, ...]
+    finished: tuple[ProcessName, ...]
+    topology: Topology
+
+
+def plan(graph: DataflowGraph, pipeline: Collection[ProcessName], finished: Collection[ProcessName]) -> Plan:
+    """The plan for a point of ``pipeline`` now, when the vertices in ``finished`` have come to their end."""
+    running = tuple(sorted(set(pipeline) - set(finished)))
+    members = set(running)
+    between = [one for one in graph.topology.channels if one.source in members and one.target in members]
+    fed = {one.target for one in between if one not in graph.back}
+    return Plan(
+        begin=tuple(name for name in running if name not in fed),
+        acknowledge=running,
+        finished=tuple(sorted(set(pipeline) & set(finished))),
+        topology=Topology.of(running, between),
+    )

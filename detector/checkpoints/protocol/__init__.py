@@ -1,0 +1,1 @@
+"""Asynchronous barrier snapshots: barriers, the coordinator, points pending and completed."""

@@ -1,0 +1,1 @@
+"""A small runtime for dataflow graphs on asyncio."""

@@ -1,0 +1,195 @@
+"""A running vertex: takes from its inbox, lets its source or operator work, and does what its recorder asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol, assert_never
+
+from detector.checkpoints.graph.job import Commits, Made, Operator, Source
+from detector.checkpoints.graph.router import Router
+from detector.checkpoints.protocol.points import Local, Record, Value
+from detector.checkpoints.runtime.inbox import (
+    Barrier,
+    BeginPoint,
+    Command,
+    Ended,
+    FinishVertex,
+    GiveUpPoint,
+    Inbox,
+    Item,
+    PauseSource,
+    PointCompleted,
+)
+from stilltrue.fifo import Abandoned, Channel, ChannelRecorder, Cut, Effect, Finished, Hold, Release, SendMarker
+from stilltrue.model import ProcessName, SnapshotId
+
+_RECORDS_A_TURN = 64
+_IDLE_SECONDS = 0.005
+
+
+class Watcher(Protocol):
+    """Whom a vertex tells what happens to it: its pipeline."""
+
+    def acknowledged(self, record: Local) -> None:
+        """It has recorded itself for a point."""
+        ...
+
+    def declined(self, vertex: ProcessName, point: SnapshotId) -> None:
+        """It could not."""
+        ...
+
+    def exhausted(self, vertex: ProcessName) -> None:
+        """It is a source and has no more records."""
+        ...
+
+    def finished(self, vertex: ProcessName) -> None:
+        """It has come to its end."""
+        ...
+
+
+class Vertex:
+    """One vertex; :meth:`run` ends when the vertex has come to its end, and raises what its operator raises.
+
+    ``regular`` are the inputs that are no back edges.
+    """
+
+    def __init__(
+        self,
+        name: ProcessName,
+        *,
+        made: Made,
+        recorder: ChannelRecorder[Value, Record],
+        regular: frozenset[Channel],
+        inbox: Inbox,
+        router: Router,
+        outboxes: Mapping[Channel, Inbox],
+        watcher: Watcher,
+    ) -> None:
+        self.name = name
+        self.inbox = inbox
+        self.made = made
+        self._recorder = recorder
+        self._open = set(regular)
+        self._in_loop = len(regular) < len(inbox.inputs)
+        self._operator = made if isinstance(made, Operator) else None
+        self._source = None if isinstance(made, Operator) else made
+        self._router = router
+        self._outboxes = outboxes
+        self._watcher = watcher
+        self._begin_later: list[SnapshotId] = []
+        self._ended = False
+        self._paused = False
+        self._exhausted = False
+
+    async def run(self) -> None:
+        """Work until the end."""
+        while not self._ended:
+            await (self._work() if self._source is None else self._read(self._source))
+        for on in sorted(self._outboxes):
+            await self._outboxes[on].put(on, Ended())
+        self._watcher.finished(self.name)
+
+    def restored(self, on: Channel, count: int) -> None:
+        """``count`` recorded records have been put back into ``on``: they count as sent."""
+        for _ in range(count):
+            self._recorder.sent(on)
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing comes from here unless something is received."""
+        return self._source is None or self._paused or self._exhausted or self._ended
+
+    async def _work(self) -> None:
+        """Take a turn's worth of records, then let the others run."""
+        await self._step(await self.inbox.next())
+        for _ in range(_RECORDS_A_TURN):
+            taken = None if self._ended else self.inbox.take()
+            if taken is None:
+                return
+            await self._step(taken)
+        await asyncio.sleep(0)
+
+    async def _read(self, source: Source) -> None:
+        """Do what was commanded; otherwise read what the source has, if it may."""
+        resting = self._exhausted or self._paused
+        taken = await self.inbox.next() if resting else self.inbox.take()
+        if taken is not None:
+            await self._step(taken)
+            return
+        values = source.read()
+        if values is None:
+            self._exhausted = True
+            self._watcher.exhausted(self.name)
+            return
+        some = False
+        for value in values:
+            self._router.emit(value)
+            some = True
+        await self._send_emitted()
+        await (asyncio.sleep(0) if some else self.inbox.wait(_IDLE_SECONDS))
+
+    async def _step(self, taken: Command | tuple[Channel, Item]) -> None:
+        match taken:
+            case (on, Record() as record):
+                await self._receive(on, record)
+            case (on, Barrier(point=point)):
+                await self._obey(self._recorder.marked(on, point, self.made.state))
+            case (on, Ended()):
+                await self._end_of(on)
+            case BeginPoint(point=point):
+                self._begin_later.append(point)
+                await self._begin()
+            case GiveUpPoint(point=point):
+                self._begin_later = [one for one in self._begin_later if one != point]
+                await self._obey(self._recorder.gives_up(point))
+            case PointCompleted(point=point):
+                if isinstance(self.made, Commits):
+                    self.made.committed(point)
+            case PauseSource(paused=paused):
+                self._paused = paused
+            case FinishVertex():
+                self._ended = True
+            case _ as never:
+                assert_never(never)
+
+    async def _receive(self, on: Channel, record: Record) -> None:
+        assert self._operator is not None, f"{self.name} is a source, yet {on} leads to it"
+        await self._obey(self._recorder.received(on, record))
+        self._operator.handle(record.value, self._router.emit)
+        await self._send_emitted()
+
+    async def _end_of(self, on: Channel) -> None:
+        await self._obey(self._recorder.ended(on))
+        self._open.discard(on)
+        await self._begin()
+        self._ended = not self._open and not self._in_loop  # a loop ends with its pipeline, never before
+
+    async def _begin(self) -> None:
+        """Begin what was bidden, as soon as no regular input is open (an end may still be on its way here)."""
+        while self._begin_later and not self._open:
+            await self._obey(self._recorder.begins(self._begin_later.pop(0), self.made.state))
+
+    async def _send_emitted(self) -> None:
+        """Send what this step emitted; the next step (and so the next cut) comes only when all of it is sent."""
+        for on, record in self._router.taken():
+            self._recorder.sent(on)
+            await self._outboxes[on].put(on, record)
+
+    async def _obey(self, effects: tuple[Effect[Value, Record], ...]) -> None:
+        for effect in effects:
+            match effect:
+                case Cut():
+                    pass  # the state travels in the record
+                case SendMarker(channel=on, snapshot=point):
+                    await self._outboxes[on].put(on, Barrier(point))
+                case Finished(record=record):
+                    self._watcher.acknowledged(record)
+                case Abandoned(snapshot=point):
+                    self._watcher.declined(self.name, point)
+                case Hold(channel=on):
+                    self.inbox.hold(on)
+                case Release(channels=channels):
+                    self.inbox.release(channels)
+                case _ as never:
+                    assert_never(never)

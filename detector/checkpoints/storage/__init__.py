@@ -1,0 +1,1 @@
+"""Completed points as files: versioned and checksummed; restore to the same or another parallelism."""

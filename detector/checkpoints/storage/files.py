@@ -1,0 +1,117 @@
+"""The snapshot file: a line that says what it is, a line that says how long and with which checksum, and JSON.
+
+.. code-block:: text
+
+    stilltrue-snapshot 1
+    point 1234 2f8a...  (kind, bytes of the body, SHA-256 of the body in hex)
+    {"...": ...}
+
+A file is written beside its place, flushed to the disk, and moved there in one step, so that its name never holds half of it.
+What is read is checked before it is believed: foreign, newer, torn and damaged files are each refused in their own words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from enum import Enum
+from pathlib import Path
+
+from detector.checkpoints.protocol.points import Value
+
+MAGIC = b"stilltrue-snapshot "
+VERSION = 1
+_HEADER_BYTES_MAX = 256
+
+
+class FileKind(Enum):
+    """What a file holds."""
+
+    POINT = "point"
+    CHANNELS = "channels"
+
+
+class FileFault(Enum):
+    """Why a file is refused."""
+
+    FOREIGN = "it is no Stilltrue snapshot"
+    NEWER = "a newer Stilltrue wrote it"
+    TORN = "it is torn"
+    DAMAGED = "it is damaged"
+    OTHER_KIND = "it holds something else"
+    MALFORMED = "its contents make no sense"
+
+
+class SnapshotFileError(ValueError):
+    """A snapshot file that is refused; the text is one line and names the file and the reason."""
+
+    def __init__(self, path: Path, fault: FileFault, detail: str = "") -> None:
+        super().__init__(f"{path}: {fault.value}" + (f": {detail}" if detail else ""))
+        self.path, self.fault = path, fault
+
+
+def write_body(path: Path, kind: FileKind, body: Value) -> None:
+    """Write ``body`` (JSON values) to ``path`` in one step; OSError if the disk refuses."""
+    data = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    head = MAGIC + f"{VERSION}\n{kind.value} {len(data)} {digest}\n".encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(head + data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(beside).replace(path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def read_body(path: Path, kind: FileKind) -> dict[str, Value]:
+    """The body of ``path``; SnapshotFileError if it is not wholly what it says it is, OSError if it cannot be read."""
+    data = path.read_bytes()
+    length, digest, start = _header(path, data, kind)
+    body = data[start:]
+    if len(body) < length:
+        raise SnapshotFileError(path, FileFault.TORN, f"it ends after {len(body)} of {length} bytes")
+    if len(body) > length:
+        raise SnapshotFileError(path, FileFault.DAMAGED, f"{len(body) - length} bytes follow its end")
+    if hashlib.sha256(body).hexdigest() != digest:
+        raise SnapshotFileError(path, FileFault.DAMAGED, "the checksum differs")
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise SnapshotFileError(path, FileFault.MALFORMED, str(error)) from error
+    if not isinstance(value, dict):
+        raise SnapshotFileError(path, FileFault.MALFORMED, "it holds no mapping")
+    return value
+
+
+def _header(path: Path, data: bytes, kind: FileKind) -> tuple[int, str, int]:
+    if not data.startswith(MAGIC):
+        torn = MAGIC.startswith(data) and data
+        raise SnapshotFileError(path, FileFault.TORN if torn else FileFault.FOREIGN, "it is empty" if not data else "")
+    lines = data[:_HEADER_BYTES_MAX].split(b"\n", 2)
+    version = lines[0][len(MAGIC) :].decode("ascii", "replace")
+    if version.isdigit() and int(version) > VERSION:
+        raise SnapshotFileError(path, FileFault.NEWER, f"version {version}; this one reads up to {VERSION}")
+    if len(lines) < 3:
+        raise SnapshotFileError(path, FileFault.TORN, "it ends in its header")
+    words = lines[1].decode("ascii", "replace").split(" ")
+    if version != str(VERSION) or len(words) != 3 or not words[1].isdigit():
+        raise SnapshotFileError(path, FileFault.DAMAGED, "its header cannot be read")
+    if words[0] != kind.value:
+        raise SnapshotFileError(path, FileFault.OTHER_KIND, f"{words[0]}, not {kind.value}")
+    return int(words[1]), words[2], len(lines[0]) + len(lines[1]) + 2
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

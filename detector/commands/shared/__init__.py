@@ -1,0 +1,1 @@
+"""What several commands share: input, rendering, errors, the connection to a detector."""

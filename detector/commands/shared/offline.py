@@ -1,0 +1,104 @@
+"""Asks one installed predicate about one document after the other, offline; a value that can be sent to another process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from detector.commands.shared.time_limit import OverrunError, within
+from detector.core.document.keys import Told, unheard
+from detector.core.document.reader import parse_document
+from detector.core.predicate import Predicate
+from detector.core.registry import PluginError, ask, find_predicate
+from detector.core.scope import scoped
+from detector.core.snapshot import Snapshot
+from detector.core.verdict import write_verdict
+from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked: of which predicate with which settings, for which scopes (name to labels), how long it may take."""
+
+    predicate: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    scopes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    seconds_max: float = 0
+
+    def put(self) -> Asking:
+        """Find the predicate.
+
+        Raises
+        ------
+        UnknownPredicateError, PluginError
+            As :func:`~detector.core.registry.find_predicate`.
+        """
+        return Asking(question=self, predicate=find_predicate(self.predicate, self.settings))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A question whose predicate has been found."""
+
+    question: Question
+    predicate: Predicate
+
+    def verdicts(
+        self, text: str, *, file: str, first_line: int = 1, told: Told = unheard
+    ) -> tuple[dict[str, Any], list[Verdict]]:
+        """The document in ``text`` as it stands, and a verdict for each scope (for everybody, when there is none).
+
+        ``told`` is told of each key that was passed over.
+
+        Raises
+        ------
+        DocumentError
+            When the text is no snapshot document.
+        """
+        raw, views = self.views(text, file=file, first_line=first_line, told=told)
+        return raw, [self.verdict(view) for view in views]
+
+    def views(
+        self, text: str, *, file: str, first_line: int = 1, told: Told = unheard
+    ) -> tuple[dict[str, Any], list[Snapshot]]:
+        """The document in ``text`` as it stands, and its snapshot as each scope sees it; as :meth:`verdicts`."""
+        raw, snapshot = parse_document(text, file=file, first_line=first_line, told=told)
+        return raw, [scoped(snapshot, name, labels) for name, labels in self.question.scopes.items()] or [snapshot]
+
+    def verdict(self, view: Snapshot) -> Verdict:
+        """The predicate's verdict; UNDETERMINED, and why, when nobody is in the scope or the predicate fails. Never raises."""
+        name = self.question.predicate
+        if self.question.scopes and not (view.processes or view.missing):
+            return _unanswered(name, view.ref, "empty", f"no process bears {view.ref.scope}")
+        try:
+            with within(self.question.seconds_max):
+                return ask(self.predicate, view)
+        except OverrunError as error:
+            return _unanswered(name, view.ref, "overrun", f"{name} {error}")
+        except PluginError as error:
+            return _unanswered(name, view.ref, "failed", str(error))
+
+    def lines(self, text: str, *, file: str, line: int, told: Told = unheard) -> tuple[list[str], list[str]]:
+        """The verdicts on one line of JSON, one JSON text each; and what went wrong with the predicate, one line each.
+
+        Raises
+        ------
+        DocumentError
+            When the line is no snapshot document.
+        """
+        raw, verdicts = self.verdicts(text, file=file, first_line=line, told=told)
+        own = {"id": raw["id"]} if "id" in raw else {}
+        return [json.dumps(write_verdict(verdict) | own) for verdict in verdicts], complaints(verdicts, f"{file}: {line}")
+
+
+def complaints(verdicts: list[Verdict], place: str) -> list[str]:
+    """A line for each verdict that the predicate did not give, with the place in the input."""
+    return [f"{place}: {verdict.witness.text}" for verdict in verdicts if verdict.witness.kind in ("failed", "overrun")]
+
+
+def _unanswered(name: str, ref: SnapshotRef, kind: str, text: str) -> Verdict:
+    """No answer, through the predicate's own fault: it hurts this answer and no other."""
+    witness = Witness(kind=kind, parties=(), text=text)
+    return Verdict(predicate=name, holds=Holds.UNDETERMINED, witness=witness, snapshot=ref)

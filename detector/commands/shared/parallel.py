@@ -1,0 +1,218 @@
+"""Many documents, one a line or one a file, evaluated in order; on all cores once there are enough of them."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from detector.commands.shared.input import Block, text_of
+from detector.commands.shared.offline import Asking, Question
+from detector.core.document.reader import DocumentError
+from stilltrue.model import Verdict
+
+CHUNK_CHARACTERS_MIN = 1 << 18
+CHUNKS_ALONE_MAX = 8
+"""Chunks evaluated in this process before it is worth starting others (a second each, for the imports)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some lines of one file, the first of them numbered ``line``. (Positional: it travels.)
+
+    ``lull``: nothing came after them for a while, so whoever writes them may wait for the answers.
+    """
+
+    file: str
+    line: int
+    lines: tuple[str, ...]
+    lull: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a chunk: verdicts as JSON in order, complaints about the predicate, the keys that were passed over, and
+    the error that ended it.
+    """
+
+    verdicts: list[str]
+    complaints: list[str]
+    passed_over: list[DocumentError]
+    error: DocumentError | None
+    characters: int
+
+
+class PassedOver:
+    """Keys that nobody knows, each remembered once for each kind of object, with the place where it was first met."""
+
+    def __init__(self) -> None:
+        self.first: list[DocumentError] = []
+        self._known: set[tuple[object, object]] = set()
+
+    def __call__(self, passed_over: DocumentError) -> None:
+        """Remember it, unless it is known."""
+        key = (passed_over.path[0] if len(passed_over.path) > 1 else None, passed_over.path[-1])
+        if key not in self._known:
+            self._known.add(key)
+            self.first.append(passed_over)
+
+
+_asking: Asking | None = None
+"""The worker's own predicate: made once in each process, by :func:`_begin`."""
+
+
+def evaluated(question: Question, asking: Asking, chunks: Iterator[Chunk], *, cores: int | None = None) -> Iterator[Done]:
+    """The chunks' results, in their order; ends after the first that holds an error.
+
+    Parameters
+    ----------
+    question, asking : what is asked, and the same with its predicate found.
+    chunks : see :func:`chunked`.
+    cores : how many processes may work at once; None is one for each core that this process may use.
+    """
+    alone = (work(asking, chunk) for chunk in _first(chunks))
+    cores = cores or _cores()
+    rest = _together(question, asking, chunks, cores) if cores > 1 else (work(asking, chunk) for chunk in chunks)
+    for done in chain(alone, rest):
+        yield done
+        if done.error is not None:
+            return
+
+
+def _first(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The first chunks, up to ``CHUNKS_ALONE_MAX`` of those that were not cut short by a lull."""
+    full = 0
+    while full < CHUNKS_ALONE_MAX and (chunk := next(chunks, None)) is not None:
+        full += not chunk.lull
+        yield chunk
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def chunked(file: str, blocks: Iterable[Block]) -> Iterator[Chunk]:
+    """The lines of one file in chunks of at least ``CHUNK_CHARACTERS_MIN`` characters, or what there is when nothing comes."""
+    held: list[str] = []
+    first, size = 1, 0
+    for block in blocks:
+        for line in block.lines:
+            held.append(line)
+            size += len(line) + 1
+            if size >= CHUNK_CHARACTERS_MIN:
+                yield Chunk(file, first, tuple(held), lull=False)
+                held, first, size = [], first + len(held), 0
+        if block.lull:
+            yield Chunk(file, first, tuple(held), lull=True)
+            held, first, size = [], first + len(held), 0
+    if held:
+        yield Chunk(file, first, tuple(held), lull=False)
+
+
+def work(asking: Asking, chunk: Chunk) -> Done:
+    """Evaluate a chunk's lines, up to the first that is no snapshot document; empty lines say nothing."""
+    verdicts: list[str] = []
+    complaints: list[str] = []
+    passed_over = PassedOver()
+    error = None
+    for number, text in enumerate(chunk.lines, start=chunk.line):
+        if not text.strip():
+            continue
+        try:
+            more, wrong = asking.lines(text, file=chunk.file, line=number, told=passed_over)
+        except DocumentError as found:
+            error = found
+            break
+        verdicts += more
+        complaints += wrong
+    return Done(verdicts, complaints, passed_over.first, error, sum(map(len, chunk.lines)) + len(chunk.lines))
+
+
+def _together(question: Question, asking: Asking, chunks: Iterator[Chunk], cores: int) -> Iterator[Done]:
+    """As many chunks at once as there are cores, a bounded number waiting; the results in order.
+
+    At a lull all that wait are answered, and the last chunk here and now.
+    """
+    first = next(chunks, None)
+    if first is None:
+        return
+    with _workers(question, cores) as pool:
+        waiting: deque[Future[Done]] = deque()
+        for chunk in chain((first,), chunks):
+            if not chunk.lull:
+                waiting.append(pool.submit(_work, chunk))
+            while len(waiting) > (0 if chunk.lull else 2 * cores):
+                yield waiting.popleft().result()
+            if chunk.lull:
+                yield work(asking, chunk)
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _workers(question: Question, cores: int) -> ProcessPoolExecutor:
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(cores, mp_context=context, initializer=_begin, initargs=(question,))
+
+
+def _begin(question: Question) -> None:
+    global _asking  # noqa: PLW0603 - one per worker process, set before its first chunk
+    _asking = question.put()
+
+
+def _work(chunk: Chunk) -> Done:
+    assert _asking is not None, "a worker begins before it works"
+    return work(_asking, chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a file that is one document: its verdicts, the keys that were passed over, or the error."""
+
+    verdicts: list[Verdict]
+    passed_over: list[DocumentError]
+    error: DocumentError | None
+
+
+def answered(question: Question, asking: Asking, files: Sequence[str], *, cores: int | None = None) -> Iterator[Answer]:
+    """The files' answers, in their order, a document each; parameters as for :func:`evaluated`."""
+    cores = min(cores or _cores(), len(files))
+    if cores == 1 or sum(map(size_of, files)) < CHUNKS_ALONE_MAX * CHUNK_CHARACTERS_MIN:
+        yield from (answer(asking, file) for file in files)
+        return
+    with _workers(question, cores) as pool:
+        waiting: deque[Future[Answer]] = deque()
+        for file in files:
+            waiting.append(pool.submit(_answer, file))
+            if len(waiting) > 2 * cores:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def size_of(file: str) -> int:
+    """Bytes; 0 for what is no file (standard input)."""
+    return Path(file).stat().st_size if Path(file).is_file() else 0
+
+
+def answer(asking: Asking, file: str) -> Answer:
+    """Evaluate the document that ``file`` holds."""
+    passed_over = PassedOver()
+    gc.disable()  # a document is millions of small values and no circle: looking for circles takes half the time
+    try:
+        _, verdicts = asking.verdicts(text_of(file), file=file, told=passed_over)
+    except DocumentError as error:
+        return Answer([], passed_over.first, error)
+    finally:
+        gc.enable()
+    return Answer(verdicts, passed_over.first, None)
+
+
+def _answer(file: str) -> Answer:
+    assert _asking is not None, "a worker begins before it works"
+    return answer(_asking, file)

@@ -1,0 +1,246 @@
+"""Snapshot documents (DESIGN.md section 8): JSON in, a snapshot out, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any, NoReturn
+
+from detector.core.document.keys import KeyCheck, Place, Told, first_with, unheard
+from detector.core.document.locate import line_of
+from detector.core.document.values import (
+    DocumentError,
+    Path,
+    is_party,
+    key_of,
+    list_of,
+    listed,
+    object_of,
+    party,
+    process,
+    refuse,
+    text_of,
+    time_of,
+    whole,
+)
+from detector.core.document.writer import write_document
+from detector.core.snapshot import Snapshot
+from detector.graph.columns import WaitColumns, WaitError, columns_of_lists
+from stilltrue.model import (
+    Activity,
+    Facts,
+    Message,
+    ProcessState,
+    SnapshotId,
+    SnapshotRef,
+)
+
+__all__ = ["DocumentError", "key_of", "message_order", "parse_document", "read_document", "write_document"]
+
+NAN = float("nan")
+ACTIVITIES = {activity.value: activity for activity in Activity}
+
+
+def parse_document(text: str, *, file: str = "", first_line: int = 1, told: Told = unheard) -> tuple[Any, Snapshot]:
+    """Read one JSON text: the raw object and its snapshot.
+
+    Parameters
+    ----------
+    text : the JSON text.
+    file, first_line : where it stands, for the error.
+    told : is told of each key that is passed over because nobody knows it: a complaint with its place, which is not raised.
+
+    Raises
+    ------
+    DocumentError
+        When it is no JSON, or breaks a rule of the snapshot document; names file, line and key.
+    """
+    try:
+        raw = json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        last = text.rstrip().count("\n") + 1  # an end that comes too early is on the last line that has anything
+        raise DocumentError(f"no JSON: {error.msg}", file=file, line=first_line + min(error.lineno, last) - 1) from None
+    except RecursionError:
+        raise DocumentError("no JSON: nested too deeply", file=file, line=first_line) from None
+    except ValueError as error:
+        raise DocumentError(f"no JSON: {str(error).split(';', 1)[0]}", file=file, line=first_line) from None
+
+    def placed(error: DocumentError) -> DocumentError:
+        return error.at(file=file, line=first_line + line_of(text, error.path) - 1)
+
+    try:
+        return raw, read_document(raw, lambda passed_over: told(placed(passed_over)))
+    except DocumentError as error:
+        raise placed(error) from None
+
+
+def read_document(raw: object, told: Told = unheard) -> Snapshot:
+    """The snapshot that a parsed document says.
+
+    Parameters
+    ----------
+    raw : the document.
+    told : as for :func:`parse_document`, with the key alone for a place; once for each key in each kind of object.
+
+    Raises
+    ------
+    DocumentError
+        Naming the key that breaks a rule, or is misspelt.
+    """
+    top = object_of(raw, ())
+    keys = KeyCheck(told)
+    keys.check(Place.DOCUMENT, top, lambda _: ())
+    missing = tuple(sorted({process(name, ("missing", at)) for at, name in enumerate(list_of(top, "missing", ()))}))
+    processes = {
+        process(name, ("processes", name)): _state(value, ("processes", name), keys)
+        for name, value in sorted(object_of(top.get("processes", {}), ("processes",)).items())
+    }
+    previous = None if top.get("previous") is None else _waits(list_of(top, "previous", ()), ("previous",), keys)
+    return Snapshot(
+        ref=_ref(top, len(set(processes) | set(missing))),
+        processes=processes,
+        waits=_waits(list_of(top, "waits", ()), ("waits",), keys),
+        in_transit=tuple(
+            sorted(
+                (_message(value, ("in_transit", at), keys) for at, value in enumerate(list_of(top, "in_transit", ()))),
+                key=message_order,
+            )
+        ),
+        missing=missing,
+        previous=previous,
+    )
+
+
+def message_order(message: Message) -> tuple[Any, ...]:
+    """Messages in an order that depends on what they say alone."""
+    facts = json.dumps(dict(message.facts), sort_keys=True)
+    return message.source, message.target is None, message.target or "", message.what, facts
+
+
+def _ref(top: Mapping[str, Any], members: int) -> SnapshotRef:
+    number, scope = top.get("id"), top.get("scope")
+    return SnapshotRef(
+        id=SnapshotId(number) if isinstance(number, int) and not isinstance(number, bool) else None,
+        scope=scope if isinstance(scope, str) else "all",
+        begun=time_of(top, "begun", ()),
+        ended=time_of(top, "ended", ()),
+        members=members,
+    )
+
+
+def _waits(values: list[Any], path: Path, keys: KeyCheck) -> WaitColumns:
+    """Waits as columns: each key of all rows at once; only once something is wrong, row by row to say where."""
+    if set(map(type, values)) - {dict}:
+        _blame(object_of, values, path)
+    said: set[str] = set().union(*values)
+    keys.check(Place.WAIT, said, lambda key: (*path, first_with(key, values)))
+    waiters = [row.get("waiter") for row in values]
+    if not _all_parties(waiters):
+        _blame(party, waiters, path, "waiter")
+    among = [row.get("among", ()) for row in values]
+    if set(map(type, among)) - {list, tuple}:
+        _blame(listed, among, path, "among")
+    flat = list(chain.from_iterable(among))
+    if not _all_parties(flat):
+        _blame(_parties, among, path, "among")
+    needs = [row.get("needs", 1) for row in values]
+    if set(map(type, needs)) - {int}:
+        _blame(whole, needs, path, "needs")
+    try:
+        return columns_of_lists(
+            waiters=waiters,
+            needs=needs,
+            sizes=list(map(len, among)),
+            among=flat,
+            deadline=_times(values, "deadline", path) if "deadline" in said else (),
+            since=_times(values, "since", path) if "since" in said else (),
+            number=_numbers(values, path) if "number" in said else (),
+            uncoloured=_flags(values, path) if "uncoloured" in said else (),
+            what=[text_of(row, "what", (*path, at)) for at, row in enumerate(values)] if "what" in said else (),
+        )
+    except WaitError as error:
+        raise DocumentError(error.text, path=(*path, error.index, error.key)) from None
+
+
+def _all_parties(names: list[Any]) -> bool:
+    """Whether all are names of parties: one search over all of them for what a bad name leaves at its borders."""
+    if set(map(type, names)) - {str}:
+        return False
+    text = "\n".join(("", *names, ""))
+    return not ("\n\n" in text or "\n/" in text or "/\n" in text) or all(map(is_party, names))
+
+
+def _parties(names: list[Any], path: Path) -> None:
+    for place, name in enumerate(names):
+        party(name, (*path, place))
+
+
+def _blame(check: Callable[[Any, Path], object], values: list[Any], path: Path, *key: str) -> NoReturn:
+    """Raise what ``check`` has against the first value that it refuses."""
+    for at, value in enumerate(values):
+        check(value, (*path, at, *key))
+    raise AssertionError(f"{path}: something was seen to be wrong, and then not found")
+
+
+def _times(rows: list[Mapping[str, Any]], key: str, path: Path) -> list[float]:
+    times = (time_of(row, key, (*path, at)) for at, row in enumerate(rows))
+    return [NAN if time is None else time for time in times]
+
+
+def _numbers(rows: list[Mapping[str, Any]], path: Path) -> list[int]:
+    numbers = []
+    for at, row in enumerate(rows):
+        number = row.get("number")
+        if number is not None and not 0 <= whole(number, (*path, at, "number")) < 2**63:
+            raise DocumentError("must lie between 0 and 2^63 - 1", path=(*path, at, "number"))
+        numbers.append(-1 if number is None else number)
+    return numbers
+
+
+def _flags(rows: list[Mapping[str, Any]], path: Path) -> list[bool]:
+    for at, row in enumerate(rows):
+        if not isinstance(row.get("uncoloured", False), bool):
+            refuse("true or false", row["uncoloured"], (*path, at, "uncoloured"))
+    return [row.get("uncoloured", False) for row in rows]
+
+
+def _state(raw: object, path: Path, keys: KeyCheck) -> ProcessState:
+    value = object_of(raw, path)
+    keys.check(Place.PROCESS, value, lambda _: path)
+    word = value.get("activity", "active")
+    if not isinstance(word, str) or word not in ACTIVITIES:
+        refuse('"active", "idle" or "blocked"', word, (*path, "activity"))
+    labels = object_of(value.get("labels", {}), (*path, "labels"))
+    for name in labels:
+        text_of(labels, name, (*path, "labels"))
+    return ProcessState(
+        activity=ACTIVITIES[word],
+        facts=_facts(value, path),
+        service=text_of(value, "service", path),
+        labels=dict(sorted(labels.items())),
+    )
+
+
+def _message(raw: object, path: Path, keys: KeyCheck) -> Message:
+    value = object_of(raw, path)
+    keys.check(Place.MESSAGE, value, lambda _: path)
+    target = value.get("target")
+    return Message(
+        source=process(value.get("source"), (*path, "source")),
+        target=None if target is None else process(target, (*path, "target")),
+        facts=_facts(value, path),
+        what=text_of(value, "what", path),
+    )
+
+
+def _facts(value: Mapping[str, Any], path: Path) -> Facts:
+    facts = object_of(value.get("facts", {}), (*path, "facts"))
+    for name, fact in facts.items():
+        if not isinstance(fact, (int, float, str, bool)):
+            refuse("a number, a text, true or false", fact, (*path, "facts", name))
+    return dict(sorted(facts.items()))
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON number")

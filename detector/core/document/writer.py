@@ -1,0 +1,50 @@
+"""Snapshots out as documents; the other half of :mod:`detector.core.document.reader`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detector.core.snapshot import Snapshot
+from detector.core.times import write_time
+from detector.graph.columns import WaitColumns
+from stilltrue.model import Message, ProcessState, Wait
+
+
+def write_document(snapshot: Snapshot) -> dict[str, Any]:
+    """The document that :func:`read_document` reads back to an equal snapshot; keys that say nothing are left out."""
+    ref = snapshot.ref
+    document: dict[str, Any] = {"id": ref.id, "scope": ref.scope if ref.scope != "all" else None}
+    document |= {key: None if at is None else write_time(at) for key, at in (("begun", ref.begun), ("ended", ref.ended))}
+    document = {key: value for key, value in document.items() if value is not None}
+    document["processes"] = {name: _written_state(state) for name, state in sorted(snapshot.processes.items())}
+    document["waits"] = _written_waits(snapshot.waits)
+    document["in_transit"] = [_written_message(message) for message in snapshot.in_transit]
+    document["missing"] = list(snapshot.missing)
+    if snapshot.previous is not None:
+        document["previous"] = _written_waits(snapshot.previous)
+    return document
+
+
+def _written_state(state: ProcessState) -> dict[str, Any]:
+    extra = {"facts": dict(state.facts), "service": state.service, "labels": dict(state.labels)}
+    return {"activity": state.activity.value} | {key: value for key, value in extra.items() if value}
+
+
+def _written_message(message: Message) -> dict[str, Any]:
+    extra = {"target": message.target, "facts": dict(message.facts), "what": message.what}
+    return {"source": message.source} | {key: value for key, value in extra.items() if value}
+
+
+def _written_waits(waits: WaitColumns) -> list[dict[str, Any]]:
+    return [_written_wait(wait) for wait in waits.waits()]
+
+
+def _written_wait(wait: Wait) -> dict[str, Any]:
+    times = {"deadline": wait.deadline, "since": wait.since}
+    written: dict[str, Any] = {"waiter": wait.waiter, "needs": wait.needs, "among": list(wait.among)}
+    written |= {key: write_time(at) for key, at in times.items() if at is not None}
+    if wait.number is not None:
+        written["number"] = wait.number
+    if wait.uncoloured:
+        written["uncoloured"] = True
+    return written | ({"what": wait.what} if wait.what else {})

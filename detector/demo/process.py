@@ -1,0 +1,73 @@
+"""One process of a scene: a real gRPC server or caller with the agent in it, directed by JSON lines on standard input.
+
+``python -m detector.demo.process SCENE PROCESS`` with SCENE as ``module:NAME``. It prints ``{"port": n}``, reads a first line
+``{"addresses": {process: "host:port"}}``, prints ``{"ready": true}`` once it has dialled them, and then obeys one command a
+line until its input ends, which ends it too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any, Protocol
+
+from detector.demo.callers import Callers
+from detector.demo.scene import Scene
+from detector.demo.served import AioService, ThreadService
+from stilltrue import Agent
+
+
+class Player(Protocol):
+    """A process of a scene, once it listens."""
+
+    port: int
+
+    def dial(self, addresses: dict[str, str]) -> None:
+        """Where the other processes listen."""
+
+    def obey(self, command: dict[str, Any]) -> None:
+        """Do what the director says."""
+
+    def stop(self) -> None:
+        """End in good order."""
+
+
+def load_scene(where: str) -> Scene:
+    """The scene that ``module:NAME`` names."""
+    module, _, name = where.partition(":")
+    scene = getattr(importlib.import_module(module), name)
+    if not isinstance(scene, Scene):
+        raise TypeError(f"{where} is no Scene")
+    return scene
+
+
+def play(scene: Scene, name: str) -> Player:
+    """Start the process ``name`` of ``scene``; the detector's address comes from ``STILLTRUE_DETECTOR``."""
+    service = scene.services.get(name)
+    agent = Agent(service=name, instance=name, reactive=service is not None and service.reactive)
+    agent.start()
+    if service is None:
+        return Callers(agent, scene.loads[name])
+    return ThreadService(agent, name, service) if service.workers else AioService(agent, name, service)
+
+
+def main() -> None:
+    """Play one process until standard input ends."""
+    player = play(load_scene(sys.argv[1]), sys.argv[2])
+    _say({"port": player.port})
+    player.dial(json.loads(sys.stdin.readline())["addresses"])
+    _say({"ready": True})
+    for line in sys.stdin:
+        player.obey(json.loads(line))
+    player.stop()
+    os._exit(0)  # workers that are blocked for ever (that is what a scene may be about) are not waited for
+
+
+def _say(fact: dict[str, Any]) -> None:
+    print(json.dumps(fact), flush=True)  # noqa: T201 (the director reads it)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What every long-running process needs: logs and a clock."""

@@ -1,0 +1,302 @@
+"""The driver: brings the initiator what happened and the time, and does what it answers. All on the event loop.
+
+Agents come through :mod:`detector.service.grpc_api.agent_service`, questions through
+:mod:`detector.service.grpc_api.detector_service`; verdicts go out to those who ask and watch, to the incidents, the metrics and
+the archive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import assert_never
+
+from detector.core.assembler import Assembled, Outcome
+from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse
+from detector.core.scope import bears, narrowed
+from detector.core.snapshot import Snapshot
+from detector.ops.clock import Clock
+from detector.ops.logs import Log
+from detector.service.detection.current_verdicts import Standing
+from detector.service.detection.evaluator import Judge, nobody_reported
+from detector.service.detection.incidents import Incidents
+from detector.service.detection.members import Member, Roster
+from detector.service.detection.pending_asks import Asks
+from detector.service.metrics import Metrics
+from detector.service.settings import Settings
+from detector.service.storage.archive_sink import History
+from detector.service.storage.snapshot_store import Archivist
+from stilltrue.model import ProcessName, ProcessState, SnapshotId, Verdict
+from stilltrue.protocol.report import Report
+
+COLOUR_JUMP_MAX = 10**9
+"""No process is honestly further ahead of the detector than this: a forged colour must not burn the numbers to come."""
+
+_TICK_SECONDS_MIN = 0.001
+
+
+class ColourRefusedError(Exception):
+    """A process claims a colour that no detector can have given it."""
+
+
+class Driver:
+    """Owns the initiator and the members. Every method is called on the event loop."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        clock: Clock,
+        judge: Judge,
+        incidents: Incidents,
+        archivist: Archivist,
+        metrics: Metrics,
+        log: Log,
+        history: History | None = None,
+    ) -> None:
+        """``archivist`` says which snapshot id is the first that was never given."""
+        self.roster = Roster(lease_seconds=settings.lease_seconds, members_max=settings.members_max)
+        self.standing = Standing(watchers_max=settings.watchers_max)
+        self.incidents = incidents
+        self.asks = Asks(settings=settings, clock=clock, begin=self._asked)
+        self._settings = settings
+        self._clock = clock
+        self._judge = judge
+        self._archivist = archivist
+        self._history = history
+        self._metrics = metrics
+        self._log = log
+        self._initiator = Initiator(settings.timing, first=archivist.first_id)
+        self._under_way: set[SnapshotId] = set()
+        self._missed: frozenset[ProcessName] = frozenset()
+        self._timer: asyncio.TimerHandle | None = None
+        self._arming = False
+        self._judging: set[asyncio.Task[None]] = set()
+
+    # -- agents --------------------------------------------------------------------------------------------------------
+
+    def joined(self, member: Member) -> None:
+        """An agent said hello (or spoke again after its lease ran out). Raises what :meth:`Roster.admit` raises."""
+        self._check_colour(member.colour)
+        before = self.roster.admit(member)
+        if before is not None and before is not member and before.stream is not None:
+            before.stream.replaced(f"another connection of {member.name} has taken this one's place")
+        if before is not None and before.process == member.process:
+            self._initiator.advance(member.colour)
+        else:
+            self._step(lambda now: self._initiator.joined(member.process, member.colour, now))
+            self._log.info("member joined", process=member.name, service=member.process.service, agent=member.agent)
+        if self._under_way and member.stream is not None:
+            newest = max(self._under_way)
+            if member.colour < newest:
+                member.stream.send_mark(newest)
+        self._count_members()
+
+    def reported(self, member: Member, report: Report) -> None:
+        """A report came."""
+        self._check_colour(report.snapshot)
+        self._heard(member)
+        member.colour = max(member.colour, report.snapshot)
+        self._step(lambda now: self._initiator.reported(report, now))
+
+    def leased(self, member: Member, colour: SnapshotId, reports_dropped: int, stamps_refused: int) -> None:
+        """An agent says that it lives."""
+        self._check_colour(colour)
+        self._heard(member)
+        member.colour = max(member.colour, colour)
+        self._metrics.agent_dropped(max(0, reports_dropped - member.reports_dropped))
+        member.reports_dropped = reports_dropped
+        member.stamps_refused = stamps_refused
+        self._initiator.advance(colour)
+
+    def wished(self, member: Member) -> None:
+        """A process wishes for a snapshot."""
+        self._heard(member)
+        self._step(lambda now: self._initiator.wished(member.name, now))
+
+    def said_goodbye(self, member: Member) -> None:
+        """A process ends in good order."""
+        self._leave(member, "it said goodbye")
+
+    def broke(self, member: Member) -> None:
+        """A stream broke: its process is a member until its lease ends."""
+        member.stream = None
+        if self.roster.is_member(member):
+            self._log.info("stream broke", process=member.name)
+        self._count_members()
+
+    def expire(self) -> None:
+        """End the memberships whose lease has run out; called now and then."""
+        for member in self.roster.lapsed(self._clock.now()):
+            self._leave(member, "its lease ran out")
+
+    def _leave(self, member: Member, why: str) -> None:
+        if not self.roster.remove(member):
+            return
+        self._log.info("member left", process=member.name, why=why)
+        self._step(lambda now: self._initiator.left(member.name, now))
+        self.incidents.left(member.process, why, self._clock.now())
+        self._count_members()
+
+    def _heard(self, member: Member) -> None:
+        member.heard_at = self._clock.now()
+        if not self.roster.is_member(member) and self.roster.get(member.name) is None:
+            self.joined(member)
+
+    def _check_colour(self, colour: int) -> None:
+        if colour - self._initiator.next_id > COLOUR_JUMP_MAX:
+            raise ColourRefusedError(f"colour {colour} is too far ahead of the newest snapshot ({self._initiator.next_id - 1})")
+
+    def _asked(self, number: int) -> None:
+        self._step(lambda now: self._initiator.asked(number, now))
+
+    def _count_members(self) -> None:
+        members = self.roster.all()
+        live = sum(self.is_live(member) for member in members)
+        self._metrics.members(live, len(members) - live)
+
+    def service_of(self, process: ProcessName) -> str | None:
+        """The service of a member; None when there is none of that name."""
+        member = self.roster.get(process)
+        return None if member is None else member.process.service
+
+    def is_live(self, member: Member) -> bool:
+        """Whether a member can be reached and reported to the newest snapshot."""
+        return member.live and member.name not in self._missed
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    def _step(self, happening: Callable[[float], list[Effect]]) -> None:
+        """Tell the initiator what happened now, and do what it answers."""
+        try:
+            effects = happening(self._clock.now())
+        except Exception as error:  # noqa: BLE001 - one snapshot that cannot be assembled must not end the service
+            self._log.failure("snapshot failed", error)
+            effects = []
+        for effect in effects:
+            match effect:
+                case Begin():
+                    self._begin(effect)
+                case Finish():
+                    self._finish(effect)
+                case Refuse(reason=reason):
+                    self._metrics.report_refused(reason.value.replace(" ", "_"))
+                case _:
+                    assert_never(effect)
+        self._arm()
+
+    def _begin(self, begin: Begin) -> None:
+        self._archivist.reserve(begin.snapshot)
+        self._under_way.add(begin.snapshot)
+        for name in begin.members:
+            member = self.roster.get(name)
+            if member is not None and member.stream is not None:
+                member.stream.send_mark(begin.snapshot, begin.settled.get(name, ()))
+
+    def _finish(self, finish: Finish) -> None:
+        assembled = finish.assembled
+        ref = assembled.snapshot.ref
+        if ref.id is not None:
+            self._under_way.discard(ref.id)
+        if not ref.members:
+            self.asks.nobody(finish.tickets)
+            return
+        self._metrics.finished(assembled)
+        missed = frozenset(assembled.snapshot.missing)
+        if missed != self._missed:
+            self._missed = missed
+            self._count_members()
+        if assembled.outcome is Outcome.REJECTED:
+            self._log.failure("snapshot rejected", snapshot=ref.id, orphans="; ".join(assembled.orphans[:5]))
+            self._keep(assembled, (), pinned=True)
+            self.asks.rejected(finish.tickets)
+            return
+        task = asyncio.get_running_loop().create_task(self._judged(assembled, finish.tickets))
+        self._judging.add(task)
+        task.add_done_callback(self._judging.discard)
+
+    # -- verdicts ------------------------------------------------------------------------------------------------------
+
+    async def _judged(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
+        """Have every predicate answer for every scope; each answer counts as soon as it is there. Never raises."""
+        try:
+            await self._judge_all(assembled, tickets)
+        except Exception as error:  # noqa: BLE001 - what goes wrong with one snapshot must not end in silence
+            self._log.failure("verdicts not recorded", error, snapshot=assembled.snapshot.ref.id)
+
+    async def _judge_all(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
+        views = [assembled.snapshot, *self._scoped(assembled.snapshot)]
+        told = await asyncio.gather(
+            *(self._judge_one(name, view, assembled, tickets) for name in self._judge.names for view in views)
+        )
+        changed = any(news for _, news in told)
+        self._keep(assembled, tuple(verdict for verdict, _ in told), pinned=changed)
+
+    def _keep(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
+        """Hand a finished snapshot to those who keep it."""
+        self._archivist.finished(assembled, verdicts, pinned=pinned)
+        if self._history is not None:
+            absent = {name: self.roster.get(name) for name in assembled.snapshot.missing}
+            self._history.finished(assembled, verdicts, {name: member.process for name, member in absent.items() if member})
+
+    def _scoped(self, snapshot: Snapshot) -> list[Snapshot]:
+        """The snapshot as each scope sees it; a missing process that nobody knows any more belongs to every one."""
+        absent = {name: self.roster.get(name) for name in snapshot.missing}
+        states = dict(snapshot.processes) | {
+            name: ProcessState(service=member.process.service, labels=member.labels)
+            for name, member in absent.items()
+            if member
+        }
+        unknown = {name for name, member in absent.items() if member is None}
+        views = []
+        for scope in self._settings.scopes:
+            inside = {name for name, state in states.items() if bears(state, scope.labels)}
+            views.append(narrowed(snapshot, name=scope.name, members=frozenset(inside | unknown)))
+        return views
+
+    async def _judge_one(
+        self, name: str, view: Snapshot, assembled: Assembled, tickets: tuple[int, ...]
+    ) -> tuple[Verdict, bool]:
+        if view.processes:
+            verdict = await self._judge.verdict(name, view)
+        else:
+            verdict = nobody_reported(name, view)
+        now = self._clock.now()
+        self.asks.judged(tickets, verdict)
+        self._metrics.judged(verdict, now)
+        news = self.standing.given(verdict)
+        if news:
+            self._log.info(
+                "verdict changed", predicate=name, scope=view.ref.scope, holds=verdict.holds.value, snapshot=view.ref.id,
+                text=verdict.witness.text,
+            )  # fmt: skip
+        touched = self.incidents.judged(verdict, assembled, now)
+        return verdict, news or touched
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Look at the clock anew, once for all that happens in this turn of the loop."""
+        if not self._arming:
+            self._arming = True
+            asyncio.get_running_loop().call_soon(self._set_timer)
+
+    def _set_timer(self) -> None:
+        self._arming = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._clock.now()
+        due = self._initiator.due(now)
+        if due < math.inf:
+            delay = max(_TICK_SECONDS_MIN, due - now)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._step, self._initiator.ticked)
+
+    async def close(self) -> None:
+        """Begin nothing more, and let the verdicts under way be given."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._arming = True
+        if self._judging:
+            await asyncio.wait(self._judging, timeout=0.5)

@@ -1,0 +1,144 @@
+"""Predicates at work, off the event loop: each on a thread of its own, so that one that raises or never ends hurts no other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
+
+from detector.core.predicate import Predicate
+from detector.core.registry import PluginError, ask, find_predicate, predicate_names
+from detector.core.snapshot import Snapshot
+from detector.ops.logs import Log
+from detector.service.metrics import Metrics
+from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
+
+_Job = tuple[Callable[[], Verdict], "asyncio.Future[Verdict]"]
+
+
+class Lane:
+    """One thread that does jobs in turn. It is a daemon: a job that never ends does not keep the process from ending."""
+
+    def __init__(self, name: str) -> None:
+        """``name``: of the thread."""
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], Verdict]) -> asyncio.Future[Verdict]:
+        """Do ``job`` after those before it; a job whose future was cancelled meanwhile is not begun."""
+        future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._jobs.put((job, future))
+        return future
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (work := self._jobs.get()) is not None:
+            job, future = work
+            if future.cancelled():
+                continue
+            try:
+                _settle(future, job(), None)
+            except Exception as error:  # noqa: BLE001 - whatever a plug-in raises is its answer's failure, not ours
+                _settle(future, None, error)
+
+
+def _settle(future: asyncio.Future[Verdict], verdict: Verdict | None, error: Exception | None) -> None:
+    def deliver() -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        elif verdict is not None:
+            future.set_result(verdict)
+
+    try:
+        future.get_loop().call_soon_threadsafe(deliver)
+    except RuntimeError:  # the loop is closed: nobody waits for the answer any more
+        return
+
+
+class Unusable:
+    """Stands for a predicate that cannot be made: it fails when it is asked, and no other does."""
+
+    treats_missing = True
+
+    def __init__(self, name: str, reason: PluginError) -> None:
+        """``reason``: what is wrong with it."""
+        self.name = name
+        self._reason = reason
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:  # noqa: ARG002 - the protocol's parameter
+        """Raises why the predicate cannot be made."""
+        raise self._reason
+
+
+def installed_predicates(settings: Mapping[str, Mapping[str, Any]], log: Log) -> list[Predicate]:
+    """Every predicate that is installed, by name, with its ``settings``; one that cannot be made fails whenever it is asked."""
+    predicates: list[Predicate] = []
+    for name in predicate_names():
+        try:
+            predicates.append(find_predicate(name, settings.get(name)))
+        except PluginError as error:
+            log.warning("predicate unusable", predicate=name, reason=str(error))
+            predicates.append(Unusable(name, error))
+    return predicates
+
+
+class Judge:
+    """All predicates, ready to be asked about a snapshot."""
+
+    def __init__(self, predicates: Sequence[Predicate], *, seconds_max: float, metrics: Metrics, log: Log) -> None:
+        """``seconds_max``: how long one predicate may take over one snapshot."""
+        self._predicates: Mapping[str, Predicate] = {predicate.name: predicate for predicate in predicates}
+        self._seconds_max = seconds_max
+        self._metrics = metrics
+        self._log = log
+        self._lanes = {name: Lane(f"stilltrue-{name}") for name in self._predicates}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The predicates' names, sorted."""
+        return tuple(sorted(self._predicates))
+
+    async def verdict(self, name: str, snapshot: Snapshot) -> Verdict:
+        """The verdict of the predicate ``name``; UNDETERMINED, with the reason, when it fails. Never raises."""
+        predicate = self._predicates[name]
+        try:
+            answer = self._lanes[name].submit(lambda: ask(predicate, snapshot))
+            verdict = await asyncio.wait_for(answer, self._seconds_max)
+            return replace(verdict, predicate=name, snapshot=snapshot.ref)
+        except TimeoutError:
+            text = f"the predicate {name} took longer than {self._seconds_max:g} s over snapshot {snapshot.ref.id}"
+            self._log.warning("predicate overran", predicate=name, snapshot=snapshot.ref.id, seconds_max=self._seconds_max)
+            reason = "overrun"
+        except PluginError as error:
+            text = str(error)
+            self._log.failure("predicate failed", error, predicate=name, snapshot=snapshot.ref.id)
+            reason = "failed"
+        self._metrics.predicate_failed(name, reason)
+        return undetermined(name, snapshot.ref, reason, text)
+
+    def close(self) -> None:
+        """Begin no more evaluations."""
+        for lane in self._lanes.values():
+            lane.close()
+
+
+def undetermined(predicate: str, ref: SnapshotRef, kind: str, text: str) -> Verdict:
+    """No answer, and why."""
+    witness = Witness(kind=kind, parties=(), text=text)
+    return Verdict(predicate=predicate, holds=Holds.UNDETERMINED, witness=witness, snapshot=ref)
+
+
+def nobody_reported(predicate: str, snapshot: Snapshot) -> Verdict:
+    """No answer about a snapshot in which there is nobody."""
+    ref, missing = snapshot.ref, snapshot.missing
+    text = f"none of its {len(missing)} members reported" if missing else f"no process of the scope {ref.scope} is connected"
+    return replace(undetermined(predicate, ref, "missing", text), missing=missing, decisive=missing)

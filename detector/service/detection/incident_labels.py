@@ -1,0 +1,63 @@
+"""Names the core of each open incident for people who are woken: by its services, in a metric with few series.
+
+A label must hold no id: parties, processes (pods) and incidents are new every time, and each would leave a series behind for
+ever. Services are as few as an operator has given names to, and which of them can deadlock together is decided by how the
+system is built. So the label is the set of services in the core, and the series is there only while an incident is open.
+
+Rules:
+
+1. The label names services only: a process whose service nobody knows is not named by its own name.
+2. At most ``NAMED_MAX`` services are named, and at most ``SERIES_MAX`` sets at a time; what is beyond is told as a number.
+3. Two incidents between the same services are one series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from detector.service.detection.incidents import Incident
+from detector.service.metrics import Metrics
+from stilltrue.model import ProcessName, process_of
+
+NAMED_MAX = 6
+SERIES_MAX = 20
+BEYOND = "more than can be named"
+
+ServiceOf = Callable[[ProcessName], str | None]
+
+
+class Cores:
+    """The services in the core of each open incident."""
+
+    def __init__(self, metrics: Metrics, service_of: ServiceOf) -> None:
+        """``service_of``: a process's service; None when it is no member (any more)."""
+        self._metrics = metrics
+        self._service_of = service_of
+        self._services: dict[tuple[str, str], frozenset[str]] = {}
+        self._shown: dict[str, tuple[str, ...]] = {}
+
+    def changed(self, incident: Incident) -> None:
+        """An incident began, was seen again, or ended."""
+        at = incident.predicate, incident.id
+        if incident.open:
+            found = {self._service_of(process_of(party)) for party in incident.core}
+            known = frozenset(service for service in found if service)
+            self._services[at] = known | (self._services.get(at, frozenset()) if None in found else frozenset())
+        else:
+            self._services.pop(at, None)
+        self._show(incident.predicate)
+
+    def _show(self, predicate: str) -> None:
+        sets = {services for (name, _), services in self._services.items() if name == predicate}
+        told = sorted({_told(services) for services in sets})
+        shown = tuple(told if len(told) <= SERIES_MAX else [*told[: SERIES_MAX - 1], BEYOND])
+        if shown != self._shown.get(predicate, ()):
+            self._shown[predicate] = shown
+            self._metrics.cores(predicate, shown)
+
+
+def _told(services: frozenset[str]) -> str:
+    """Rule 2: ``billing, orders, stock``."""
+    named = sorted(services)[:NAMED_MAX]
+    more = len(services) - len(named)
+    return (", ".join(named) or "unknown services") + (f" and {more} more" if more else "")

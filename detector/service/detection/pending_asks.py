@@ -1,0 +1,84 @@
+"""The questions that wait for an answer: each is answered by a snapshot that began after it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from detector.ops.clock import Clock
+from detector.service.detection.evaluator import undetermined
+from detector.service.settings import Settings
+from stilltrue.model import SnapshotRef, Verdict
+
+Begin = Callable[[int], None]
+"""Tells the initiator that somebody asks, under this number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ask:
+    predicate: str
+    scope: str
+    answer: asyncio.Future[Verdict | None]  # None: the snapshot was rejected
+
+
+class Asks:
+    """Questions by their number."""
+
+    def __init__(self, *, settings: Settings, clock: Clock, begin: Begin) -> None:
+        """``begin`` is called for each question, and again when its snapshot was rejected."""
+        self._begin = begin
+        self._clock = clock
+        self._again_max = settings.asked_again_max
+        self._seconds_max = 2 * settings.give_up_seconds + 2 * settings.evaluation_seconds_max
+        self._asks: dict[int, _Ask] = {}
+        self._numbers = itertools.count(1)
+
+    def __len__(self) -> int:
+        return len(self._asks)
+
+    async def ask(self, predicate: str, scope: str) -> Verdict:
+        """The verdict on a snapshot that begins now. A rejected snapshot is taken again, a bounded number of times."""
+        for _ in range(1 + self._again_max):
+            verdict = await self._once(predicate, scope)
+            if verdict is not None:
+                return verdict
+        text = f"{1 + self._again_max} snapshots in a row were rejected (see the detector's log)"
+        return self._no_answer(predicate, scope, "rejected", text)
+
+    async def _once(self, predicate: str, scope: str) -> Verdict | None:
+        number = next(self._numbers)
+        ask = _Ask(predicate=predicate, scope=scope, answer=asyncio.get_running_loop().create_future())
+        self._asks[number] = ask
+        try:
+            self._begin(number)
+            return await asyncio.wait_for(ask.answer, self._seconds_max)
+        except TimeoutError:
+            text = f"no snapshot came to an end within {self._seconds_max:g} s"
+            return self._no_answer(predicate, scope, "overrun", text)
+        finally:
+            del self._asks[number]
+
+    def judged(self, numbers: tuple[int, ...], verdict: Verdict) -> None:
+        """Answer those of the questions that ``verdict`` is about."""
+        for ask in self._waiting(numbers):
+            if (ask.predicate, ask.scope) == (verdict.predicate, verdict.snapshot.scope):
+                ask.answer.set_result(verdict)
+
+    def rejected(self, numbers: tuple[int, ...]) -> None:
+        """Their snapshot was rejected."""
+        for ask in self._waiting(numbers):
+            ask.answer.set_result(None)
+
+    def nobody(self, numbers: tuple[int, ...]) -> None:
+        """There is nobody to take a snapshot of."""
+        for ask in self._waiting(numbers):
+            ask.answer.set_result(self._no_answer(ask.predicate, ask.scope, "missing", "no process is connected"))
+
+    def _waiting(self, numbers: tuple[int, ...]) -> list[_Ask]:
+        return [ask for number in numbers if (ask := self._asks.get(number)) is not None and not ask.answer.done()]
+
+    def _no_answer(self, predicate: str, scope: str, kind: str, text: str) -> Verdict:
+        now = self._clock.now()
+        return undetermined(predicate, SnapshotRef(scope=scope, begun=now, ended=now), kind, text)

@@ -1,0 +1,245 @@
+"""The agents' door: one stream each, in which hellos, reports, leases and wishes come up and marks go down.
+
+Messages are taken and given as bytes, so that one that cannot be read is refused here with a clear status, and a mark that
+goes to all is written out once for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import lru_cache
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from detector.ops.clock import Clock
+from detector.ops.logs import Log
+from detector.service.detection.driver import ColourRefusedError, Driver
+from detector.service.detection.members import Member, NameTakenError, TooManyMembersError
+from detector.service.metrics import Metrics, detector_version
+from detector.service.settings import Settings
+from stilltrue.model import CallNumber, SnapshotId
+from stilltrue.protocol import wire
+from stilltrue.protocol.report import CallMade, CallServed, LocalWait, Report
+from stilltrue.protocol.stamp import NUMBER_MAX
+from stilltrue.v1 import agent_pb2 as pb
+
+AGENT_SERVICE = "stilltrue.v1.AgentService"
+TIME_MAX = 253_402_300_800.0
+"""The end of the year 9999, in seconds since the epoch."""
+
+_HELLO_SECONDS_MAX = 10.0
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+class RefusedError(Exception):
+    """What an agent sent is refused: the status of its stream, and a word for the metrics."""
+
+    def __init__(self, status: grpc.StatusCode, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+        self.reason = reason
+
+
+@lru_cache(maxsize=8)
+def _mark(snapshot: SnapshotId) -> bytes:
+    """The mark of those who have nothing more to learn, which are most."""
+    return _mark_that_settles(snapshot, ())
+
+
+def _mark_that_settles(snapshot: SnapshotId, settled: Sequence[CallNumber]) -> bytes:
+    return pb.ConnectResponse(mark=pb.Mark(snapshot=snapshot, settled=settled)).SerializeToString()
+
+
+class _Stream:
+    """The way to one agent. At most one mark waits, the newest, which bids for all before it; none goes before the welcome."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._handler = asyncio.current_task()
+        self._mark: SnapshotId | None = None
+        self._settled: Sequence[CallNumber] = ()
+        self._writer: asyncio.Task[None] | None = None
+        self._open = False
+        self.ended: str | None = None
+
+    async def open(self, welcome: pb.ConnectResponse) -> None:
+        """Welcome the agent; marks may follow."""
+        await self._context.write(welcome.SerializeToString())
+        self._open = True
+        if self._mark is not None:
+            self.send_mark(self._mark)
+
+    def send_mark(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
+        self._mark = snapshot
+        self._settled = settled or self._settled
+        if self._open and (self._writer is None or self._writer.done()):
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        while self._mark is not None:
+            snapshot, self._mark = self._mark, None
+            settled, self._settled = self._settled, ()
+            mark = _mark_that_settles(snapshot, settled) if settled else _mark(snapshot)
+            try:
+                await self._context.write(mark)
+            except (grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError, asyncio.InvalidStateError):
+                return  # the stream is over: its reader finds out and says so
+
+    def replaced(self, text: str) -> None:
+        self.ended = text
+        if self._handler is not None:
+            self._handler.cancel()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.cancel()
+
+
+class AgentServicer:
+    """``stilltrue.v1.AgentService``."""
+
+    def __init__(self, *, driver: Driver, settings: Settings, clock: Clock, metrics: Metrics, log: Log) -> None:
+        """What the streams need."""
+        self._driver = driver
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The service, for :meth:`grpc.aio.Server.add_generic_rpc_handlers`."""
+        return grpc.method_handlers_generic_handler(
+            AGENT_SERVICE, {"Connect": grpc.stream_stream_rpc_method_handler(self._connect, None, None)}
+        )
+
+    async def _connect(self, _: object, context: Context) -> None:
+        """One agent's stream, from its hello to its end."""
+        stream = _Stream(context)
+        member: Member | None = None
+        try:
+            member = await self._admit(stream, context)
+            await stream.open(self._welcome())
+            await self._listen(member, context)
+        except RefusedError as refusal:
+            self._metrics.report_refused(refusal.reason)
+            self._log.warning(
+                "agent refused", peer=context.peer(), process=member.name if member else None, status=refusal.status.name,
+                reason=refusal.text,
+            )  # fmt: skip
+            await context.abort(refusal.status, refusal.text)
+        except asyncio.CancelledError:
+            if stream.ended is None:
+                raise
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, stream.ended)
+        finally:
+            stream.close()
+            if member is not None and member.stream is stream:
+                self._driver.broke(member)
+
+    def _welcome(self) -> pb.ConnectResponse:
+        welcome = pb.Welcome(
+            detector=f"stilltrue {detector_version()}",
+            lease_seconds=self._settings.lease_seconds,
+            report_bytes_max=self._settings.report_bytes_max,
+        )
+        return pb.ConnectResponse(welcome=welcome)
+
+    async def _admit(self, stream: _Stream, context: Context) -> Member:
+        """Take the hello: the member. Whoever is welcomed afterwards is one already."""
+        try:
+            data = await asyncio.wait_for(context.read(), _HELLO_SECONDS_MAX)
+        except TimeoutError:
+            text = f"no hello within {_HELLO_SECONDS_MAX:g} s"
+            raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, text, "no_hello") from None
+        request = self._read(data) if isinstance(data, bytes) else pb.ConnectRequest()
+        if request.WhichOneof("message") != "hello":
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "hello: an agent's first message must be one", "no_hello")
+        member = self._member(request.hello, stream)
+        try:
+            self._driver.joined(member)
+        except NameTakenError as error:
+            raise RefusedError(grpc.StatusCode.ALREADY_EXISTS, str(error), "name_taken") from None
+        except TooManyMembersError as error:
+            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), "too_many_members") from None
+        except ColourRefusedError as error:
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"hello.colour: {error}", "colour") from None
+        return member
+
+    def _member(self, hello: pb.Hello, stream: _Stream) -> Member:
+        try:
+            process = wire.process_from_wire(hello.process)
+        except wire.MalformedError as error:
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"hello.{error}", "malformed") from None
+        now = self._clock.now()
+        return Member(
+            process=process,
+            labels=dict(hello.labels),
+            agent=hello.agent,
+            reactive=hello.reactive,
+            connected_at=now,
+            heard_at=now,
+            colour=SnapshotId(hello.colour),
+            stream=stream,
+        )
+
+    async def _listen(self, member: Member, context: Context) -> None:
+        """Everything after the hello, until the agent ends the stream."""
+        while isinstance(data := await context.read(), bytes):
+            request = self._read(data)
+            try:
+                self._take(member, request)
+            except wire.MalformedError as error:
+                raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"report.{error}", "malformed") from None
+            except ColourRefusedError as error:
+                raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(error), "colour") from None
+            except (NameTakenError, TooManyMembersError) as error:
+                raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), "too_many_members") from None
+
+    def _take(self, member: Member, request: pb.ConnectRequest) -> None:
+        match request.WhichOneof("message"):
+            case "report":
+                report = wire.report_from_wire(request.report)
+                if report.process != member.process:
+                    raise wire.MalformedError(f"process: it is {report.process.instance}'s, on the stream of {member.name}")
+                _check_times(report)
+                self._driver.reported(member, report)
+            case "lease":
+                lease = request.lease
+                if lease.colour > NUMBER_MAX:
+                    raise wire.MalformedError(f"lease.colour: above {NUMBER_MAX}")
+                self._driver.leased(member, SnapshotId(lease.colour), lease.reports_dropped, lease.stamps_refused)
+            case "wish":
+                self._driver.wished(member)
+            case "goodbye":
+                self._driver.said_goodbye(member)
+            case "hello":
+                raise wire.MalformedError("hello: a second one on one stream")
+            case _:
+                return  # a message of a later version
+
+    def _read(self, data: bytes) -> pb.ConnectRequest:
+        if len(data) > self._settings.report_bytes_max:
+            text = f"a message of {len(data)} bytes; at most {self._settings.report_bytes_max} are taken (--report-bytes-max)"
+            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
+        try:
+            return pb.ConnectRequest.FromString(data)
+        except DecodeError:
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "a message that is no ConnectRequest", "malformed") from None
+
+
+def _check_times(report: Report) -> None:
+    """Refuse times that no calendar has: they would end in every snapshot's document."""
+    entries: tuple[LocalWait | CallMade | CallServed, ...] = (*report.waits, *report.made, *report.served)
+    for field, times in (
+        ("cut_at", (report.cut_at,)),
+        ("since", (entry.since for entry in entries)),
+        ("deadline", (entry.deadline for entry in entries)),
+    ):
+        for time in times:
+            if time is not None and not 0 <= time < TIME_MAX:
+                raise wire.MalformedError(f"{field}: {time} is no time between the years 1970 and 9999")

@@ -1,0 +1,154 @@
+"""The archive's door: streams rows of its tables to whoever asks, read on threads of its own, a bounded batch at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from detector.service.settings import Settings
+from detector.service.storage.archive_sink import FOLDER
+from stilltrue.v1 import detector_pb2 as pb
+
+if TYPE_CHECKING:
+    from detector.archive.offsets import Index
+    from detector.archive.reader import Batch
+
+T = TypeVar("T")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+THREADS = 2
+TABLES = ("reports", "snapshots", "verdicts", "incidents")
+
+
+class Reading:
+    """Answers about the archive, and streams of its rows.
+
+    What is held of a stream is one batch, and what gRPC's flow control lets through: a reader that takes nothing is waited
+    for on the event loop, which costs nothing, for ``archive_take_seconds_max``.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._threads = ThreadPoolExecutor(THREADS, "stilltrue-read")
+        self._readers = 0
+        self._refusal = ""
+        self._indexes: dict[str, Index] = {}
+        if not settings.history_bytes_max:
+            self._refusal = "this detector keeps no archive (--history-bytes-max 0)"
+            return
+        try:
+            self._indexes = _indexes(settings.data / FOLDER)
+        except ImportError:
+            self._refusal = "this detector keeps no archive: pyarrow is not installed there"
+
+    async def describe(self, request: pb.DescribeArchiveRequest, context: Context) -> pb.DescribeArchiveResponse:
+        """Which positions each table has."""
+        await self._check(request.table or TABLES[0], context)
+        wanted = (request.table,) if request.table else TABLES
+        return await self._call(lambda: _described([self._indexes[name] for name in wanted]), context)
+
+    async def read(self, request: pb.ReadArchiveRequest, context: Context) -> None:
+        """Write the rows to ``context``, batch after batch."""
+        await self._check(request.table, context)
+        if self._readers >= self._settings.archive_readers_max:
+            text = f"{self._readers} readers of the archive already (--archive-readers-max); try again"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._readers += 1
+        batches: Iterator[pb.ReadArchiveResponse] = iter(())
+        try:
+            batches = await self._call(lambda: _responses(self._indexes[request.table], request), context)
+            late = await self._write_all(batches, context)
+        finally:
+            self._readers -= 1
+            self._threads.submit(getattr(batches, "close", lambda: None))
+        if late is not None:
+            await late
+            text = f"nothing was taken for {self._settings.archive_take_seconds_max:g} s (--archive-take-seconds-max)"
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+
+    async def _write_all(self, batches: Iterator[pb.ReadArchiveResponse], context: Context) -> asyncio.Future[None] | None:
+        """Write until all is written; or until one is not taken in time: the write that still goes on.
+
+        gRPC cannot end a call while a write is under way. So such a reader gives up its place, and is told when it takes again.
+        """
+        while (response := await self._call(lambda: next(batches, None), context)) is not None:
+            write = asyncio.ensure_future(context.write(response))
+            try:
+                done, _ = await asyncio.wait({write}, timeout=self._settings.archive_take_seconds_max)
+            except asyncio.CancelledError:
+                write.cancel()
+                raise
+            if not done:
+                return write
+            write.result()
+        return None
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _check(self, table: str, context: Context) -> None:
+        if self._refusal:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, self._refusal)
+        if table not in TABLES:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no table {table!r}; there are {', '.join(TABLES)}")
+
+    async def _call(self, work: Callable[[], T], context: Context) -> T:
+        """Do ``work`` on a thread; what goes wrong there is the call's status."""
+        from detector.archive.reader import ColumnError, LostError  # noqa: PLC0415 - pyarrow is an extra
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except ColumnError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except LostError as error:
+            await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
+        except OSError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, f"the archive cannot be read: {error}")
+        raise AssertionError("abort raises")
+
+
+def _indexes(directory: Path) -> dict[str, Index]:
+    from detector.archive.files import Store  # noqa: PLC0415
+    from detector.archive.offsets import Index  # noqa: PLC0415 - pyarrow is an extra
+
+    store = Store(str(directory))
+    return {table: Index(store, table) for table in TABLES}
+
+
+def _described(indexes: list[Index]) -> pb.DescribeArchiveResponse:
+    for index in indexes:
+        index.refresh()
+    return pb.DescribeArchiveResponse(
+        tables=[
+            pb.ArchiveTable(
+                name=index.table,
+                ranges=[pb.ArchiveRange(since=piece.first, until=piece.end) for piece in index.pieces],
+            )
+            for index in indexes
+        ]
+    )
+
+
+def _responses(index: Index, request: pb.ReadArchiveRequest) -> Iterator[pb.ReadArchiveResponse]:
+    """What a call is answered with, each part read when it is asked for."""
+    from detector.archive.reader import ROWS_MAX, columns_schema, read_range, schema_message  # noqa: PLC0415 - pyarrow is an extra
+
+    schema = columns_schema(index.table, request.columns)
+    if request.until > index.end or index.lost(request.since, request.until) is not None:
+        index.refresh()
+    rows_max = min(request.rows_max or ROWS_MAX, ROWS_MAX)
+    batches = read_range(index, request.since, request.until, schema=schema, whole=request.whole, rows_max=rows_max)
+    return _messages(schema_message(schema), batches)
+
+
+def _messages(schema: bytes, batches: Iterator[Batch]) -> Iterator[pb.ReadArchiveResponse]:
+    yield pb.ReadArchiveResponse(schema=schema)
+    for batch in batches:
+        yield pb.ReadArchiveResponse(batch=batch.message(), since=batch.since, until=batch.until)

@@ -1,0 +1,150 @@
+"""The askers' door: ``stilltrue.v1.DetectorService``, each method a few lines over the driver and the archive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from detector.service.detection.current_verdicts import Key, TooManyWatchersError
+from detector.service.detection.driver import Driver
+from detector.service.detection.incidents import Incident
+from detector.service.detection.members import Member
+from detector.service.grpc_api.archive_service import Reading
+from detector.service.settings import Settings
+from detector.service.storage.snapshot_store import Archivist
+from stilltrue.protocol.wire import process_to_wire, verdict_to_wire
+from stilltrue.v1 import detector_pb2 as pb
+from stilltrue.v1 import detector_pb2_grpc
+
+DETECTOR_SERVICE = "stilltrue.v1.DetectorService"
+LIST_DEFAULT = 50
+LIST_MAX = 10_000
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
+    """Questions to the detector."""
+
+    def __init__(
+        self, *, driver: Driver, archivist: Archivist, reading: Reading, settings: Settings, predicates: tuple[str, ...]
+    ) -> None:
+        """``predicates``: the names there are."""
+        self._driver = driver
+        self._archivist = archivist
+        self._reading = reading
+        self._settings = settings
+        self._predicates = predicates
+        self._scopes = ("all", *(scope.name for scope in settings.scopes))
+
+    async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:  # noqa: N802 - gRPC's name
+        """Take a snapshot now, and answer with the verdict on it."""
+        await self._check(request.predicate, request.scope, context)
+        if len(self._driver.asks) >= self._settings.asks_max:
+            text = f"{self._settings.asks_max} questions wait already (--asks-max)"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        verdict = await self._driver.asks.ask(request.predicate, request.scope or "all")
+        return pb.AskResponse(verdict=verdict_to_wire(verdict))
+
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:  # noqa: N802
+        """The verdict as it stands, then each that differs; a response without a verdict says that there is no news."""
+        if request.predicate:
+            await self._check(request.predicate, request.scope, context)
+        elif request.scope:
+            await self._check(self._predicates[0], request.scope, context)
+
+        def wanted(key: Key) -> bool:
+            return request.predicate in {"", key[0]} and request.scope in {"", key[1]}
+
+        try:
+            with self._driver.standing.watching(wanted) as watch:
+                while True:
+                    news = await watch.news(self._settings.heartbeat_seconds)
+                    for verdict in news:
+                        yield pb.WatchResponse(verdict=verdict_to_wire(verdict))
+                    if not news:
+                        yield pb.WatchResponse()
+        except TooManyWatchersError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+
+    async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:  # noqa: N802, ARG002
+        """The members."""
+        return pb.ListAgentsResponse(agents=[self._agent(member) for member in self._driver.roster.all()])
+
+    async def ListSnapshots(self, request: pb.ListSnapshotsRequest, context: Context) -> pb.ListSnapshotsResponse:  # noqa: N802, ARG002
+        """The newest snapshots."""
+        return pb.ListSnapshotsResponse(snapshots=await self._archivist.summaries(_limit(request.limit)))
+
+    async def ListIncidents(self, request: pb.ListIncidentsRequest, context: Context) -> pb.ListIncidentsResponse:  # noqa: N802, ARG002
+        """The newest incidents."""
+        incidents = await self._archivist.incidents(
+            _limit(request.limit), self._driver.incidents.open_ones(), open_only=request.open_only
+        )
+        return pb.ListIncidentsResponse(incidents=map(incident_to_wire, incidents))
+
+    async def GetSnapshot(self, request: pb.GetSnapshotRequest, context: Context) -> pb.GetSnapshotResponse:  # noqa: N802
+        """One snapshot that is kept whole."""
+        answer = await self._archivist.snapshot(request.id)
+        if answer is None:
+            text = f"snapshot {request.id} is not kept" if request.id else "no snapshot is kept yet"
+            await context.abort(grpc.StatusCode.NOT_FOUND, text)
+            raise AssertionError("abort raises")
+        return answer
+
+    async def DescribeArchive(  # noqa: N802
+        self, request: pb.DescribeArchiveRequest, context: Context
+    ) -> pb.DescribeArchiveResponse:
+        """How far the archive's tables go."""
+        return await self._reading.describe(request, context)
+
+    async def ReadArchive(self, request: pb.ReadArchiveRequest, context: Context) -> None:  # noqa: N802
+        """Rows of the archive as Arrow batches."""
+        await self._reading.read(request, context)
+
+    def _agent(self, member: Member) -> pb.Agent:
+        return pb.Agent(
+            process=process_to_wire(member.process),
+            labels=member.labels,
+            state=pb.AGENT_STATE_LIVE if self._driver.is_live(member) else pb.AGENT_STATE_MISSING,
+            connected_at=member.connected_at,
+            heard_at=member.heard_at,
+            colour=member.colour,
+            agent=member.agent,
+            reports_dropped=member.reports_dropped,
+            reactive=member.reactive,
+        )
+
+    async def _check(self, predicate: str, scope: str, context: Context) -> None:
+        if predicate not in self._predicates:
+            text = f"no predicate {predicate!r}; there are {', '.join(self._predicates)}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if scope and scope not in self._scopes:
+            text = f"no scope {scope!r}; there are {', '.join(self._scopes)} (serve --scope NAME=LABEL=VALUE makes one)"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+
+
+def incident_to_wire(incident: Incident) -> pb.Incident:
+    """An incident as askers see it."""
+    return pb.Incident(
+        id=incident.id,
+        predicate=incident.predicate,
+        scope=incident.scope,
+        core=incident.core,
+        behind=incident.behind,
+        opened=incident.opened,
+        seen=incident.seen,
+        closed=incident.closed,
+        formed=incident.formed,
+        first_snapshot=incident.first_snapshot,
+        last_snapshot=incident.last_snapshot,
+        text=incident.text,
+        waits=incident.waits,
+        ending=incident.ending,
+    )
+
+
+def _limit(asked: int) -> int:
+    return min(asked, LIST_MAX) if asked else LIST_DEFAULT

@@ -1,0 +1,126 @@
+"""Who may do what: the roles agent, reader and operator, granted in a file to certificates by their names and to tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from detector.ops.logs import Log
+
+_OPEN = ("/grpc.health.v1.Health/",)
+_AGENT_SERVICE = "/stilltrue.v1.AgentService/"
+_ASK = "/stilltrue.v1.DetectorService/Ask"
+
+
+class SecurityError(ValueError):
+    """Files that make no security; one line that names the file and what is wrong with it."""
+
+
+class Role(Enum):
+    """What somebody may do: report as an agent; look; look and have snapshots taken."""
+
+    AGENT = "agent"
+    READER = "reader"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A role, for the certificates whose name fits a pattern (``*``, ``?``), and for the tokens with these SHA-256 sums."""
+
+    role: Role
+    certificates: tuple[str, ...] = ()
+    tokens_sha256: tuple[str, ...] = ()
+
+
+class Roles:
+    """The roles file (TOML: ``[[grant]]`` with ``role``, ``certificates``, ``tokens_sha256``), read anew when it changes."""
+
+    def __init__(self, path: Path, log: Log) -> None:
+        """Raises :class:`SecurityError`."""
+        self._path = path
+        self._log = log
+        self._seen = 0
+        self._grants: tuple[Grant, ...] = ()
+        self._follow(first=True)
+
+    def of(self, names: frozenset[str], token: str) -> frozenset[Role]:
+        """The roles of a peer with these certificate names and this token (empty: none)."""
+        self._follow()
+        sum_ = hashlib.sha256(token.encode()).hexdigest() if token else ""
+        return frozenset(grant.role for grant in self._grants if _fits(grant, names, sum_))
+
+    def _follow(self, *, first: bool = False) -> None:
+        try:
+            changed = self._path.stat().st_mtime_ns
+            if changed == self._seen:
+                return
+            self._grants = read_grants(self._path)
+            self._seen = changed
+        except OSError as error:
+            failure = SecurityError(f"{self._path}: {error.strerror}")
+        except SecurityError as error:
+            failure = error
+        else:
+            return
+        if first:
+            raise failure
+        self._log.warning("roles not reloaded, those before stay", text=str(failure))
+
+
+def read_grants(path: Path) -> tuple[Grant, ...]:
+    """The grants in a roles file; raises :class:`SecurityError` and ``OSError``."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SecurityError(f"{path}: {error}") from None
+    if set(found) - {"grant"} or not isinstance(found.get("grant", []), list):
+        raise SecurityError(f"{path}: only [[grant]] tables belong here")
+    return tuple(_grant(path, index, each) for index, each in enumerate(found.get("grant", []), 1))
+
+
+def _grant(path: Path, index: int, found: Any) -> Grant:
+    where = f"{path}: grant {index}"
+    known = {"role", "certificates", "tokens_sha256"}
+    if not isinstance(found, Mapping) or set(found) - known:
+        raise SecurityError(f"{where}: the keys are {', '.join(sorted(known))}")
+    try:
+        role = Role(found.get("role"))
+    except ValueError:
+        raise SecurityError(f"{where}: role is one of {', '.join(r.value for r in Role)}, not {found.get('role')!r}") from None
+    lists = {key: found.get(key, []) for key in ("certificates", "tokens_sha256")}
+    for key, values in lists.items():
+        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
+            raise SecurityError(f"{where}: {key} is a list of texts")
+    for sum_ in lists["tokens_sha256"]:
+        if len(sum_) != 64 or not set(sum_.lower()) <= set("0123456789abcdef"):
+            raise SecurityError(f"{where}: tokens_sha256 holds 64 hex digits each, as sha256sum prints them")
+    return Grant(
+        role=role,
+        certificates=tuple(lists["certificates"]),
+        tokens_sha256=tuple(sum_.lower() for sum_ in lists["tokens_sha256"]),
+    )
+
+
+def _fits(grant: Grant, names: frozenset[str], token_sum: str) -> bool:
+    by_name = any(fnmatchcase(name, pattern) for pattern in grant.certificates for name in names)
+    by_token = bool(token_sum) and any(hmac.compare_digest(token_sum, known) for known in grant.tokens_sha256)
+    return by_name or by_token
+
+
+def wanted(method: str) -> frozenset[Role]:
+    """The roles of which one is needed to call a method; empty: none is."""
+    if method.startswith(_OPEN):
+        return frozenset()
+    if method.startswith(_AGENT_SERVICE):
+        return frozenset({Role.AGENT})
+    if method == _ASK:
+        return frozenset({Role.OPERATOR})
+    return frozenset({Role.READER, Role.OPERATOR})

@@ -1,0 +1,138 @@
+"""Writes every finished snapshot to the analytical archive (Parquet), on a thread of its own; fails open.
+
+The archivist keeps what the service itself needs; this is for those who analyse a month later. A full disk, no pyarrow, or
+a thread that cannot keep up costs rows, with a line in the log and a metric, and nothing else.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detector.core.assembler import Assembled
+from detector.ops.logs import Log
+from detector.service.detection.incidents import Incident
+from detector.service.metrics import Metrics
+from detector.service.storage.compactor import Compactor
+from stilltrue.model import ProcessId, ProcessName, Verdict
+
+if TYPE_CHECKING:
+    from detector.archive.writer import ArchiveWriter
+
+FOLDER = "archive"
+SECONDS_PER_FILE = 60.0
+QUEUE_MAX = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finished:
+    assembled: Assembled
+    verdicts: tuple[Verdict, ...]
+    members: Mapping[ProcessName, ProcessId]
+
+
+class History:
+    """Takes finished snapshots and changed incidents from the event loop, and writes them."""
+
+    def __init__(self, *, directory: Path, bytes_max: int, metrics: Metrics, log: Log, compact_seconds_min: float = 0) -> None:
+        """``directory``: the service's data directory; ``bytes_max``: beyond it the oldest files go. 0: nothing is written.
+
+        ``compact_seconds_min``: how long after a day its files are put together; 0: never.
+        """
+        self._compactor = Compactor(location=str(directory / FOLDER), seconds_min=compact_seconds_min, log=log)
+        self._location = str(directory / FOLDER)
+        self._bytes_max = bytes_max
+        self._metrics = metrics
+        self._log = log
+        self._failing = False
+        self._queue: queue.Queue[_Finished | Incident | None] = queue.Queue(QUEUE_MAX)
+        self._thread = threading.Thread(target=self._write_all, name="stilltrue-history", daemon=True)
+        if bytes_max:
+            self._thread.start()
+
+    def finished(self, assembled: Assembled, verdicts: tuple[Verdict, ...], members: Mapping[ProcessName, ProcessId]) -> None:
+        """A snapshot has ended; ``members``: which incarnations its missing members were."""
+        self._put(_Finished(assembled=assembled, verdicts=verdicts, members=members))
+
+    def incident(self, incident: Incident) -> None:
+        """An incident changed."""
+        self._put(incident)
+
+    def close(self, seconds: float) -> None:
+        """Write what waits, for ``seconds`` at most."""
+        if self._thread.is_alive():
+            try:
+                self._queue.put(None, timeout=seconds)
+            except queue.Full:
+                return
+            self._thread.join(seconds)
+
+    def _put(self, work: _Finished | Incident) -> None:
+        if not self._thread.is_alive():
+            return
+        try:
+            self._queue.put_nowait(work)
+        except queue.Full:
+            self._metrics.archive_dropped()
+
+    def _write_all(self) -> None:
+        try:
+            from detector.archive.files import Store  # noqa: PLC0415 - pyarrow is an extra
+            from detector.archive.writer import ArchiveWriter  # noqa: PLC0415
+        except ImportError:
+            self._log.info("history not kept", reason="pyarrow is not installed")
+            return
+        store = Store(self._location)
+        writer = ArchiveWriter(store, seconds_max=SECONDS_PER_FILE)
+        changed: list[Incident] = []
+        while (work := self._queue.get()) is not None:
+            if isinstance(work, Incident):
+                changed.append(work)
+            else:
+                self._add(writer, work, changed)
+                changed = []
+        self._add(writer, None, changed)
+
+    def _add(self, writer: ArchiveWriter, work: _Finished | None, changed: list[Incident]) -> None:
+        """One snapshot with the incidents that changed before it ended; None: write what was gathered."""
+        try:
+            if work is None:
+                written = writer.flush()
+            else:
+                rows = [_row(incident) for incident in changed]
+                written = writer.add(work.assembled, work.verdicts, rows, work.members)
+            if written:
+                writer.store.prune(self._bytes_max)
+                self._compactor.look()
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs rows of the history and nothing else
+            self._metrics.archive_failed()
+            if not self._failing:
+                self._failing = True
+                self._log.failure("history not written", error, location=self._location, consequence="the service goes on")
+        else:
+            if written and self._failing:
+                self._failing = False
+                self._log.info("history works again", location=self._location)
+
+
+def _row(incident: Incident) -> dict[str, object]:
+    return {
+        "id": incident.id,
+        "predicate": incident.predicate,
+        "scope": incident.scope,
+        "core": list(incident.core),
+        "behind": list(incident.behind),
+        "opened": incident.opened,
+        "seen": incident.seen,
+        "closed": incident.closed,
+        "formed": incident.formed,
+        "first_snapshot": incident.first_snapshot,
+        "last_snapshot": incident.last_snapshot,
+        "text": incident.text,
+        "waits": list(incident.waits),
+        "ending": incident.ending,
+    }

@@ -1,0 +1,309 @@
+"""The archivist: keeps what the archive shall hold, writes it on a thread of its own, and goes on without a disk that fails.
+
+What is newest is in memory, so that it can be shown at once, and also while nothing can be written. Incidents are never
+dropped: one that could not be written is written as soon as the disk takes it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from detector.core.assembler import Assembled
+from detector.core.document.reader import write_document
+from detector.ops.clock import Clock
+from detector.ops.logs import Log
+from detector.service.detection.incidents import Incident
+from detector.service.metrics import Metrics
+from detector.service.storage.sqlite import ArchiveInUseError, Bounds, DamagedError, Store, lock_directory, set_aside
+from stilltrue.model import SnapshotId, Verdict
+from stilltrue.protocol.wire import snapshot_to_wire, verdict_to_wire
+from stilltrue.v1 import detector_pb2 as pb
+
+T = TypeVar("T")
+
+_IDS_AT_ONCE = 1000
+_RECENT_MAX = 32
+_CLOSED_MAX = 10_000
+_RETRY_SECONDS = 1.0
+_CALM_SECONDS = 3.0
+
+
+class _Signal(Enum):
+    WAKE = "look for what is to be written"
+    STOP = "write what there is, and end"
+
+
+class _Finished:
+    """One snapshot with its verdicts; the document is made when it is first wanted, by whichever thread wants it."""
+
+    def __init__(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
+        self._assembled = assembled
+        self.pinned = pinned
+        self.verdicts = [verdict_to_wire(verdict) for verdict in verdicts]
+        self.summary = _summary(assembled, verdicts)
+
+    def document(self) -> str:
+        document = write_document(self._assembled.snapshot)
+        if self._assembled.orphans:
+            document["rejected"] = list(self._assembled.orphans)
+        return json.dumps(document, separators=(",", ":"))
+
+    def answer(self) -> pb.GetSnapshotResponse:
+        return pb.GetSnapshotResponse(summary=self.summary, document_json=self.document(), verdicts=self.verdicts)
+
+
+def _summary(assembled: Assembled, verdicts: tuple[Verdict, ...]) -> pb.SnapshotSummary:
+    summary = pb.SnapshotSummary(
+        ref=snapshot_to_wire(assembled.snapshot.ref),
+        outcome=assembled.outcome.value,
+        begun_by=assembled.begun_by,
+        missing=assembled.snapshot.missing,
+        kept=True,
+    )
+    for verdict in verdicts:
+        scope = verdict.snapshot.scope
+        name = verdict.predicate if scope == "all" else f"{verdict.predicate}@{scope}"
+        summary.verdicts[name] = verdict_to_wire(verdict).holds
+    return summary
+
+
+class Archivist:
+    """Takes what is to be kept from the event loop, and answers what was kept."""
+
+    def __init__(self, *, directory: Path, bounds: Bounds, queue_max: int, clock: Clock, metrics: Metrics, log: Log) -> None:
+        """Open the archive. Raises ``ArchiveInUseError``; a disk that fails is only logged."""
+        self._directory = directory
+        self._bounds = bounds
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._failing = False
+        self._failed_at = 0.0
+        self._lock: int | None = None
+        self._store: Store | None = None
+        self._recent: OrderedDict[int, _Finished] = OrderedDict()
+        self._closed: OrderedDict[str, Incident] = OrderedDict()
+        self._unwritten: OrderedDict[str, Incident] = OrderedDict()
+        self._guard = threading.Lock()  # of _unwritten
+        self._in_hand = threading.Lock()  # of _store
+        self._queue: queue.Queue[_Finished | _Signal] = queue.Queue(queue_max)
+        self._stopped = threading.Event()
+        self.first_id = SnapshotId(1)
+        self._reserved = self._wanted_below = 0
+        self.open_incidents: tuple[Incident, ...] = ()
+        self._start()
+        self._thread = threading.Thread(target=self._write_all, name="stilltrue-archive", daemon=True)
+        self._thread.start()
+
+    def _start(self) -> None:
+        """What the last run left."""
+        with contextlib.suppress(OSError):
+            self._lock = lock_directory(self._directory)
+        if self._attempt(self._load, writes=True) is None:
+            self._log.warning("archive unusable", directory=self._directory, consequence="nothing is kept beyond a restart")
+
+    def _load(self, store: Store) -> bool:
+        self.first_id = SnapshotId(store.first_id())
+        self._wanted_below = self.first_id + _IDS_AT_ONCE
+        self._write_reserve(store)
+        everything = store.incidents(_CLOSED_MAX)
+        self.open_incidents = tuple(store.incidents(_CLOSED_MAX, open_only=True))
+        self._closed.update((incident.id, incident) for incident in reversed(everything) if not incident.open)
+        return True
+
+    # -- taking (event loop) -------------------------------------------------------------------------------------------
+
+    def reserve(self, id: SnapshotId) -> None:
+        """A snapshot begins: its id and the next ones will never be given again."""
+        if id + _IDS_AT_ONCE // 2 >= self._wanted_below:
+            self._wanted_below = id + _IDS_AT_ONCE
+            self._wake()
+
+    def finished(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
+        """A snapshot has ended; ``pinned``: something points to it."""
+        finished = _Finished(assembled, verdicts, pinned=pinned)
+        self._recent[finished.summary.ref.id] = finished
+        while len(self._recent) > _RECENT_MAX:
+            self._recent.popitem(last=False)
+        try:
+            self._queue.put_nowait(finished)
+        except queue.Full:
+            self._metrics.archive_dropped()
+
+    def incident(self, incident: Incident) -> None:
+        """An incident changed."""
+        if incident.open:
+            self._closed.pop(incident.id, None)
+        else:
+            self._closed[incident.id] = incident
+            while len(self._closed) > _CLOSED_MAX:
+                self._closed.popitem(last=False)
+        with self._guard:
+            self._unwritten[incident.id] = incident
+        self._wake()
+
+    def find_incident(self, id: str) -> Incident | None:
+        """A closed incident that is remembered."""
+        return self._closed.get(id)
+
+    def _wake(self) -> None:
+        if self._queue.empty():
+            try:
+                self._queue.put_nowait(_Signal.WAKE)
+            except queue.Full:
+                return
+
+    # -- answering (event loop) ----------------------------------------------------------------------------------------
+
+    async def summaries(self, limit: int) -> list[pb.SnapshotSummary]:
+        """The newest first."""
+        recent = [finished.summary for finished in reversed(self._recent.values())]
+        found = {summary.ref.id: summary for summary in recent}
+        if limit > len(recent):
+            older = await asyncio.to_thread(self._attempt, lambda store: store.summaries(limit)) or []
+            found = {summary.ref.id: summary for summary in older} | found
+        return sorted(found.values(), key=lambda summary: -summary.ref.id)[:limit]
+
+    async def snapshot(self, id: int) -> pb.GetSnapshotResponse | None:
+        """A snapshot that is kept whole; ``id`` 0: the newest."""
+        wanted = id or next(reversed(self._recent), 0)
+        recent = self._recent.get(wanted)
+        if recent is not None:
+            return await asyncio.to_thread(recent.answer)
+        return await asyncio.to_thread(self._attempt, lambda store: store.snapshot(wanted))
+
+    async def incidents(self, limit: int, open_ones: list[Incident], *, open_only: bool) -> list[Incident]:
+        """The newest first; ``open_ones``: as they are now."""
+        found = {} if open_only else dict(self._closed)
+        if not open_only and limit > len(found):
+            older = await asyncio.to_thread(self._attempt, lambda store: store.incidents(limit)) or []
+            found = {incident.id: incident for incident in older} | found
+        found |= {incident.id: incident for incident in open_ones}
+        return sorted(found.values(), key=lambda incident: (-incident.opened, incident.id))[:limit]
+
+    # -- writing (its own thread) --------------------------------------------------------------------------------------
+
+    def _write_all(self) -> None:
+        work: _Finished | _Signal = _Signal.WAKE
+        while work is not _Signal.STOP:
+            try:
+                work = self._queue.get(timeout=_RETRY_SECONDS)
+            except queue.Empty:
+                work = _Signal.WAKE
+            if self._unwritten or self._wanted_below > self._reserved:
+                self._attempt(self._write_urgent, writes=True)
+            if isinstance(work, _Finished):
+                self._attempt(partial(self._write_snapshot, work), writes=True)
+        with self._in_hand:
+            if self._store is not None:
+                self._store.close()
+        self._stopped.set()
+
+    def _write_urgent(self, store: Store) -> None:
+        if self._wanted_below > self._reserved:
+            self._write_reserve(store)
+        with self._guard:
+            waiting = list(self._unwritten.items())
+        for name, incident in waiting:
+            store.put_incident(incident)
+            store.pin(incident.first_snapshot)
+            store.pin(incident.last_snapshot)
+            with self._guard:
+                if self._unwritten.get(name) is incident:
+                    del self._unwritten[name]
+
+    def _write_reserve(self, store: Store) -> None:
+        below = self._wanted_below
+        store.reserve(below)
+        self._reserved = below
+
+    def _write_snapshot(self, finished: _Finished, store: Store) -> None:
+        try:
+            document = finished.document()
+        except (ValueError, OverflowError) as error:
+            self._log.failure("document not written", error, snapshot=finished.summary.ref.id)
+            return
+        verdicts = [verdict.SerializeToString() for verdict in finished.verdicts]
+        store.add_snapshot(finished.summary, document, verdicts, pinned=finished.pinned)
+
+    def _attempt(self, work: Callable[[Store], T], *, writes: bool = False) -> T | None:
+        """Do ``work`` on the store; None, and one line in the log when that begins, while the disk fails."""
+        with self._in_hand:
+            try:
+                store = self._opened()
+                result = work(store)
+            except DamagedError as error:
+                self._damaged(error)
+                return None
+            except (sqlite3.Error, OSError, ArchiveInUseError) as error:
+                self._failed(error)
+                return None
+            if writes:
+                self._succeeded()
+            return result
+
+    def _succeeded(self) -> None:
+        """A write went well; that the disk works again is said when none has failed for a while."""
+        if self._failing and time.monotonic() - self._failed_at < _CALM_SECONDS:
+            return
+        if self._failing:
+            self._failing = False
+            self._log.info("archive works again", directory=self._directory)
+        self._metrics.archive_writable(writable=True)
+
+    def _opened(self) -> Store:
+        if self._lock is None:
+            self._lock = lock_directory(self._directory)
+        if self._store is None:
+            try:
+                self._store = Store(self._directory, self._bounds)
+            except DamagedError as error:
+                self._damaged(error)
+                self._store = Store(self._directory, self._bounds)
+        return self._store
+
+    def _damaged(self, error: Exception) -> None:
+        self._store = None
+        kept = set_aside(self._directory, self._clock.now())
+        self._log.failure("archive damaged", reason=str(error), set_aside=kept, consequence="a new archive begins")
+
+    def _failed(self, error: Exception) -> None:
+        self._failed_at = time.monotonic()
+        self._metrics.archive_failed()
+        self._metrics.archive_writable(writable=False)
+        if not self._failing:
+            self._failing = True
+            self._log.failure(
+                "archive cannot be used", directory=self._directory, reason=str(error), consequence="the service goes on"
+            )
+        if _torn(error) and self._store is not None:
+            self._store.close()
+            self._damaged(error)
+
+    def close(self, seconds: float) -> None:
+        """Write what waits, for ``seconds`` at most."""
+        try:
+            self._queue.put(_Signal.STOP, timeout=seconds)
+        except queue.Full:
+            return
+        self._stopped.wait(seconds)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _torn(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorname", "") in {"SQLITE_CORRUPT", "SQLITE_NOTADB"}

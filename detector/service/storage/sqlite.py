@@ -1,0 +1,230 @@
+"""The archive on disk: one SQLite file with snapshots, incidents, and the first id that was never given.
+
+Tables: ``snapshots`` has a summary each (a ``SnapshotSummary``), ``documents`` the snapshots kept whole (the document as zlib
+JSON, the verdicts as a ``GetSnapshotResponse``), ``incidents`` every incident there ever was (JSON), ``meta`` the numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from detector.service.detection.incidents import Incident
+from stilltrue.v1 import detector_pb2 as pb
+
+_FILE = "stilltrue.sqlite3"
+_TRIM_EACH = 64
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS snapshots (id INTEGER PRIMARY KEY, ended REAL, outcome TEXT NOT NULL, summary BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS documents (
+    id INTEGER PRIMARY KEY, pinned INTEGER NOT NULL, bytes INTEGER NOT NULL, document BLOB NOT NULL, answers BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS documents_by_pin ON documents (pinned, id);
+CREATE TABLE IF NOT EXISTS incidents (id TEXT PRIMARY KEY, opened REAL NOT NULL, closed REAL, body TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS incidents_by_time ON incidents (opened);
+"""
+
+
+class ArchiveInUseError(Exception):
+    """Another detector writes to the directory."""
+
+
+class DamagedError(Exception):
+    """The file is no archive any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much is kept."""
+
+    summaries_max: int
+    documents_max: int
+    documents_pinned_max: int
+    bytes_max: int
+
+
+def lock_directory(directory: Path) -> int:
+    """Make sure that no other detector uses ``directory``: the file descriptor that holds the lock until it is closed."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise ArchiveInUseError(f"{directory} is in use by another detector; give each its own --data") from None
+    return lock
+
+
+def set_aside(directory: Path, now: float) -> Path:
+    """Rename a damaged archive (never delete it): its new name."""
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
+    kept = directory / f"{_FILE}.damaged-{stamp}"
+    for suffix in ("", "-wal", "-shm"):
+        file = directory / f"{_FILE}{suffix}"
+        if file.exists():
+            file.rename(f"{kept}{suffix}")
+    return kept
+
+
+class Store:
+    """An open archive, for one thread at a time.
+
+    Raises :class:`sqlite3.Error` or ``OSError`` when the disk fails, :class:`DamagedError` when the file is torn.
+    """
+
+    def __init__(self, directory: Path, bounds: Bounds) -> None:
+        """Open the archive in ``directory``, or begin one."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._bounds = bounds
+        self._writes = 0
+        try:
+            self._db = sqlite3.connect(directory / _FILE, isolation_level=None, check_same_thread=False, timeout=1.0)
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            raise DamagedError(str(error)) from error
+
+    def _open(self) -> None:
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if health != "ok":
+            raise DamagedError(health)
+        self._db.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Write everything out."""
+        self._db.close()
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+            self._db.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def reserve(self, below: int) -> None:
+        """Remember that every id below ``below`` may have been given."""
+        self._db.execute(
+            "INSERT INTO meta VALUES ('next_id', ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
+            (below,),
+        )
+
+    def add_snapshot(self, summary: pb.SnapshotSummary, document: str, verdicts: list[bytes], *, pinned: bool) -> None:
+        """Keep a snapshot: its summary, and (until the bounds take it) the whole of it."""
+        answers = pb.GetSnapshotResponse(summary=summary)
+        for verdict in verdicts:
+            answers.verdicts.add().ParseFromString(verdict)
+        body, rest = zlib.compress(document.encode(), 3), zlib.compress(answers.SerializeToString(), 3)
+        ref = summary.ref
+        with self._together() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)",
+                (ref.id, ref.ended, summary.outcome, summary.SerializeToString()),
+            )
+            db.execute(
+                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", (ref.id, pinned, len(body) + len(rest), body, rest)
+            )
+            if self._writes % _TRIM_EACH == 0:
+                self._trim(db)
+        self._writes += 1
+
+    def put_incident(self, incident: Incident) -> None:
+        """Keep an incident as it is now."""
+        body = json.dumps(dataclasses.asdict(incident))
+        self._db.execute(
+            "INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", (incident.id, incident.opened, incident.closed, body)
+        )
+
+    def pin(self, id: int) -> None:
+        """Keep the whole of a snapshot although it is old."""
+        self._db.execute("UPDATE documents SET pinned = 1 WHERE id = ?", (id,))
+
+    def _trim(self, db: sqlite3.Connection) -> None:
+        """Hold the bounds: the oldest go first, and those that nothing points to before those that something does."""
+        db.execute(
+            "DELETE FROM snapshots WHERE id <= (SELECT id FROM snapshots ORDER BY id DESC LIMIT 1 OFFSET ?)",
+            (self._bounds.summaries_max,),
+        )
+        for pinned, most in ((0, self._bounds.documents_max), (1, self._bounds.documents_pinned_max)):
+            db.execute(
+                "DELETE FROM documents WHERE pinned = ? AND id <= "
+                "(SELECT id FROM documents WHERE pinned = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                (pinned, pinned, most),
+            )
+        db.execute(
+            "DELETE FROM documents WHERE id IN (SELECT id FROM "
+            "(SELECT id, sum(bytes) OVER (ORDER BY pinned DESC, id DESC) AS total FROM documents) WHERE total > ?)",
+            (self._bounds.bytes_max,),
+        )
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def first_id(self) -> int:
+        """The first id that was never given."""
+        row = self._db.execute("SELECT max(value) FROM meta WHERE key = 'next_id'").fetchone()
+        newest = self._db.execute("SELECT max(id) FROM snapshots").fetchone()
+        return max(row[0] or 1, (newest[0] or 0) + 1)
+
+    def summaries(self, limit: int) -> list[pb.SnapshotSummary]:
+        """The newest first; ``kept`` says whether the document is still there."""
+        rows = self._db.execute(
+            "SELECT summary, EXISTS (SELECT 1 FROM documents d WHERE d.id = s.id) FROM snapshots s ORDER BY id DESC LIMIT ?",
+            (limit,),
+        )
+        found = []
+        for body, kept in rows:
+            summary = pb.SnapshotSummary.FromString(body)
+            summary.kept = bool(kept)
+            found.append(summary)
+        return found
+
+    def snapshot(self, id: int) -> pb.GetSnapshotResponse | None:
+        """A snapshot that is kept whole; ``id`` 0: the newest."""
+        where, values = ("id = ?", (id,)) if id else ("1", ())
+        row = self._db.execute(
+            f"SELECT document, answers FROM documents WHERE {where} ORDER BY id DESC LIMIT 1", values
+        ).fetchone()
+        if row is None:
+            return None
+        answer = pb.GetSnapshotResponse.FromString(zlib.decompress(row[1]))
+        answer.document_json = zlib.decompress(row[0]).decode()
+        return answer
+
+    def incidents(self, limit: int, *, open_only: bool = False) -> list[Incident]:
+        """The newest first."""
+        where = "closed IS NULL" if open_only else "1"
+        rows = self._db.execute(
+            f"SELECT body FROM incidents WHERE {where} ORDER BY opened DESC, id LIMIT ?",
+            (limit,),
+        )
+        return [_incident(json.loads(body)) for (body,) in rows]
+
+
+def _incident(raw: dict[str, object]) -> Incident:
+    for name in ("core", "behind", "waits"):
+        raw[name] = tuple(raw[name])  # type: ignore[arg-type]
+    raw["keys"] = tuple(tuple(key) for key in raw["keys"])  # type: ignore[attr-defined]
+    return Incident(**raw)  # type: ignore[arg-type]

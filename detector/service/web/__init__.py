@@ -1,0 +1,1 @@
+"""The service's HTTP side: metrics, health and pages."""

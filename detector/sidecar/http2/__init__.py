@@ -1,0 +1,1 @@
+"""The relay: HTTP/2 frames and headers passed from one connection to another."""

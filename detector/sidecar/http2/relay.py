@@ -1,0 +1,287 @@
+"""The relay: a caller's HTTP/2 connection joined to one of the server's own, frame for frame, with the same stream numbers.
+
+DATA, flow control, PING, GOAWAY, RST_STREAM and SETTINGS pass as they are, so that windows, limits, keepalives, half-closes and
+cancellations are the peers' own, from end to end. Only header blocks are read and written anew, since each connection has a
+compression table of its own; there the stamps come and go. The relay decides nothing: it tells its :class:`Taker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from detector.sidecar.http2.connection import End, joined
+from detector.sidecar.http2.frames import (
+    ACK,
+    END_STREAM,
+    HEADER_TABLE_SIZE,
+    MAX_HEADER_LIST_SIZE,
+    SETTINGS,
+    BrokenFrameError,
+    ErrorCode,
+    data_content,
+    frame,
+    goaway,
+    header_frames,
+    reset,
+    settings_frame,
+    settings_of,
+    window_update,
+)
+from detector.sidecar.http2.headers import Headers, write_headers
+from detector.sidecar.http2.messages import MessageCounter
+from detector.sidecar.tracking.observer import Call, Taker, refusal
+
+STREAM_MAX = 2**31 - 1
+LINGER_SECONDS = 5.0
+"""How long a connection whose streams were all refused stays open, for the caller to read why."""
+
+
+class Way(Protocol):
+    """Where a relay leads."""
+
+    def begin(self, relay: Relay) -> None:
+        """The caller has connected."""
+
+    def choose(self, relay: Relay, headers: Headers) -> Taker | str:
+        """A request came: whom to tell of it, or why it cannot go on."""
+
+
+class Stream:
+    """One stream of a relay."""
+
+    __slots__ = ("call", "reply", "reply_ended", "request", "request_ended")
+
+    def __init__(self, call: Call | None) -> None:
+        self.call = call
+        self.request = MessageCounter()
+        self.reply = MessageCounter()
+        self.request_ended = False
+        self.reply_ended = False
+
+
+class Relay:
+    """Two joined connections. ``caller`` is the end towards who calls, ``server`` the end towards who serves."""
+
+    def __init__(
+        self, way: Way, *, fault: Callable[[str], None], warn: Callable[[str], None], closed: Callable[[Relay], None]
+    ) -> None:
+        """``fault`` is told where something of ours failed; the call goes on without us. ``warn``: of broken peers."""
+        self._way = way
+        self._closed = closed
+        self._taker: Taker | None = None
+        self._own_settings = 0
+        self._fault = fault
+        self._warn = warn
+        self.streams: dict[int, Stream] = {}
+        self.refused: set[int] = set()
+        self.newest = 0
+        self.caller, self.server = joined(self)
+
+    # -- what an end tells ---------------------------------------------------------------------------------------------
+
+    def made(self, end: End) -> None:
+        """A connection is made."""
+        if end.faces_caller:
+            self._way.begin(self)
+
+    def headers(self, end: End, number: int, headers: Headers, ends: bool) -> bytes:
+        """A header block came over ``end``: the frames to send on."""
+        to = end.other
+        if end.faces_caller:
+            if number > self.newest:
+                return self._open(number, headers, ends)
+            stream = self.streams.get(number)
+            if stream is None:
+                return b""  # the trailers of a request that was refused, or is over
+            block = to.first_block() + write_headers(headers)
+            if ends:
+                self._request_ended(number, stream)
+            return header_frames(number, block, ends=ends)
+        stream = self.streams.get(number)
+        call = None if stream is None else stream.call
+        if ends and call is not None:
+            headers = self._tell_trailers(call, headers, to.list_bytes_max)
+            stream.call = None  # type: ignore[union-attr]  # a call is a stream's
+        elif ends and self._taker is not None:
+            headers = self._taker.stripped(headers)
+        if ends and stream is not None:
+            self._reply_ended(number, stream)
+        return header_frames(number, to.first_block() + write_headers(headers), ends=ends)
+
+    def data(self, end: End, number: int, flags: int, payload: bytes) -> bool:
+        """A DATA frame came over ``end``; whether it is to be sent on."""
+        stream = self.streams.get(number)
+        if stream is None:
+            if number in self.refused:
+                self._swallow(number, flags, len(payload))
+                return False
+            return True
+        ends = bool(flags & END_STREAM)
+        if end.faces_caller:
+            if stream.call is not None:
+                self._request_data(stream, flags, payload)
+            if ends:
+                self._request_ended(number, stream)
+        else:
+            if stream.call is not None:
+                self._reply_data(stream, flags, payload)
+            if ends:
+                self._break(stream, by_caller=False)  # a reply without trailers is none of gRPC's
+                self._reply_ended(number, stream)
+        return True
+
+    def reset(self, end: End, number: int) -> bool:
+        """RST_STREAM came over ``end``; whether it is to be sent on."""
+        stream = self.streams.pop(number, None)
+        if stream is not None:
+            self._break(stream, by_caller=end.faces_caller)
+        if number in self.refused:
+            self.refused.discard(number)
+            return False
+        return True
+
+    def settings(self, end: End, flags: int, payload: bytes) -> bytes:
+        """SETTINGS came over ``end``: the frame to send on. The size of compression tables is each connection's own."""
+        if flags & ACK:
+            if end.faces_caller and self._own_settings:
+                self._own_settings -= 1
+                return b""
+            return frame(SETTINGS, ACK, 0)
+        kept = []
+        for name, value in settings_of(payload):
+            if name == MAX_HEADER_LIST_SIZE:
+                end.list_bytes_max = value
+            if name != HEADER_TABLE_SIZE:
+                kept.append((name, value))
+        return settings_frame(kept)
+
+    def broken(self, end: End, why: str) -> None:
+        """A peer broke the protocol; nothing to do but to say so."""
+        self._warn(f"a connection from the {'caller' if end.faces_caller else 'server'} was closed: {why}")
+
+    def lost(self, end: End) -> None:
+        """A connection is gone: so are its calls, and the other connection."""
+        streams, self.streams = self.streams, {}
+        for stream in streams.values():
+            self._break(stream, by_caller=end.faces_caller)
+        end.other.close()
+        if self.caller.gone and (self.server.gone or not self.server.made):
+            self._closed(self)
+
+    # -- streams -------------------------------------------------------------------------------------------------------
+
+    def _open(self, number: int, headers: Headers, ends: bool) -> bytes:
+        self.newest = number
+        taker = self._way.choose(self, headers)
+        if isinstance(taker, str):
+            self.refuse(number, taker, request_ended=ends)
+            return b""
+        self._taker = taker
+        call: Call | None = None
+        try:
+            headers, call = taker.opened(headers, self.server.list_bytes_max)
+        except Exception:  # noqa: BLE001 - fail open
+            self._fault("a call is opened")
+            headers = taker.stripped(headers)
+        stream = self.streams[number] = Stream(call)
+        if ends:
+            self._request_ended(number, stream)
+        return header_frames(number, self.server.first_block() + write_headers(headers), ends=ends)
+
+    def greet(self) -> None:
+        """Send settings of our own, all at their defaults: callers wait for some before they send a request."""
+        self._own_settings += 1
+        self.caller.write(settings_frame([]))
+
+    def refuse(self, number: int, why: str, *, request_ended: bool) -> None:
+        """Answer a call that cannot go on, in the way gRPC's own servers do."""
+        caller = self.caller
+        caller.write(header_frames(number, caller.first_block() + write_headers(refusal(why)), ends=True))
+        if not request_ended:
+            self.refused.add(number)
+            caller.write(reset(number, ErrorCode.NO_ERROR))
+
+    def refuse_all(self, why: str) -> None:
+        """There is no way to the server: every call is answered so, and the caller bidden to connect anew."""
+        for number, stream in self.streams.items():
+            self._break(stream, by_caller=False)
+            self.refuse(number, why, request_ended=stream.request_ended)
+        self.streams.clear()
+        self.caller.write(goaway(self.newest, why))
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self.caller.close)
+
+    def drain(self) -> None:
+        """Bid the caller to open no more streams here."""
+        self.caller.write(goaway(STREAM_MAX))
+
+    def close(self) -> None:
+        """Close both connections."""
+        self.caller.close()
+        self.server.close()
+
+    def _swallow(self, number: int, flags: int, octets: int) -> None:
+        if octets:
+            self.caller.write(window_update(0, octets))
+        if flags & END_STREAM:
+            self.refused.discard(number)
+
+    # -- telling the taker ---------------------------------------------------------------------------------------------
+
+    def _request_data(self, stream: Stream, flags: int, payload: bytes) -> None:
+        call = stream.call
+        if call is None:
+            return
+        try:
+            if stream.request.feed(data_content(flags, payload)):
+                call.request_message(stream.request.count)
+        except BrokenFrameError:
+            raise
+        except Exception:  # noqa: BLE001 - fail open
+            self._fault("a request's message comes")
+
+    def _reply_data(self, stream: Stream, flags: int, payload: bytes) -> None:
+        call = stream.call
+        if call is None:
+            return
+        try:
+            content = data_content(flags, payload)
+            if content:
+                call.reply_begun()
+            if stream.reply.feed(content):
+                call.reply_message(stream.reply.count)
+        except BrokenFrameError:
+            raise
+        except Exception:  # noqa: BLE001 - fail open
+            self._fault("a reply's message comes")
+
+    def _request_ended(self, number: int, stream: Stream) -> None:
+        stream.request_ended = True
+        if stream.call is not None:
+            try:
+                stream.call.request_ended()
+            except Exception:  # noqa: BLE001 - fail open
+                self._fault("a request ends")
+        if stream.reply_ended:
+            self.streams.pop(number, None)
+
+    def _reply_ended(self, number: int, stream: Stream) -> None:
+        stream.reply_ended = True
+        if stream.request_ended:
+            self.streams.pop(number, None)
+
+    def _tell_trailers(self, call: Call, headers: Headers, limit: int | None) -> Headers:
+        try:
+            return call.trailers(headers, limit)
+        except Exception:  # noqa: BLE001 - fail open
+            self._fault("a reply ends")
+            return headers if self._taker is None else self._taker.stripped(headers)
+
+    def _break(self, stream: Stream, *, by_caller: bool) -> None:
+        call, stream.call = stream.call, None
+        if call is not None:
+            try:
+                call.broken(by_caller=by_caller)
+            except Exception:  # noqa: BLE001 - fail open
+                self._fault("a call breaks")

@@ -1,0 +1,148 @@
+"""The two ways a relay can lead: in, to the program; out, to the upstream that the first request names."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import Callable
+
+from detector.sidecar.http2.headers import Headers
+from detector.sidecar.http2.relay import Relay
+from detector.sidecar.interception import Inbound, Outbound
+from detector.sidecar.routing import Address, AddressRefusedError, Upstreams
+from detector.sidecar.tls import Tls
+from detector.sidecar.tracking.observer import Taker
+from detector.sidecar.tracking.program import Program
+from stilltrue.protocol.ledger import ChannelRecord
+
+CONNECT_SECONDS_MAX = 20.0
+CHANNELS_MAX = 10_000
+
+
+class Dialler:
+    """Connects relays to servers; holds the tasks that do it."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def dial(self, relay: Relay, address: Address, tls: Tls | None, failed: Callable[[str], None]) -> None:
+        """Connect the relay's server end; meanwhile its caller is not read. ``failed`` is told why it did not succeed."""
+        relay.caller.hold(True)
+        task = asyncio.get_running_loop().create_task(self._dial(relay, address, tls, failed))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _dial(self, relay: Relay, address: Address, tls: Tls | None, failed: Callable[[str], None]) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                await _connect(relay, address, None if tls is None else tls.context)
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            why = f"{address} cannot be reached: {str(error) or 'timed out'}"
+            self._warn(why)
+            failed(why)
+        finally:
+            relay.caller.hold(False)
+
+
+async def _connect(relay: Relay, address: Address, context: ssl.SSLContext | None) -> None:
+    """Connect to any of the host's addresses, in random order, so that many connections spread over them."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address.host, address.port, type=1)
+    places = list(dict.fromkeys(place[4][:2] for place in found))
+    random.shuffle(places)
+    for index, (host, port) in enumerate(places, 1):
+        try:
+            await loop.create_connection(
+                lambda: relay.server, host, port, ssl=context, server_hostname=address.host if context is not None else None
+            )
+        except OSError:
+            if index == len(places):
+                raise
+        else:
+            return
+
+
+class WayIn:
+    """To the program: every connection of a caller has one of its own there."""
+
+    def __init__(self, dialler: Dialler, address: Address, taker: Inbound) -> None:
+        """``address`` is the program's."""
+        self._dialler = dialler
+        self._address = address
+        self._taker = taker
+
+    def begin(self, relay: Relay) -> None:
+        """Connect at once; a program that is not there is no connection for the caller, either."""
+        self._dialler.dial(relay, self._address, None, lambda _: relay.caller.abort())
+
+    def choose(self, relay: Relay, headers: Headers) -> Taker | str:  # noqa: ARG002 - there is one way
+        """Always the program."""
+        return self._taker
+
+
+class Channels:
+    """The upstreams' records, shared by all connections to them."""
+
+    def __init__(self, program: Program, upstreams: Upstreams, scheme: bytes) -> None:
+        self._program = program
+        self._scheme = scheme
+        self._takers: dict[Address, Outbound] = {}
+        self.upstreams = upstreams
+        self.ourselves: Address | None = None
+        """Where the program reaches us: no call is sent there again."""
+
+    def taker(self, address: Address) -> Outbound:
+        """Whom to tell of the calls to this upstream."""
+        taker = self._takers.get(address)
+        if taker is None:
+            if len(self._takers) >= CHANNELS_MAX:
+                self._takers.clear()
+            taker = self._takers[address] = Outbound(self._program, ChannelRecord(str(address)), scheme=self._scheme)
+        return taker
+
+
+class WayOut:
+    """To an upstream. One for each connection: its first request says where it leads."""
+
+    def __init__(self, dialler: Dialler, channels: Channels, tls: Tls | None) -> None:
+        """``tls``: how upstreams are spoken to; None: plainly."""
+        self._dialler = dialler
+        self._channels = channels
+        self._tls = tls
+        self._address: Address | None = None
+
+    def begin(self, relay: Relay) -> None:
+        """With one way only, connect at once; else greet the caller, who will name the upstream."""
+        only = self._channels.upstreams.only
+        if only is None:
+            relay.greet()
+            return
+        self._address = only
+        self._dialler.dial(relay, only, self._tls, lambda _: relay.caller.abort())
+
+    def choose(self, relay: Relay, headers: Headers) -> Taker | str:
+        """The upstream's taker."""
+        authority = _authority(headers)
+        if self._address is None or self._channels.upstreams.only is None:
+            try:
+                address = self._channels.upstreams.find(authority, self._channels.ourselves)
+            except AddressRefusedError as refusal:
+                return f"stilltrue sidecar: {refusal}"
+            if self._address is None:
+                self._address = address
+                self._dialler.dial(relay, address, self._tls, lambda why: relay.refuse_all(f"stilltrue sidecar: {why}"))
+            elif address != self._address:
+                return (
+                    f"stilltrue sidecar: this connection leads to {self._address}; "
+                    f"open another grpc.Channel for the authority {authority!r}"
+                )
+        return self._channels.taker(self._address)
+
+
+def _authority(headers: Headers) -> str:
+    for name, value in headers:
+        if name == b":authority":
+            return value.decode("utf-8", "replace")
+    return ""

@@ -1,0 +1,231 @@
+"""From headers to happenings: what a call's header blocks say is told to the :class:`Program`, and the stamps come and go."""
+
+from __future__ import annotations
+
+from detector.sidecar.attribution import trace_of
+from detector.sidecar.http2.headers import Headers, size_of
+from detector.sidecar.tracking.calls import InboundCall, OutboundCall
+from detector.sidecar.tracking.observer import Call
+from detector.sidecar.tracking.program import Program
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode
+from stilltrue.runtime.recorder import LiveRecorder, Pair
+from stilltrue.runtime.session import LEFT_OUT
+
+PARTY_KEY = "stilltrue-party"
+_STAMP, _PARTY = METADATA_KEY.encode(), PARTY_KEY.encode()
+_OURS = (_STAMP, _PARTY)
+_LEFT_OUT = tuple(prefix.encode() for prefix in LEFT_OUT)
+_ADDED_BYTES_MAX = 1024
+_ANSWERS = frozenset({b"0", b"3", b"5", b"6", b"7", b"9", b"10", b"11", b"15", b"16"})
+"""The statuses that, unstamped, still say that the call is over; as ``stilltrue.sync.call`` has them."""
+
+_TIMEOUT_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+
+class _Request:
+    """What a request's headers say."""
+
+    __slots__ = ("grpc", "kept", "party", "path", "stamp", "timeout", "trace")
+
+    def __init__(self, headers: Headers, scheme: bytes) -> None:
+        self.path = b""
+        self.stamp: bytes = b""
+        self.party = b""
+        self.trace = b""
+        self.timeout: float | None = None
+        self.grpc = False
+        self.kept: Headers = []
+        for pair in headers:
+            name, value = pair
+            if name == _STAMP:
+                self.stamp = self.stamp or value
+                continue
+            if name == _PARTY:
+                self.party = self.party or value
+                continue
+            if name == b":path":
+                self.path = value
+            elif name == b"grpc-timeout":
+                self.timeout = timeout_of(value)
+            elif name == b"traceparent":
+                self.trace = trace_of(value)
+            elif name == b"content-type":
+                self.grpc = value.startswith(b"application/grpc")
+            elif name == b":scheme" and scheme:
+                pair = (name, scheme)  # noqa: PLW2901 - of this connection, no more of that one
+            self.kept.append(pair)
+
+    @property
+    def followed(self) -> bool:
+        return self.grpc and not self.path.startswith(_LEFT_OUT)
+
+
+def timeout_of(value: bytes) -> float | None:
+    """The seconds in a ``grpc-timeout``; None when it holds none."""
+    unit = _TIMEOUT_SECONDS.get(value[-1:])
+    return float(value[:-1]) * unit if unit is not None and value[:-1].isdigit() else None
+
+
+def _without_ours(headers: Headers) -> Headers:
+    return [pair for pair in headers if pair[0] not in _OURS]
+
+
+def _fits(headers: Headers, limit: int | None) -> bool:
+    """Whether a stamp can be added without the peer refusing the whole: gRPC refuses at random from half its limit on."""
+    return limit is None or size_of(headers) + _ADDED_BYTES_MAX <= limit // 2
+
+
+def _header(pair: Pair) -> tuple[bytes, bytes]:
+    return pair[0].encode(), pair[1].encode()
+
+
+class Inbound:
+    """The calls that come to the program."""
+
+    def __init__(self, program: Program, *, tells_party: bool, scheme: bytes = b"") -> None:
+        """``tells_party``: add ``stilltrue-party`` to what the program gets. ``scheme``: a new ``:scheme``."""
+        self._program = program
+        self._tells_party = tells_party
+        self._scheme = scheme
+
+    def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, Call | None]:
+        """A request came from outside."""
+        request = _Request(headers, self._scheme)
+        if not request.followed:
+            return request.kept, None
+        stamp = decode(request.stamp) if request.stamp else None
+        method = request.path.decode("utf-8", "replace")
+        call = self._program.arrives(method, stamp, request.timeout, request.trace)
+        if self._tells_party and _fits(request.kept, limit):
+            request.kept.append((_PARTY, call.party.encode()))
+        return request.kept, InboundHappenings(self._program, call)
+
+    def stripped(self, headers: Headers) -> Headers:
+        """Without what the program forwards of ours."""
+        return _without_ours(headers)
+
+
+class InboundHappenings:
+    """One call that came."""
+
+    __slots__ = ("_call", "_program")
+
+    def __init__(self, program: Program, call: InboundCall) -> None:
+        self._program = program
+        self._call = call
+
+    def request_message(self, count: int) -> None:  # noqa: ARG002 - the recorder counts itself
+        """An item came."""
+        self._program.live.item_received(self._call.served)
+
+    def request_ended(self) -> None:
+        """It says nothing of who waits."""
+
+    def reply_begun(self) -> None:
+        """The program answers."""
+        call = self._call
+        if not call.acted or call.wait is not None:
+            self._program.answers(call)
+
+    def reply_message(self, count: int) -> None:
+        """An item is sent; one alone may be a plain reply, which counts as none."""
+        _count_sent(self._program.live, self._call.served, count)
+
+    def trailers(self, headers: Headers, limit: int | None) -> Headers:
+        """The call is answered."""
+        pair = self._program.ends(self._call)
+        if self._call.stamped and _fits(headers, limit):
+            return [*headers, _header(pair)]
+        return headers
+
+    def broken(self, *, by_caller: bool) -> None:  # noqa: ARG002 - over is over
+        """The call is over."""
+        self._program.leaves(self._call)
+
+
+class Outbound:
+    """The calls that the program makes to one upstream."""
+
+    def __init__(self, program: Program, channel: ChannelRecord, *, scheme: bytes = b"") -> None:
+        """``channel`` is the upstream's record. ``scheme``: a new ``:scheme``."""
+        self._program = program
+        self._channel = channel
+        self._scheme = scheme
+
+    def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, Call | None]:
+        """The program makes a call."""
+        request = _Request(headers, self._scheme)
+        if not request.followed:
+            return request.kept, None
+        channel, fits = self._channel, _fits(request.kept, limit)
+        if not fits:  # it goes unstamped: nobody will know where it is
+            channel = ChannelRecord(self._channel.target)
+            channel.strangers = True
+        method = request.path.decode("utf-8", "replace")
+        party = request.party.decode("utf-8", "replace")
+        call, pair = self._program.calls(method, channel, request.timeout, trace=request.trace, party=party)
+        if fits:
+            request.kept.append(_header(pair))
+        return request.kept, OutboundHappenings(self._program, call)
+
+    def stripped(self, headers: Headers) -> Headers:
+        """Without our stamp."""
+        return _without_ours(headers)
+
+
+class OutboundHappenings:
+    """One call that the program made."""
+
+    __slots__ = ("_call", "_program")
+
+    def __init__(self, program: Program, call: OutboundCall) -> None:
+        self._program = program
+        self._call = call
+
+    def request_message(self, count: int) -> None:
+        """An item is sent; one alone may be a plain request, which counts as none."""
+        _count_sent(self._program.live, self._call.made, count)
+
+    def request_ended(self) -> None:
+        """The request is complete."""
+        self._program.asked(self._call)
+
+    def reply_begun(self) -> None:
+        """The reply comes."""
+        self._program.answering(self._call)
+
+    def reply_message(self, count: int) -> None:  # noqa: ARG002 - the recorder counts itself
+        """An item came."""
+        self._program.live.item_received(self._call.made)
+
+    def trailers(self, headers: Headers, limit: int | None) -> Headers:  # noqa: ARG002 - they only become fewer
+        """The outcome is known, or in doubt."""
+        stamp, status = _stamp_and_status(headers)
+        self._program.settles(self._call, stamp, in_doubt=stamp is None and status not in _ANSWERS)
+        return _without_ours(headers)
+
+    def broken(self, *, by_caller: bool) -> None:
+        """The program gave it up, or the connection is lost: nobody knows what became of it."""
+        if by_caller:
+            self._program.gives_up(self._call)
+        else:
+            self._program.settles(self._call, None, in_doubt=True)
+
+
+def _stamp_and_status(headers: Headers) -> tuple[Stamp | None, bytes]:
+    stamp, status = None, b""
+    for name, value in headers:
+        if name == _STAMP:
+            stamp = decode(value)
+        elif name == b"grpc-status":
+            status = value
+    return stamp, status
+
+
+def _count_sent(live: LiveRecorder, handle: object, count: int) -> None:
+    """Count the first item when a second shows that there are items."""
+    if count > 1:
+        if count == 2:
+            live.item_sent(handle)  # type: ignore[arg-type]  # Made or Served
+        live.item_sent(handle)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Calls and the program as the sidecar sees them."""

@@ -1,0 +1,99 @@
+"""The program's pool, when we are told how many calls it works on at once (``--workers N``): who is served, who is queued.
+
+The rules, where N calls at most are worked on at once:
+
+1. While no more than N are in progress, all of them count as served.
+2. A call that has acted (made a call, answered) is served.
+3. Nothing else is known to be served. The pool is full only when N are known to be; then the others are queued behind them.
+4. Somebody queued who acts although N others are blocked, and still are a while later, disproves N: no pool is full any more.
+   But who is over a while later had perhaps acted long before, unless it came when the others were blocked already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from detector.sidecar.tracking.calls import InboundCall
+from stilltrue.runtime.recorder import LiveRecorder
+
+POOL = "program"
+GRACE_SECONDS = 0.25
+"""How long what travels between the program and the sidecar may be under way, before it counts as evidence of its absence."""
+
+Later = Callable[[float, Callable[[], None]], object]
+
+
+class ProgramPool:
+    """The calls in progress, of which the program works on ``size`` at once (None: nobody knows)."""
+
+    def __init__(self, live: LiveRecorder, size: int | None, later: Later, disproved: Callable[[str], None]) -> None:
+        """``later(seconds, do)`` does something later; ``disproved`` is told why the size cannot be right."""
+        self._live = live
+        self._later = later
+        self._disproved = disproved
+        self.size = size
+        self._queued: dict[InboundCall, None] = {}
+        self._serving: dict[InboundCall, None] = {}
+        if size is not None:
+            live.pool_opened(POOL, size)
+
+    @property
+    def name(self) -> str:
+        """The pool that a call arrives at; empty when the size is not known."""
+        return POOL if self.size is not None else ""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many calls are known to be served, and how many may be queued."""
+        return len(self._serving), len(self._queued)
+
+    def arrived(self, call: InboundCall) -> None:
+        """A call is in progress."""
+        self._queued[call] = None
+        self._start_all_that_fit()
+
+    def acted(self, call: InboundCall) -> None:
+        """The program did something in the name of this call (rule 2)."""
+        call.acted = True
+        if call in self._queued:
+            self._doubt_size(call)
+            self._start(call)
+
+    def over(self, call: InboundCall) -> None:
+        """A call is no longer in progress."""
+        self._queued.pop(call, None)
+        self._serving.pop(call, None)
+        self._start_all_that_fit()
+
+    def _start_all_that_fit(self) -> None:
+        """Rule 1."""
+        if self._queued and (self.size is None or len(self._queued) + len(self._serving) <= self.size):
+            for call in list(self._queued):
+                self._start(call)
+
+    def _start(self, call: InboundCall) -> None:
+        del self._queued[call]
+        self._serving[call] = None
+        self._live.started(call.served, call.served.deadline)
+
+    def _doubt_size(self, call: InboundCall) -> None:
+        """Rule 4; what ended the others' waits may be on its way from the program, hence the second look."""
+        if self.size is None:
+            return
+        blocked = {other: other.wait for other in self._serving if other.wait is not None}
+        if len(blocked) < self.size:
+            return
+        came_later = call.served.since > max(other.waits_since for other in blocked)
+
+        def look_again() -> None:
+            still = sum(not other.over and other.wait == wait for other, wait in blocked.items())
+            if self.size is not None and still >= self.size and (came_later or not call.over):
+                self._give_up(call, still)
+
+        self._later(GRACE_SECONDS, look_again)
+
+    def _give_up(self, call: InboundCall, blocked: int) -> None:
+        size, self.size = self.size, None
+        self._live.pool_opened(POOL, None)
+        self._start_all_that_fit()
+        self._disproved(f"--workers {size} cannot be right: {call.party} went on while {blocked} others were blocked")

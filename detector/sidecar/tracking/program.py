@@ -1,0 +1,232 @@
+"""The program as its sidecar sees it: calls come to it, calls leave it, and from both follows who waits for whom.
+
+Nothing here does I/O: the relay tells what passes, in order, and gets the stamps to add. The rules of waiting, argued in
+docs/sidecar.md:
+
+1. A handler that makes a call waits for it: from when its request is complete until something of the reply comes.
+2. With several calls outstanding it needs one of them (or all, if told so); once one is over, the others count no more.
+3. Every wait is of the uncoloured kind: only a second snapshot, with the very same waits, makes a verdict of it.
+4. What disproves rule 1 for a method is remembered for good: an answer given while a call of that method was outstanding, a
+   call of it made after the answer, or one given up with no deadline.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+
+from detector.sidecar.attribution import How, Whose
+from detector.sidecar.tracking.calls import InboundCall, OutboundCall
+from detector.sidecar.tracking.pool import GRACE_SECONDS, Later, ProgramPool
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.report import CallTarget
+from stilltrue.protocol.stamp import Stamp
+from stilltrue.runtime.recorder import LiveRecorder, Pair
+
+DISTRUSTED = "distrusted"
+METHODS_MAX = 1_000
+
+
+class Program:
+    """What is recorded of one program."""
+
+    def __init__(
+        self,
+        live: LiveRecorder,
+        *,
+        later: Later,
+        warn: Callable[[str], None],
+        workers: int | None = None,
+        never_awaited: Collection[str] = (),
+        needs_all: bool = False,
+    ) -> None:
+        """``workers`` calls are worked on at once (None: unknown). ``never_awaited``: the methods that no handler waits for.
+
+        ``needs_all``: a handler with several calls outstanding waits for all of them. ``warn`` is told what was disproved.
+        """
+        self.live = live
+        self._later = later
+        self._warn = warn
+        self._needs_all = needs_all
+        self._whose = Whose()
+        self._distrusted = set(never_awaited)
+        self.pool = ProgramPool(live, workers, later, warn)
+        self.callers: Counter[str] = Counter()
+        """Outbound calls, by how their caller was found."""
+        self.inbound = 0
+        self.outbound = 0
+
+    @property
+    def in_progress(self) -> int:
+        """Inbound calls that are not over."""
+        return len(self._whose)
+
+    @property
+    def distrusted(self) -> list[str]:
+        """The methods whose calls do not count as waited for, sorted."""
+        return sorted(self._distrusted)
+
+    # -- calls that come -----------------------------------------------------------------------------------------------
+
+    def arrives(self, method: str, stamp: Stamp | None, timeout: float | None, trace: bytes) -> InboundCall:
+        """A request came from outside."""
+        live = self.live
+        self.inbound += 1
+        served = live.arrived(stamp, method, True)
+        served.pool = self.pool.name
+        if timeout is not None:
+            served.deadline = live.clock() + timeout
+        call = InboundCall(served, trace, stamped=stamp is not None)
+        self._whose.arrived(call)
+        self.pool.arrived(call)
+        return call
+
+    def answers(self, call: InboundCall) -> None:
+        """The program sent something of its reply."""
+        if not call.acted:
+            self.pool.acted(call)
+        if call.wait is not None:
+            self._answered_meanwhile(call)
+
+    def ends(self, call: InboundCall) -> Pair:
+        """The program ended its reply: our stamp for it."""
+        self.answers(call)
+        pair = self.live.replied(call.served)
+        self._over(call, answered=True)
+        return pair
+
+    def leaves(self, call: InboundCall) -> None:
+        """The call was given up by its caller, or the connection was lost."""
+        if not call.over:
+            self._stop_waiting(call)
+            self.live.replied(call.served)
+            self._over(call, answered=False)
+
+    def _over(self, call: InboundCall, *, answered: bool) -> None:
+        call.over = True
+        self._whose.ended(call, answered=answered)
+        self.pool.over(call)
+        call.made.clear()
+
+    # -- calls that leave ----------------------------------------------------------------------------------------------
+
+    def calls(
+        self, method: str, channel: ChannelRecord, timeout: float | None, *, trace: bytes, party: str
+    ) -> tuple[OutboundCall, Pair]:
+        """The program makes a call; ``party`` and ``trace`` are what it says of its caller. Our stamp for it."""
+        self.outbound += 1
+        caller, how = self._whose.caller(party, trace)
+        trusted = method not in self._distrusted
+        self.callers[how.value if caller is None or trusted else DISTRUSTED] += 1
+        if how is How.ENDED:
+            self._distrust(method, "it was made after its caller had answered")
+        if caller is not None:
+            self.pool.acted(caller)
+        made, pair = self.live.sent(method, channel, caller.party if caller is not None and trusted else None, timeout, False)
+        call = OutboundCall(made, method, caller, counted=trusted)
+        if caller is not None:
+            caller.made.append(call)
+            self._wait_anew(caller)
+        elif how is How.AMBIGUOUS:
+            for suspect in self._whose.suspects(trace):  # one of them made it: whom else it waits for, nobody knows
+                self._uncount(suspect)
+        return call, pair
+
+    def asked(self, call: OutboundCall) -> None:
+        """The request is complete (rule 1)."""
+        call.asked = True
+        self._changed(call)
+
+    def answering(self, call: OutboundCall) -> None:
+        """Something of the reply has come (rule 1)."""
+        if not call.answering:
+            call.answering = True
+            self._changed(call)
+
+    def settles(self, call: OutboundCall, stamp: Stamp | None, *, in_doubt: bool) -> None:
+        """The outcome came."""
+        self.live.settled(call.made, stamp, in_doubt)
+        self._settled(call)
+
+    def gives_up(self, call: OutboundCall) -> None:
+        """The program cancelled its call."""
+        if call.over:
+            return
+        caller, deadline = call.caller, call.made.deadline
+        early = deadline is None or self.live.clock() < deadline - GRACE_SECONDS
+        was_awaited = caller is not None and caller.wait is not None and call.made.number in caller.waits_for
+        self.settles(call, None, in_doubt=True)
+        if early and call.alone and was_awaited and caller is not None:
+            self._later(GRACE_SECONDS, lambda: self._given_up(call, caller))
+
+    def _settled(self, call: OutboundCall) -> None:
+        call.over = True
+        caller = call.caller
+        if caller is None or caller.over:
+            return
+        caller.made.remove(call)
+        for other in caller.made:
+            other.alone = False
+            other.counted = other.counted and self._needs_all  # rule 2
+        self._wait_anew(caller)
+
+    # -- waits ---------------------------------------------------------------------------------------------------------
+
+    def _changed(self, call: OutboundCall) -> None:
+        if call.caller is not None and not call.caller.over:
+            self._wait_anew(call.caller)
+
+    def _wait_anew(self, caller: InboundCall) -> None:
+        """What ``caller`` waits for, after a change; nothing, as long as one of its calls may not be waited for."""
+        made = caller.made
+        wanted = tuple(call.made.number for call in made) if made and all(call.awaited for call in made) else ()
+        if wanted == caller.waits_for:
+            return
+        self._stop_waiting(caller)
+        if wanted:
+            deadlines = [call.made.deadline for call in made if call.made.deadline is not None]
+            caller.waits_for = wanted
+            caller.waits_since = self.live.clock()
+            caller.wait = self.live.waits(
+                caller.party,
+                tuple(CallTarget(number=number) for number in wanted),
+                needs=len(wanted) if self._needs_all else 1,
+                deadline=min(deadlines, default=None),
+                uncoloured=True,  # rule 3
+                what=f"the reply to {made[0].method}" if len(made) == 1 else "",
+            )
+
+    def _stop_waiting(self, caller: InboundCall) -> None:
+        if caller.wait is not None:
+            self.live.resumes(caller.wait)
+        caller.wait = None
+        caller.waits_for = ()
+
+    def _uncount(self, caller: InboundCall) -> None:
+        for call in caller.made:
+            call.counted = False
+        self._wait_anew(caller)
+
+    # -- what disproves rule 1 (rule 4) --------------------------------------------------------------------------------
+
+    def _answered_meanwhile(self, caller: InboundCall) -> None:
+        """It answers, so it is not blocked; whether its calls end in this moment shows a little later."""
+        suspects = [call for call in caller.made if call.awaited]
+        self._uncount(caller)
+
+        def look_again() -> None:
+            now = self.live.clock()
+            for call in suspects:
+                if not call.over and (call.made.deadline is None or now < call.made.deadline):
+                    self._distrust(call.method, f"{caller.party} answered while its call was outstanding")
+
+        self._later(GRACE_SECONDS, look_again)
+
+    def _given_up(self, call: OutboundCall, caller: InboundCall) -> None:
+        if not caller.over:
+            self._distrust(call.method, f"{caller.party} gave up its call, which had no such deadline")
+
+    def _distrust(self, method: str, why: str) -> None:
+        if method not in self._distrusted and len(self._distrusted) < METHODS_MAX:
+            self._distrusted.add(method)
+            self._warn(f"{method} does not count as waited for from now on: {why}")

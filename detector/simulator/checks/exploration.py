@@ -1,0 +1,181 @@
+"""Every interleaving of a small world: all that can happen from each state, each different state once.
+
+The real recorder, initiator and predicates run in each. A state is known by what each process, and the detector, has been
+through: every event is one process's own and all else follows from it, so two orders of the events that look alike to
+everybody lead to the same state (and the truth when a snapshot began is part of it). Nothing is chosen at random, so a
+promise that is broken in any order of events is found, and the order that breaks it is the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from detector.simulator.checks import oracle
+from detector.simulator.watch import Watch
+from detector.simulator.world.enabled_actions import Action, whose
+from detector.simulator.world.plan import Call, Method, Plan, Service
+from detector.simulator.world.world import World
+from stilltrue.model import PartyName, ProcessName
+
+KINDS = ("step", "deliver", "take", "expire", "mark", "report")
+STATES_MAX = 200_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What an exploration saw. ``ends`` are states in which nothing more can happen; ``whole``: nothing was left out."""
+
+    states: int = 0
+    steps: int = 0
+    snapshots: int = 0
+    ends: int = 0
+    whole: bool = True
+    breaches: list[tuple[str, tuple[Action, ...]]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Place:
+    """A world, how it came here, and who was stuck then."""
+
+    world: World
+    watch: Watch
+    path: tuple[Action, ...]
+    stuck: frozenset[PartyName]
+    histories: dict[ProcessName, int] = field(default_factory=dict)
+
+    def do(self, action: Action) -> None:
+        if action[0] in {"ask", "tick", "report"}:
+            self.watch.do(action)
+        else:
+            self.world.do(action)
+        self.path = (*self.path, action)
+        name = whose(action)
+        self.histories[name] = hash((self.histories.get(name, 0), action))
+
+    def mark(self) -> int:
+        """A number that is equal for equal states."""
+        return hash((frozenset(self.histories.items()), tuple(self.watch.begun.items())))
+
+    def choices(self) -> list[Action]:
+        """All that can happen next; time passes for the detector only when nothing else can."""
+        found = [way for action in self.world.agenda.all(*KINDS) for way in self.world.concrete(action)]
+        if self.watch.asks_left:
+            found.append(("ask",))
+        if not found and self.watch.begun:
+            found.append(("tick",))
+        return found
+
+
+def explore(plan: Plan, *, states_max: int = STATES_MAX) -> Found:
+    """Go through every interleaving of ``plan``; at most ``states_max`` states."""
+    found = Found()
+    seen: set[int] = set()
+    todo: list[tuple[Action, ...]] = [()]
+    while todo:
+        if len(seen) >= states_max:
+            found.whole = False
+            break
+        place = _arrive(plan, todo.pop())
+        _follow(place, seen, todo, found)
+    found.states = len(seen)
+    return found
+
+
+def _arrive(plan: Plan, path: tuple[Action, ...]) -> _Place:
+    """Replay ``path`` up to its last step, then do that one with open eyes."""
+    world = World(plan, step_seconds=0.0)
+    watch = Watch(world)
+    place = _Place(world, watch, (), frozenset())
+    watch.checking = False
+    for action in path[:-1]:
+        place.do(action)
+    watch.checking = True
+    place.stuck = oracle.stuck(world)
+    for action in path[-1:]:
+        place.do(action)
+    return place
+
+
+def _follow(place: _Place, seen: set[int], todo: list[tuple[Action, ...]], found: Found) -> None:
+    """Take the first way from state to state, leaving the other ways for later, until nothing new is met."""
+    while True:
+        found.steps += 1
+        now_stuck = oracle.stuck(place.world)
+        if not place.stuck <= now_stuck:
+            place.world.breach(f"the oracle erred: {sorted(place.stuck - now_stuck)} was stuck and is not")
+        place.stuck = now_stuck
+        if place.world.breaches:
+            found.breaches.append((place.world.breaches[0], place.path))
+            return
+        mark = place.mark()
+        if mark in seen:
+            return
+        seen.add(mark)
+        choices = place.choices()
+        if not choices:
+            found.ends += 1
+            found.snapshots += place.watch.tally.snapshots
+            return
+        todo.extend((*place.path, choice) for choice in choices[1:])
+        place.do(choices[0])
+
+
+def _small(
+    name: str,
+    *,
+    asks: int = 1,
+    pool: int = 1,
+    roots: dict[str, Call],
+    methods: dict[str, Call | None],
+    token: str = "",
+    depth: int = 2,
+) -> Plan:
+    """One process a service, named like it; each service has one method ``m`` that makes one call or none."""
+    return Plan(
+        name=name,
+        seed=0,
+        services={
+            service: Service(
+                methods={"m": Method(body=(call,) if call else (), pool="pool" if pool else "", returns_token=False)},
+                pools={"pool": pool} if pool else {},
+            )
+            for service, call in methods.items()
+        },
+        instances={ProcessName(f"{service}-0"): service for service in methods},
+        roots=tuple((ProcessName(f"{service}-0"), (call,)) for service, call in roots.items()),
+        tokens={ProcessName(f"{service}-0"): int(service == token) for service in methods} if token else {},
+        asks=asks,
+        pending_max=asks,
+        depth=depth,
+    )
+
+
+def _call(*services: str, needs: int = 1, token: bool = False) -> Call:
+    return Call(targets=tuple((service, "m") for service in services), needs=needs, token=token)
+
+
+SMALL_WORLDS: tuple[Plan, ...] = (
+    _small("a call and its reply", pool=0, roots={"a": _call("b")}, methods={"a": None, "b": None}),
+    _small("a worker that calls its own pool", roots={"a": _call("b")}, methods={"a": None, "b": _call("b")}),
+    _small("two pools in a circle", depth=3, roots={"a": _call("b")}, methods={"a": _call("b"), "b": _call("a")}),
+    _small(
+        "three pools in a ring",
+        depth=4,
+        roots={"a": _call("b")},
+        methods={"a": _call("b"), "b": _call("c"), "c": _call("a")},
+    ),
+    _small(
+        "a token that is passed on",
+        pool=0,
+        token="a",
+        roots={"a": _call("b", token=True)},
+        methods={"a": None, "b": _call("a", token=True)},
+    ),
+    _small(
+        "a message that nobody waits for",
+        pool=0,
+        roots={"a": _call("b", needs=0)},
+        methods={"a": None, "b": _call("a", needs=0)},
+    ),
+)
+"""Worlds of 2 or 3 processes and a few messages."""

@@ -1,0 +1,311 @@
+"""The wrong functions that mutants put in place of right ones; each takes the right one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from detector.core import resolution
+from detector.core.cancellation import Cancellation, WaysOut
+from detector.core.channels import Channels, Place, _PoolView
+from detector.core.initiator import Effect, Finish, Initiator
+from detector.core.resolution import Resolution, _Awaited
+from detector.core.snapshot import Snapshot
+from detector.graph.columns import Bools
+from detector.graph.reduction import Reduction
+from detector.predicates import deadlock
+from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Wait
+from stilltrue.protocol.ledger import Served
+from stilltrue.protocol.memory import CallerMemory
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import CallMade, CallServed, LocalWait, Report
+from stilltrue.protocol.stamp import Stamp
+
+PoolView = _PoolView
+Function = Callable[..., Any]
+
+__all__ = [
+    "CallerMemory",
+    "Cancellation",
+    "Channels",
+    "Initiator",
+    "PoolView",
+    "Recorder",
+    "Reduction",
+    "Resolution",
+    "Served",
+    "Snapshot",
+    "deadlock",
+    "resolution",
+]
+
+
+def nothing(_right: Function) -> Function:
+    """It does nothing and answers None."""
+    return lambda *_, **__: None
+
+
+def never(_right: Any) -> property:
+    """A property that is never so."""
+    return property(lambda _: False)
+
+
+def arrives_then_cuts(right: Function) -> Function:
+    """The request is recorded, and then the cut is made that should have come first."""
+
+    def arrived(self: Recorder, stamp: Stamp | None, **rest: Any) -> tuple[Any, Report | None]:
+        served, _ = right(self, stamp and stamp._replace(colour=SnapshotId(0)), **rest)
+        return served, self.coloured(stamp, rest["now"])
+
+    return arrived
+
+
+def settles_then_cuts(right: Function) -> Function:
+    """As :func:`arrives_then_cuts`, for replies."""
+
+    def settled(self: Recorder, made: Any, stamp: Stamp | None, now: float, **rest: Any) -> Report | None:
+        right(self, made, stamp and stamp._replace(colour=SnapshotId(0)), now, **rest)
+        return self.coloured(stamp, now)
+
+    return settled
+
+
+def serves_all_before(right: Function) -> Function:
+    """The cut claims to serve every snapshot up to its own."""
+    return lambda self, snapshot, now: replace(right(self, snapshot, now), after=SnapshotId(0))
+
+
+def high_floor(right: Function) -> Function:
+    """The stamp says that nothing is outstanding."""
+    return lambda self, number: right(self, number)._replace(floor=CallNumber(number + 1))
+
+
+def sees_no_reply(right: Function) -> Function:
+    """The detector does not see which calls were answered."""
+
+    def init(self: Channels, *rest: Any) -> None:
+        right(self, *rest)
+        self._seen.clear()
+
+    return init
+
+
+def settles_all(_right: Function) -> Function:
+    """Every call in doubt counts as answered."""
+
+    def settled(self: Resolution) -> dict[ProcessId, tuple[CallNumber, ...]]:
+        reports = self._reports.values()
+        return {each.process: tuple(call.number for call in each.made if call.doubtful) for each in reports}
+
+    return settled
+
+
+def first_worker(right: Function) -> Function:
+    """Of a pool's workers only the first counts."""
+
+    def held(self: Channels, records: Any, **rest: Any) -> Place:
+        place: Place = right(self, records, **rest)
+        return replace(place, among=place.among[:1]) if not records[0][1].serving else place
+
+    return held
+
+
+def strict_orphans(_right: Function) -> Function:
+    """A call counts as unsent one number too early."""
+
+    def orphans(self: Channels) -> list[str]:
+        reports = self._reports
+        return [
+            f"{name} had seen call {seen.highest}"
+            for name in sorted(reports)
+            for seen in reports[name].seen
+            if seen.caller.process in reports and seen.highest >= reports[seen.caller.process].next_number - 1 > 0
+        ]
+
+    return orphans
+
+
+def sends_then_changes(right: Function) -> Function:
+    """A fact is still counted when its message has left; the change comes with the process's next call."""
+    late: dict[int, Facts] = {}
+
+    def sent(self: Recorder, *, changes: Facts = NO_FACTS, **rest: Any) -> Any:
+        self.fact(late.pop(id(self), NO_FACTS))
+        if changes:
+            late[id(self)] = changes
+        return right(self, **rest)
+
+    return sent
+
+
+def takes_in_two(_right: Function) -> Function:
+    """The process has the fact, and the message is still said to carry it."""
+    return lambda self, _served, changes: self.fact(changes)
+
+
+def no_doubt(right: Function) -> Function:
+    """The caller believes that a failed call was never received."""
+
+    def settled(self: Recorder, *given: Any, in_doubt: bool = False, **rest: Any) -> Report | None:  # noqa: ARG001
+        report: Report | None = right(self, *given, **rest)
+        return report
+
+    return settled
+
+
+def waits_on(right: Function) -> Function:
+    """A call that failed stays outstanding for ever."""
+    return lambda self, made, stamp, now, *, in_doubt=False, **rest: None if in_doubt else right(self, made, stamp, now, **rest)
+
+
+def all_vouched(_right: Function) -> Function:
+    """Every wait counts as confirmed."""
+    return lambda waits, _previous, _ended: np.ones(len(waits), np.bool_)
+
+
+def any_previous(right: Function) -> Function:
+    """The snapshot that ended last confirms, though it ended after this one had begun."""
+
+    def finish(self: Initiator, pending: Any, now: float) -> Finish:
+        kept = [replace(finished, ended=-math.inf) for finished in self._finished]
+        self._finished.clear()
+        self._finished.extend(kept)
+        finished: Finish = right(self, pending, now)
+        return finished
+
+    return finish
+
+
+def reactive_is_idle(right: Function) -> Function:
+    """A process that only reacts counts as idle, though it still serves."""
+
+    def activity(self: Recorder, waits: tuple[LocalWait, ...]) -> Activity:
+        found: Activity = right(self, waits)
+        return Activity.IDLE if found is Activity.ACTIVE and self._reactive and not self._made else found
+
+    return activity
+
+
+def no_deadline(right: Function) -> Function:
+    """A wait that will time out counts as one that never does."""
+    return lambda wait, *rest: right(replace(wait, deadline=None), *rest)
+
+
+def all_of_them(right: Function) -> Function:
+    """Whoever waits for some waits for all."""
+    return lambda wait, lasting, _needs: right(wait, lasting, len(lasting))
+
+
+def any_of_them(right: Function) -> Function:
+    """Whoever waits for several waits for one of them."""
+
+    def resolve(self: Resolution, report: Report, wait: LocalWait) -> Iterator[Wait]:
+        yield from right(self, report, replace(wait, needs=1))
+
+    return resolve
+
+
+def any_holder(_right: Function) -> Function:
+    """A lock is waited for as long as anybody holds a share."""
+
+    def resource(self: Resolution, name: str) -> _Awaited:
+        return _Awaited(tuple(hold.party for hold in self._holds.get(name, [])))
+
+    return resource
+
+
+def next_item_counts_no_items(right: Function) -> Function:
+    """Who reads a stream waits for its caller, also when an item is in transit."""
+
+    def next_item(self: Resolution, party: PartyName) -> _Awaited:
+        served = self._served.get(party)
+        caller = served and served.caller
+        call = self._made.get((caller.process, served.number)) if served and caller else None
+        if served is None or call is None:
+            awaited: _Awaited = right(self, party)
+            return awaited
+        self._served[party] = replace(served, received=call.sent)
+        awaited = right(self, party)
+        self._served[party] = served
+        return awaited
+
+    return next_item
+
+
+def reply_counts_no_items(right: Function) -> Function:
+    """Who takes the replies of a stream waits for its server, also when an item is in transit."""
+
+    def place(self: Channels, process: Any, call: CallMade) -> Place:
+        found: Place = right(self, process, call)
+        return replace(found, served=found.served and replace(found.served, sent=call.received))
+
+    return place
+
+
+def never_cancelled(_right: Function) -> Function:
+    """No caller ever cancels."""
+    return lambda _self, _party: WaysOut()
+
+
+def no_climbing(right: Function) -> Function:
+    """A caller that waits for the call is never cancelled itself."""
+
+    def callers(self: Cancellation, served: CallServed, ways: WaysOut) -> list[PartyName]:
+        right(self, served, ways)
+        return []
+
+    return callers
+
+
+def cancelled_is_on(right: Function) -> Function:
+    """A call that is over at its caller is still served for ever."""
+
+    def callers(self: Cancellation, served: CallServed, ways: WaysOut) -> list[PartyName]:
+        bound: list[PartyName] = right(self, served, ways)
+        ways.by_itself = False
+        return bound
+
+    return callers
+
+
+def all_is_arrived(_right: Function) -> Function:
+    """No copy is in transit while a server has another."""
+    return lambda self, _call, records, **_: self._held(records)
+
+
+def never_repeated(right: Function) -> Function:
+    """A server that has a call is never one that was left behind."""
+    return lambda self, records, **_: right(self, records)
+
+
+def always_heard(_right: Function) -> Function:
+    """A server never learns that a connection is lost."""
+    return lambda _served: None
+
+
+def none_missing(_right: Function) -> Function:
+    """Parties of missing members count as free, also in the pessimistic pass."""
+
+    def of_missing(self: Snapshot) -> Bools:
+        return np.zeros(len(self.waits.names), np.bool_)
+
+    return of_missing
+
+
+def releases_nobody(right: Function) -> Function:
+    """In the optimistic pass the missing stay where they are."""
+    return lambda self, *, ended=None, released=None: right(self, ended=ended)  # noqa: ARG005
+
+
+def takes_stale(right: Function) -> Function:
+    """A report of an older cut counts for the newest snapshot."""
+
+    def reported(self: Initiator, report: Report, now: float) -> list[Effect]:
+        effects: list[Effect] = right(self, replace(report, snapshot=SnapshotId(self.next_id - 1)), now)
+        return effects
+
+    return reported

@@ -1,0 +1,196 @@
+"""The oracle: who can ever move again, reckoned naively from the world's own truth, never from a report.
+
+A party can move if it waits for nothing, or if some sequence of grants frees it: everybody who can move gives back what it
+holds and answers what it serves; messages arrive; deadlines fire. What is left can never move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from detector.simulator.world import cancellation as copies
+from detector.simulator.world.state import Lane, Party, Process, SimCall
+from detector.simulator.world.world import World
+from stilltrue.model import PartyName, ProcessName
+
+Takers = dict[tuple[str, str], bool]
+"""For a service and method, whether somebody can take a request now: asked once a round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is taken into account. ``deadlines``: waits end at them.
+
+    ``members``: the processes that may receive a request (None: all there are). ``doubt``: a request in transit that nobody
+    can trace counts as one that will be answered: nobody has yet answered on its channel, or not all that did are there as
+    they were, or one of the candidates has a worker free in any pool.
+    """
+
+    deadlines: bool = True
+    members: frozenset[ProcessName] | None = None
+    doubt: bool = False
+
+
+TRUTH = View()
+"""What is so."""
+
+KNOWABLE = View(doubt=True)
+"""What is so and could be known from the two cuts of every channel: nothing less may be reported."""
+
+
+def stuck(world: World, view: View = TRUTH) -> frozenset[PartyName]:
+    """The parties that no sequence of grants can ever free."""
+    left = {
+        who
+        for process in world.processes.values()
+        if not view.doubt or view.members is None or process.name in view.members
+        for who in process.parties.values()
+        if who.block is not None
+    }
+    while True:
+        takers: Takers = {}
+        moving = [who for who in left if can_move(world, who, left, view, takers)]
+        if not moving:
+            return frozenset(who.name for who in left)
+        left.difference_update(moving)
+
+
+def can_move(world: World, who: Party, left: set[Party], view: View, takers: Takers) -> bool:
+    """Whether a blocked party can go on if all but ``left`` do what is asked of them."""
+    block = who.block
+    assert block is not None
+    if copies.can_be_cancelled(world, who, left) or (view.deadlines and (block.deadline is not None or _interrupted(who))):
+        return True
+    if block.lock is not None:
+        return len(block.lock.holders) < block.lock.capacity or any(holder not in left for holder in block.lock.holders)
+    if block.lane is not None and _item_can_come(block.calls[0], block.lane, left):
+        return True
+    if not block.calls or block.lane is block.calls[0].up:
+        return False
+    return sum(call.over or can_end(world, call, left, view, takers) for call in block.calls) >= block.needs
+
+
+def can_end(world: World, call: SimCall, left: set[Party], view: View, takers: Takers) -> bool:
+    """Whether the outcome of an outstanding call can become known at its caller."""
+    if call.replies or call.broken or (view.deadlines and call.deadline is not None):
+        return True
+    if any(server not in left for server in call.served):
+        return True
+    if any(_worker_can_come(process, pool, left) for process, pool in call.queued):
+        return True
+    if view.doubt and copies.untraced(call, left, world.plan):
+        return True
+    return bool(call.requests or copies.may_hedge(world, call)) and _can_be_taken(world, call, left, view, takers)
+
+
+def _item_can_come(call: SimCall, lane: Lane, left: set[Party]) -> bool:
+    """Whether an item is on its way to its reader, or somebody who can move owes it one."""
+    return lane.sent > lane.taken or call.over or (lane is call.up and call.party not in left)
+
+
+def _interrupted(who: Party) -> bool:
+    return who.method is not None and who.method.interruptible and who.call is not None and who.call.deadline is not None
+
+
+def _worker_can_come(process: Process, pool: str, left: Iterable[Party]) -> bool:
+    return process.has_worker(pool) or any(worker not in left for worker in process.busy[pool])
+
+
+def _can_be_taken(world: World, call: SimCall, left: set[Party], view: View, takers: Takers) -> bool:
+    """Whether a request in transit can reach somebody who will serve it."""
+    if view.doubt and (not call.made.channel.servers or _stale(world, call, view)):
+        return True
+    asked = (call.service, call.method)
+    if asked not in takers:
+        takers[asked] = _somebody_can_take(world, call, left, view)
+    return takers[asked]
+
+
+def _somebody_can_take(world: World, call: SimCall, left: set[Party], view: View) -> bool:
+    names = world.of_service[call.service]
+    candidates = [world.processes[name] for name in names if view.members is None or name in view.members]
+    if view.doubt and not candidates:
+        return True
+    for process in candidates:
+        pools = list(process.service.pools) if view.doubt else [process.service.methods[call.method].pool]
+        if not all(pools) or not pools or any(_worker_can_come(process, pool, left) for pool in pools):
+            return True
+    return False
+
+
+def _stale(world: World, call: SimCall, view: View) -> bool:
+    """Whether a server that has answered on the call's channel is no more, or no more the same."""
+    return call.made.channel.strangers or any(
+        world.alive(name, incarnation) is None or (view.members is not None and name not in view.members)
+        for name, incarnation in call.made.channel.servers.items()
+    )
+
+
+def core(world: World, remainder: frozenset[PartyName], view: View = TRUTH) -> frozenset[PartyName]:
+    """Those of the remainder that wait, through others of it, for themselves."""
+    parties = {who.name: who for process in world.processes.values() for who in process.parties.values()}
+    left, takers = {parties[name] for name in remainder}, Takers()
+    edges = {
+        name: {other.name for other in _awaited(world, parties[name], left, view, takers)} & remainder for name in remainder
+    }
+    return frozenset(name for name in remainder if name in _reached(edges, name))
+
+
+def _reached(edges: dict[PartyName, set[PartyName]], start: PartyName) -> set[PartyName]:
+    seen: set[PartyName] = set()
+    todo = list(edges[start])
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo.extend(edges[name])
+    return seen
+
+
+def _awaited(world: World, who: Party, left: set[Party], view: View, takers: Takers) -> Iterable[Party]:
+    """Everybody on whom a blocked party's wait depends; what will come while ``left`` are stuck depends on nobody."""
+    block = who.block
+    if block is None:
+        return
+    yield from copies.cancellers(world.plan, who)
+    if block.lock is not None:
+        yield from block.lock.holders
+    if block.lane is not None and block.lane is block.calls[0].up:
+        yield block.calls[0].party
+        return
+    for call in block.calls:
+        if call.over or can_end(world, call, left, view, takers):
+            continue
+        yield from call.served
+        for process, pool in call.queued:
+            yield from process.busy[pool]
+        untraced = view.doubt and (not call.made.channel.servers or _stale(world, call, view))
+        if call.requests and not call.served and not call.queued and not untraced:
+            for name in world.of_service[call.service]:
+                if view.members is None or name in view.members:
+                    yield from (party for busy in world.processes[name].busy.values() for party in busy)
+
+
+def quiet(world: World, stuck_now: frozenset[PartyName]) -> bool:
+    """Whether nothing will ever happen again but the arrival of messages at those who cannot take them up."""
+    if any(not process.idle or process.parties.keys() - stuck_now for process in world.processes.values()):
+        return False
+    if world.agenda.has("take") or any(copies.may_hedge(world, call) for call in world.calls.values()):
+        return False
+    if any(call.replies and not call.over for call in world.calls.values()):
+        return False
+    return not any(call.requests and _can_be_taken(world, call, set(), TRUTH, {}) for call in world.calls.values())
+
+
+def terminated(world: World, *, knowable: bool = False) -> bool:
+    """Whether nobody will ever do anything again: no party, no request, no reply that anybody waits for.
+
+    ``knowable``: and no call is in doubt of which no server can tell.
+    """
+    if any(process.parties or not process.idle for process in world.processes.values()):
+        return False
+    for call in world.calls.values():
+        if call.requests or call.queued or call.served or (call.replies and not call.over) or call.broken:
+            return False
+    return not (knowable and any(process.recorder._doubts for process in world.processes.values()))  # noqa: SLF001

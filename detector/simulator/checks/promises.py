@@ -1,0 +1,183 @@
+"""The promises (DESIGN.md section 2), checked for one verdict: safe, sound, stable, and exactly the remainder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from detector.core.assembler import Assembled
+from detector.simulator.checks import oracle
+from detector.simulator.checks.oracle import View
+from detector.simulator.world.world import World
+from stilltrue.model import Holds, PartyName, ProcessName, Verdict, process_of
+
+CORE_PARTIES_MAX = 300
+"""The naive reckoning of the core takes the square of this many steps; beyond it the core is left unchecked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instant:
+    """The truth at one instant, as far as promises lean on it.
+
+    ``outside``: how many acts from outside came before; ``outside_before``: how many of them before the last snapshot ended.
+    """
+
+    members: frozenset[ProcessName]
+    outside: int
+    outside_before: int
+    stuck: frozenset[PartyName]
+    knowable: frozenset[PartyName]
+    core: frozenset[PartyName]
+    knowable_core: frozenset[PartyName]
+    held_up: frozenset[PartyName]
+    terminated: bool
+    knowably_terminated: bool
+    quiet: bool
+    of_the_dead: bool
+
+
+def instant(world: World, members: frozenset[ProcessName], *, outside_before: int = 0) -> Instant:
+    """The truth now."""
+    knowable = oracle.stuck(world, View(members=members, doubt=True))
+    stuck = oracle.stuck(world, View(members=members))
+    few = 0 < len(stuck) <= CORE_PARTIES_MAX
+    terminated = oracle.terminated(world)
+    return Instant(
+        members=members,
+        outside=world.outside,
+        outside_before=outside_before,
+        stuck=stuck,
+        knowable=knowable,
+        core=oracle.core(world, stuck, View(members=members)) if few else frozenset(),
+        knowable_core=oracle.core(world, stuck, View(members=members, doubt=True)) if few else frozenset(),
+        held_up=oracle.stuck(world, View(members=members, deadlines=False)) if _has_deadlines(world) else stuck,
+        terminated=terminated,
+        knowably_terminated=terminated and oracle.terminated(world, knowable=True),
+        quiet=oracle.quiet(world, stuck),
+        of_the_dead=_of_the_dead(world),
+    )
+
+
+def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, begun: Instant, ended: Instant) -> None:
+    """Check every verdict about one snapshot; what is broken goes to the world's breaches."""
+    for verdict in verdicts:
+        match verdict.predicate:
+            case "deadlock":
+                _deadlock(world, assembled, verdict, begun, ended)
+            case "gridlock":
+                if _since(world, assembled, verdict, begun) == ended.outside:
+                    _gridlock(world, verdict, ended)
+            case "termination":
+                _termination(world, verdict, begun, ended)
+            case "quiescence":
+                undisturbed = _undisturbed(world, begun, ended) and _since(world, assembled, verdict, begun) == ended.outside
+                if verdict.holds is Holds.TRUE and not ended.quiet and undisturbed:
+                    world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
+            case "token-lost" | "token-duplicated":
+                _tokens(world, verdict)
+
+
+def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
+    about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value}"
+    missing = frozenset(assembled.snapshot.missing)
+    knowable = frozenset(name for name in begun.knowable & ended.knowable if process_of(name) not in missing)
+    undisturbed = _since(world, assembled, verdict, begun) == ended.outside
+    vouched = not missing and not assembled.snapshot.waits.uncoloured.any()
+    if verdict.holds is Holds.TRUE:
+        _remainder(world, verdict, about)
+        if undisturbed:
+            _stuck(world, verdict, about, begun, ended, whole=vouched or world.plan.copies_max == 1)
+        if undisturbed and vouched and not knowable <= frozenset(verdict.remainder):
+            world.breach(f"exact: {about}: {_names(knowable - {*verdict.remainder})} was stuck when it began and is not named")
+    elif verdict.holds is Holds.FALSE and undisturbed and knowable:
+        world.breach(f"sound: {about}: {_names(knowable)} could never move when it began")
+    elif verdict.holds is Holds.UNDETERMINED and vouched:
+        world.breach(f"live: {about}: nobody is missing and nothing is unconfirmed")
+
+
+def _remainder(world: World, verdict: Verdict, about: str) -> None:
+    """The remainder is somebody, and is parted into core and behind."""
+    if not verdict.remainder:
+        world.breach(f"exact: {about}: with nobody in the remainder")
+    if {*verdict.core, *verdict.behind} != {*verdict.remainder} or {*verdict.core} & {*verdict.behind}:
+        world.breach(f"exact: {about}: core and behind do not part the remainder")
+
+
+def _stuck(world: World, verdict: Verdict, about: str, begun: Instant, ended: Instant, *, whole: bool) -> None:
+    """Whoever is named could not move when the snapshot ended, and never will; the core is the core.
+
+    ``whole``: no wait of a party is left out of the graph for want of confirmation while another of its waits is in it.
+    """
+    said = frozenset(name for name in verdict.remainder if "~" not in name)
+    if not said <= ended.stuck:
+        world.breach(f"safe: {about}: {_names(said - ended.stuck)} could move when it ended")
+        return
+    world.frozen.update(dict.fromkeys(said, f"snapshot {verdict.snapshot.id}"))
+    still = begun.knowable == ended.stuck == said and begun.knowable_core == begun.core == ended.core != frozenset()
+    if whole and still and begun.core != {name for name in verdict.core if "~" not in name}:
+        world.breach(f"exact: {about}: the core is {_names(begun.core)}, not {_names(verdict.core)}")
+
+
+def _gridlock(world: World, verdict: Verdict, ended: Instant) -> None:
+    """Until the time that the verdict names nobody of the remainder may move."""
+    if verdict.holds is not Holds.TRUE:
+        return
+    about = f"snapshot {verdict.snapshot.id}, gridlock until {verdict.until}"
+    said = frozenset(name for name in verdict.remainder if "~" not in name)
+    if verdict.until is None:
+        world.breach(f"exact: {about}: nothing ends it, so it is no gridlock")
+    elif world.now < verdict.until:
+        if not said <= ended.held_up:
+            world.breach(f"safe: {about}: {_names(said - ended.held_up)} could move when it ended")
+        for name in said:
+            world.frozen_until[name] = max(verdict.until, world.frozen_until.get(name, 0.0))
+
+
+def _tokens(world: World, verdict: Verdict) -> None:
+    """Tokens are only lost when a reply finds nobody, and never made."""
+    if verdict.holds is Holds.TRUE and (verdict.predicate == "token-duplicated" or not world.tokens_lost):
+        world.breach(f"safe: snapshot {verdict.snapshot.id}, {verdict.predicate} true: {verdict.witness.text}")
+
+
+def _since(world: World, assembled: Assembled, verdict: Verdict, begun: Instant) -> int:
+    """How many acts from outside came before what is said was so.
+
+    Where calls may be repeated, confirmed waits were there when the snapshot before ended: a connection lost since is a decree.
+    """
+    if world.plan.copies_max == 1:
+        return begun.outside
+    waits = assembled.snapshot.waits
+    leaning = set(waits.named(waits.waiter[waits.uncoloured]))
+    if verdict.predicate == "deadlock" and verdict.holds is Holds.TRUE:
+        leaning &= {*verdict.remainder}
+    return begun.outside_before if leaning else begun.outside
+
+
+def _undisturbed(world: World, begun: Instant, ended: Instant) -> bool:
+    """Whether nothing came from outside meanwhile, no request of a dead process is left, and everybody was asked."""
+    if begun.outside != ended.outside or begun.members != world.processes.keys():
+        return False
+    return not (begun.of_the_dead or ended.of_the_dead)
+
+
+def _of_the_dead(world: World) -> bool:
+    """Whether a request is under way whose sender is no more: nobody can know of it."""
+    return any(world.alive(call.key[0], call.key[1]) is None for call in world.calls.values() if call.requests)
+
+
+def _has_deadlines(world: World) -> bool:
+    return bool(world.agenda.bags["expire"].actions)
+
+
+def _termination(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
+    about = f"snapshot {verdict.snapshot.id}, termination {verdict.holds.value}"
+    if not _undisturbed(world, begun, ended):
+        return
+    if verdict.holds is Holds.TRUE and not ended.terminated:
+        world.breach(f"safe: {about}: it was not so when it ended")
+    if verdict.holds is Holds.FALSE and begun.knowably_terminated:
+        world.breach(f"sound: {about}: it was so when it began")
+
+
+def _names(parties: Sequence[PartyName] | frozenset[PartyName]) -> str:
+    return ", ".join(sorted(parties)) or "nobody"

@@ -1,0 +1,113 @@
+"""Is a predicate stable? Hunts for a run in which it holds and later does not, and shrinks the one it finds.
+
+Only one snapshot is under way at a time, so that each begins after the one before has ended: a stable predicate that held in
+the first must hold in the second. Nothing strikes from outside; deadlines, for they are the system's own, may fire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from detector.core.assembler import Outcome
+from detector.core.predicate import Predicate
+from detector.simulator.diagram import Event
+from detector.simulator.run import Run
+from detector.simulator.world import recipes
+from detector.simulator.world.plan import Plan
+from stilltrue.model import Holds, Verdict
+
+T = TypeVar("T")
+
+SEEDS_PER_SHRINKING = 8
+WORLDS = ("tokens", "pools", "fans", "locks", "deadlines")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterexample:
+    """A run in which the predicate held in the snapshot ``held`` and no more in the later one ``fell``."""
+
+    plan: Plan
+    held: Verdict
+    fell: Verdict
+    story: tuple[str, ...]
+    events: tuple[Event, ...]
+
+
+def check(
+    make: Callable[[], Predicate], *, worlds: int = 500, told: Callable[[int], None] = lambda _: None
+) -> Counterexample | None:
+    """The smallest run found that shows the predicate unstable; None when ``worlds`` seeded worlds show none.
+
+    ``told`` hears how many worlds have been tried.
+    """
+    for number, plan in enumerate(_plans(worlds), start=1):
+        told(number)
+        if _fall(plan, make()) is not None:
+            return _told(_shrunk(plan, make), make())
+    return None
+
+
+def _plans(worlds: int) -> Iterator[Plan]:
+    for seed in range(worlds):
+        plan = recipes.plan(WORLDS[seed % len(WORLDS)], seed)
+        yield replace(plan, pending_max=1, asks=6, faults={})
+
+
+def _fall(plan: Plan, predicate: Predicate) -> tuple[Verdict, Verdict] | None:
+    """The verdicts between which the predicate fell in the run of ``plan``; None when it did not."""
+    run = Run(plan, predicates=[predicate])
+    run.play()
+    return _first_fall(run)
+
+
+def _first_fall(run: Run) -> tuple[Verdict, Verdict] | None:
+    held: Verdict | None = None
+    for assembled, verdicts in run.watch.finished:
+        for verdict in verdicts:
+            if verdict.holds is Holds.TRUE and held is None:
+                held = verdict
+            elif verdict.holds is Holds.FALSE and held is not None and assembled.outcome is Outcome.COMPLETE:
+                return held, verdict
+    return None
+
+
+def _shrunk(plan: Plan, make: Callable[[], Predicate]) -> Plan:
+    """Take away root tasks, snapshots and programs as long as the predicate still falls, in some order of events."""
+    while True:
+        tried = (replace(one, seed=seed) for one in _smaller(plan) for seed in range(SEEDS_PER_SHRINKING))
+        smaller = next((one for one in tried if _fall(one, make()) is not None), None)
+        if smaller is None:
+            return plan
+        plan = smaller
+
+
+def _smaller(plan: Plan) -> Iterator[Plan]:
+    for at in range(len(plan.roots)):
+        yield replace(plan, roots=_without(plan.roots, at))
+    if plan.asks > 2:
+        yield replace(plan, asks=plan.asks - 1)
+    if plan.depth > 1:
+        yield replace(plan, depth=plan.depth - 1)
+    for at, (process, body) in enumerate(plan.roots):
+        for step in range(len(body)):
+            shorter = (process, _without(body, step))
+            yield replace(plan, roots=(*plan.roots[:at], shorter, *plan.roots[at + 1 :]))
+    used = {process for process, _ in plan.roots}
+    for name in plan.instances:
+        service = plan.instances[name]
+        if name not in used and sum(other == service for other in plan.instances.values()) > 1:
+            yield replace(plan, instances={other: plan.instances[other] for other in plan.instances if other != name})
+
+
+def _without(items: Sequence[T], at: int) -> tuple[T, ...]:
+    return (*items[:at], *items[at + 1 :])
+
+
+def _told(plan: Plan, predicate: Predicate) -> Counterexample:
+    run = Run(plan, predicates=[predicate], story=[])
+    result = run.play()
+    fall = _first_fall(run)
+    assert fall is not None, "the same plan gives the same run"
+    return Counterexample(plan=plan, held=fall[0], fell=fall[1], story=result.story, events=tuple(run.world.events))

@@ -1,0 +1,1 @@
+"""Worlds of processes joined by FIFO channels."""

@@ -1,0 +1,66 @@
+"""Recording a world by hand, one process or channel at a time, with no algorithm: how states get inconsistent.
+
+Chandy and Lamport 1985, section 3.1. For a channel c from p to q: n is how many messages p had sent on c when p was
+recorded, n' how many it had sent when c was recorded; m how many q had received from c when q was recorded, m' how many
+when c was. A consistent state needs n = n' and m = m'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from detector.simulator.fifo.world import FifoWorld, StepKind
+from stilltrue.fifo import Channel
+from stilltrue.model import Facts, Message, ProcessName
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """How many messages had gone into and come out of each channel at one instant."""
+
+    sent: dict[Channel, int]
+    received: dict[Channel, int]
+
+
+@dataclass(slots=True)
+class Look:
+    """What was recorded by hand, each piece with the counts of its own instant."""
+
+    states: dict[ProcessName, Facts] = field(default_factory=dict)
+    channels: dict[Channel, tuple[Message, ...]] = field(default_factory=dict)
+    _process_counts: dict[ProcessName, _Counts] = field(default_factory=dict)
+    _channel_counts: dict[Channel, _Counts] = field(default_factory=dict)
+
+    def at_process(self, world: FifoWorld, process: ProcessName) -> None:
+        """Record one process now."""
+        if process not in world.facts:
+            raise ValueError(f"there is no process {process}")
+        self.states[process] = world.facts[process]
+        self._process_counts[process] = _counts(world)
+
+    def at_channel(self, world: FifoWorld, one: Channel) -> None:
+        """Record one channel's messages now."""
+        if one not in world.queues:
+            raise ValueError(f"there is no channel {one}")
+        self.channels[one] = world.now().channels[one]
+        self._channel_counts[one] = _counts(world)
+
+    def inconsistency(self, one: Channel) -> str:
+        """How ``one`` contradicts its ends: ``n < n'``, ``n > n'``, ``m < m'``, ``m > m'``, or nothing."""
+        found = []
+        if one.source in self.states and one in self.channels:
+            n, n_ = self._process_counts[one.source].sent[one], self._channel_counts[one].sent[one]
+            found += [f"n {'<' if n < n_ else '>'} n'"] * (n != n_)
+        if one.target in self.states and one in self.channels:
+            m, m_ = self._process_counts[one.target].received[one], self._channel_counts[one].received[one]
+            found += [f"m {'<' if m < m_ else '>'} m'"] * (m != m_)
+        return ", ".join(found)
+
+
+def _counts(world: FifoWorld) -> _Counts:
+    counts = _Counts(dict.fromkeys(world.queues, 0), dict.fromkeys(world.queues, 0))
+    for step in world.steps:
+        if step.channel is not None:
+            side = counts.sent if step.kind is StepKind.SEND else counts.received
+            side[step.channel] += 1
+    return counts

@@ -1,0 +1,92 @@
+"""Theorem 1 for a run in FIFO channels: the same events, those before the cuts first, pass through the recorded state.
+
+Chandy and Lamport 1985, section 4: the recorded state is reachable, though it may never have occurred. Here that
+permutation is built, replayed step by step, and compared.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from detector.simulator.fifo.world import FifoWorld, GlobalState, Step, StepKind, WorldError, moved
+from stilltrue.fifo import Channel, ChannelSnapshot
+from stilltrue.model import Facts, Message, ProcessName, SnapshotId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permutation:
+    """The run reordered for one snapshot: the steps before the cuts, then those after, each part in its old order."""
+
+    before: tuple[Step, ...]
+    after: tuple[Step, ...]
+
+
+def permuted(world: FifoWorld, snapshot: SnapshotId) -> Permutation:
+    """The permutation of ``world``'s steps for a completed snapshot (WorldError if it is not completed)."""
+    if snapshot not in world.snapshots:
+        raise WorldError(f"snapshot {snapshot} is not completed")
+    return Permutation(
+        before=tuple(step for step in world.steps if snapshot not in step.cut_for),
+        after=tuple(step for step in world.steps if snapshot in step.cut_for),
+    )
+
+
+def states(initial: GlobalState, steps: Sequence[Step]) -> Iterator[GlobalState]:
+    """Replay ``steps`` from ``initial``: the state before the first, then after each (WorldError if one cannot happen)."""
+    facts = {name: dict(one) for name, one in initial.states.items()}
+    queues = {one: deque(messages) for one, messages in initial.channels.items()}
+    yield _state(initial, facts, queues)
+    for step in steps:
+        sign = -1 if step.kind is StepKind.SEND else 1
+        if step.channel is not None and step.message is not None:
+            facts[step.process] = moved(facts[step.process], step.message.facts, sign, step.process)
+            _through(queues[step.channel], step)
+        facts[step.process] = {**facts[step.process], **step.change}
+        yield _state(initial, facts, queues)
+
+
+def check_reachable(world: FifoWorld, snapshot: SnapshotId) -> Permutation:
+    """Build, replay and compare; the permutation if all is well.
+
+    Raises WorldError when a step of the permutation cannot happen where it stands, when the state after the steps
+    before the cuts is not the recorded one, or when the whole does not end where the run is now.
+    """
+    order = permuted(world, snapshot)
+    recorded = world.snapshots[snapshot]
+    reached = list(states(world.initial, (*order.before, *order.after)))
+    if not same(reached[len(order.before)], recorded):
+        raise WorldError(f"the steps before the cuts do not lead to snapshot {snapshot}")
+    if not same(reached[-1], world.now()):
+        raise WorldError(f"permuted for snapshot {snapshot}, the run ends in another state")
+    return order
+
+
+def occurred(world: FifoWorld, snapshot: SnapshotId) -> bool:
+    """Whether the recorded state was ever the true global state of the run."""
+    recorded = world.snapshots[snapshot]
+    return any(same(state, recorded) for state in states(world.initial, world.steps))
+
+
+def same(one: GlobalState, other: GlobalState) -> bool:
+    """Whether two global states have the same facts and the same messages in the same order."""
+    return dict(one.states) == dict(other.states) and dict(one.channels) == dict(other.channels)
+
+
+def _through(queue: deque[Message], step: Step) -> None:
+    assert step.message is not None
+    if step.kind is StepKind.SEND:
+        queue.append(step.message)
+    elif not queue or queue.popleft() != step.message:
+        raise WorldError(f"{step} cannot happen: the message is not at the head of its channel")
+
+
+def _state(
+    initial: GlobalState, facts: Mapping[ProcessName, Facts], queues: Mapping[Channel, Iterable[Message]]
+) -> GlobalState:
+    return ChannelSnapshot(
+        snapshot=initial.snapshot,
+        states={name: dict(facts[name]) for name in initial.states},
+        channels={one: tuple(queue) for one, queue in queues.items()},
+    )

@@ -1,0 +1,1 @@
+"""The scenario language: stories as text, played and checked."""

@@ -1,0 +1,33 @@
+"""Run a scenario about FIFO channels from its text: play it, hold its expectations, hand back what to print and to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from detector.simulator.diagram import Event
+from detector.simulator.scenario.expectations import FifoExpectations
+from detector.simulator.scenario.fifo import FifoStage
+from detector.simulator.scenario.language import Verb, parse, play
+from detector.simulator.scenario.verdicts import FifoVerdicts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a scenario printed; for the diagram, the events of the world (before or after a restore) with the most of them."""
+
+    printed: tuple[str, ...]
+    events: tuple[Event, ...]
+
+
+def run_scenario(text: str, *, more: Mapping[str, Verb] | None = None) -> Outcome:
+    """Play ``text``; ScenarioError names the line that cannot be read, cannot happen or is not met.
+
+    ``more`` adds verbs, or replaces ours, for worlds other than FIFO channels.
+    """
+    stage = FifoStage()
+    verbs = {**stage.verbs(), **FifoExpectations(stage).verbs(), **FifoVerdicts(stage).verbs(), **(more or {})}
+    play(parse(text), verbs)
+    return Outcome(
+        printed=tuple(stage.printed), events=tuple(max((*stage.left, stage.world), key=lambda world: len(world.events)).events)
+    )

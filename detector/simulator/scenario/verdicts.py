@@ -1,0 +1,88 @@
+"""The scenario language's questions: predicates asked about a snapshot, a recording by hand, or this instant.
+
+- ``verdict ID PREDICATE [key=value ...]`` prints the verdict; the values are the predicate's own settings.
+- ``expect verdict ID PREDICATE true|false|undetermined [key=value ...]``: that this is the answer.
+
+ID is a snapshot's number, ``now``, or the name of a recording by hand. Two facts are read in a special way:
+``activity=idle`` (or ``blocked``; else a process is active), and ``waits_for=q,r`` (both must come) or ``waits_for=q|r``
+(one is enough): the process waits for a message of those; a wait whose message is in transit ends by itself, and is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from detector.core.registry import PluginError, UnknownPredicateError, ask, find_predicate
+from detector.core.snapshot import Snapshot
+from detector.graph.columns import WaitColumns
+from detector.simulator.fifo.world import GlobalState
+from detector.simulator.scenario.fifo import FifoStage, number_of
+from detector.simulator.scenario.language import Line, ScenarioError, Verb, facts_of
+from stilltrue.fifo import ChannelSnapshot
+from stilltrue.model import Activity, Holds, Message, PartyName, ProcessState, SnapshotId, SnapshotRef, Verdict, Wait
+
+_ACTIVITY, _WAITS_FOR = "activity", "waits_for"
+
+
+class FifoVerdicts:
+    """Asks predicates about what a stage has recorded."""
+
+    def __init__(self, stage: FifoStage) -> None:
+        self._stage = stage
+
+    def verbs(self) -> dict[str, Verb]:
+        """The commands by their first words."""
+        return {"verdict": self._verdict, "expect verdict": self._expect}
+
+    def _verdict(self, line: Line) -> None:
+        verdict = self._ask(line.word(1, "a snapshot"), line.word(2, "a predicate"), line.words[3:])
+        self._print(line.words[1], verdict)
+
+    def _expect(self, line: Line) -> None:
+        expected = Holds(line.word(4, "true, false or undetermined"))
+        verdict = self._ask(line.word(2, "a snapshot"), line.word(3, "a predicate"), line.words[5:])
+        if verdict.holds is not expected:
+            found = f"{verdict.holds.value}: {verdict.witness.text}"
+            raise ScenarioError(f"line {line.number}: {line.text}\n  expected: {expected.value}\n  found:    {found}")
+        self._print(line.words[2], verdict)
+
+    def _print(self, about: str, verdict: Verdict) -> None:
+        self._stage.printed.append(f"verdict {about} {verdict.predicate}: {verdict.holds.value} ({verdict.witness.text})")
+
+    def _ask(self, about: str, predicate: str, settings: Sequence[str]) -> Verdict:
+        try:
+            return ask(find_predicate(predicate, facts_of(settings)), self._snapshot(about))
+        except (PluginError, UnknownPredicateError) as error:
+            raise ValueError(str(error)) from error
+
+    def _snapshot(self, about: str) -> Snapshot:
+        if about == "now":
+            return snapshot_of(self._stage.world.now())
+        look = self._stage.looks.get(about)
+        if look is not None:
+            by_hand = ChannelSnapshot(snapshot=SnapshotId(0), states=look.states, channels=look.channels)
+            return snapshot_of(by_hand)
+        return snapshot_of(self._stage.completed(number_of([about])))
+
+
+def snapshot_of(state: GlobalState) -> Snapshot:
+    """A global state of FIFO channels as the predicates see it."""
+    in_transit = tuple(message for _, messages in sorted(state.channels.items()) for message in messages)
+    waits = list(_waits(state, in_transit))
+    waiting = {wait.waiter for wait in waits}
+    processes = {}
+    for name, facts in sorted(state.states.items()):
+        said = Activity(str(facts.get(_ACTIVITY, "active")))
+        activity = Activity.BLOCKED if PartyName(name) in waiting else said
+        processes[name] = ProcessState(activity=activity, facts={k: v for k, v in facts.items() if k != _ACTIVITY})
+    ref = SnapshotRef(id=state.snapshot or None, members=len(processes))
+    return Snapshot(ref=ref, processes=processes, waits=WaitColumns.of(waits), in_transit=in_transit)
+
+
+def _waits(state: GlobalState, in_transit: Sequence[Message]) -> Iterator[Wait]:
+    on_their_way: set[tuple[str, str | None]] = {(message.source, message.target) for message in in_transit}
+    for name, facts in sorted(state.states.items()):
+        for group in str(facts.get(_WAITS_FOR, "")).split(","):
+            among = tuple(PartyName(one) for one in group.split("|") if one)
+            if among and not any((one, name) in on_their_way for one in among):
+                yield Wait(waiter=PartyName(name), among=among, what="a message")

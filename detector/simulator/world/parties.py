@@ -1,0 +1,329 @@
+"""How parties run: one step of a task or handler at a time, each told to the recorder as one atomic event (rule 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from detector.simulator.diagram import Kind
+from detector.simulator.world import cancellation as copies
+from detector.simulator.world import streaming
+from detector.simulator.world.plan import Acquire, Call, Cancel, Finish, Open, Plan, Put, Release, Take, Work
+from detector.simulator.world.state import Block, Lock, Party, Process, SimCall
+from stilltrue.model import Facts, ProcessName
+from stilltrue.protocol.ledger import ChannelRecord, Served
+from stilltrue.protocol.report import CallTarget, ResourceTarget
+
+if TYPE_CHECKING:
+    from detector.simulator.world.world import World
+
+
+def advance(world: World, who: Party) -> None:
+    """One step of a party that can go on."""
+    world.moves(who)
+    while who.waits:
+        who.process.recorder.resumes(who.waits.pop())
+    if who.call is not None and who.call.token and not who.took:
+        _takes_token(world, who)
+        return
+    if who.at >= len(who.body):
+        _closes(world, who)
+        return
+    op = who.body[who.at]
+    _RUN[type(op)](world, who, op)
+
+
+def start(world: World, process: Process, call: SimCall, handle: Served) -> None:
+    """A call begins to be served: by a worker of its pool, or at once."""
+    method = process.service.methods[call.method]
+    process.recorder.started(handle)
+    who = Party(handle.party, process, method.body, call.depth)
+    who.call, who.handle, who.method, who.pool = call, handle, method, method.pool
+    if method.pool:
+        process.busy[method.pool].append(who)
+    call.served.append(who)
+    world.begins(who)
+    world.tell(process, f"{who.name} starts to serve {call.name}")
+    if method.interruptible and call.deadline is not None:
+        world.agenda.add("expire", "interrupt", process.name, who.name)
+    if call.over:
+        copies.cancels(world, call)
+
+
+def settles(world: World, call: SimCall) -> None:
+    """The outcome of a call has become known at its caller."""
+    if not call.over:
+        call.over = True
+        call.party.process.calls.pop(call.key[2], None)
+        world.agenda.discard("expire", "expire", call.key)
+        world.agenda.discard("deliver", "fail", call.key)
+        world.agenda.discard("expire", "hedge", call.key)
+        streaming.hangs_up(world, call)
+        copies.cancels(world, call)
+        block = call.party.block
+        if block is not None and _come(block):
+            world.wakes(call.party)
+    world.tidy(call)
+
+
+def gives_up(world: World, call: SimCall, why: str) -> None:
+    """The caller does not wait for a call any more, and cannot tell whether it was received (rule 8)."""
+    process = call.party.process
+    world.tell(process, f"call {call.key[2]} of {call.party.name} {why}")
+    world.cut(process, process.recorder.settled(call.made, None, world.now, in_doubt=True))
+    settles(world, call)
+
+
+def lock_expires(world: World, who: Party) -> Process:
+    """A wait for a lock ends by its deadline; the party goes on without the lock."""
+    block = who.block
+    if block is not None and block.lock is not None:
+        world.now = max(world.now, block.deadline or 0.0)
+        block.lock.queue.remove(who)
+        world.tell(who.process, f"{who.name} waits no longer for {block.lock.name}")
+        world.wakes(who)
+    return who.process
+
+
+def abort(world: World, who: Party) -> None:
+    """A handler is cancelled: its waits end, its locks are given back, nobody hears its reply."""
+    world.tell(who.process, f"{who.name} is cancelled")
+    world.moves(who)
+    if who.block is not None and who.block.lock is not None and who in who.block.lock.queue:
+        who.block.lock.queue.remove(who)
+        world.agenda.discard("expire", "expire", who.process.name, who.name)
+    who.block = None
+    for call in [call for call in who.process.calls.values() if call.party is who]:
+        gives_up(world, call, "is cancelled with its maker")
+    while who.waits:
+        who.process.recorder.resumes(who.waits.pop())
+    for lock in list(who.locks):
+        _gives_back(world, who, lock)
+    who.aborted = True
+    _ends(world, who)
+
+
+def _come(block: Block) -> bool:
+    """Whether enough of the calls that a party waits for are over."""
+    return bool(block.calls) and sum(call.over for call in block.calls) >= block.needs
+
+
+def _takes_token(world: World, who: Party) -> None:
+    assert who.call is not None
+    assert who.handle is not None
+    who.took = True
+    who.process.tokens += who.call.token
+    who.process.recorder.took(who.handle, {"token": who.process.tokens})
+    world.tell(who.process, f"{who.name} takes the token")
+
+
+def _calls(world: World, who: Party, op: Call) -> None:
+    """Send one request a step; then wait in one step for as many outcomes as are needed."""
+    if who.depth <= 0:
+        who.next()
+    elif who.step < len(op.targets):
+        alone = len(op.targets) == 1 and op.needs == 1
+        call = _sends(world, who, op, op.targets[who.step], waiting=alone)
+        who.sent.append(call)
+        who.step += 1
+        if alone:
+            _blocks(world, who, Block(calls=(call,), needs=1))
+        elif op.needs == 0 and who.step == len(op.targets):
+            who.next()
+    else:
+        _waits_for_calls(world, who, op)
+
+
+def _waits_for_calls(world: World, who: Party, op: Call) -> None:
+    block = Block(calls=tuple(who.sent), needs=op.needs)
+    if _come(block):
+        who.next()
+        return
+    recorder = who.process.recorder
+    if op.needs == len(op.targets):
+        for call in who.sent:
+            if not call.over:
+                recorder.awaits(call.made, world.now)
+    else:
+        among = [CallTarget(number=call.key[2]) for call in who.sent]
+        who.waits.append(recorder.waits(who.name, among, world.now, needs=op.needs))
+    world.tell(who.process, f"{who.name} waits for {op.needs} of calls {', '.join(str(call.key[2]) for call in who.sent)}")
+    _blocks(world, who, block)
+
+
+def _blocks(world: World, who: Party, block: Block) -> None:
+    who.block = block
+    world.blocks(who)
+
+
+def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiting: bool = False) -> SimCall:
+    process, (service, method) = who.process, target
+    token = 1 if op.token and process.tokens else 0
+    facts: Facts = {}
+    changes: Facts = {}
+    if token:
+        process.tokens -= 1
+        facts, changes = {"token": 1}, {"token": process.tokens}
+    deadline = None if op.deadline_seconds is None else world.now + op.deadline_seconds
+    made, stamp = process.recorder.sent(
+        method=f"/{service}/{method}",
+        channel=_channel(process, service, world.plan),
+        now=world.now,
+        party=who.name,
+        deadline=deadline,
+        waiting=waiting,
+        facts=facts,
+        changes=changes,
+    )
+    key = (process.name, process.id.incarnation, made.number)
+    call = SimCall(key, made, stamp, who, service, method, deadline, token)
+    world.calls[key] = process.calls[made.number] = call
+    if world.of_service[service]:
+        world.requests(call)
+    else:
+        world.mourn(call)
+    world.tell(process, f"{who.name} calls {service}.{method}: call {made.number}" + (", with the token" if token else ""))
+    if deadline is not None:
+        world.agenda.add("expire", "expire", key)
+    if world.plan.hedged:
+        world.agenda.add("expire", "hedge", key)
+    return call
+
+
+def _channel(process: Process, service: str, plan: Plan) -> ChannelRecord:
+    if service not in process.channels:
+        process.channels[service] = ChannelRecord(service, copies_max=plan.copies_max, hedged=plan.hedged)
+    return process.channels[service]
+
+
+def _acquires(world: World, who: Party, op: Acquire) -> None:
+    """Take a share, or queue for one; a share that was granted is held from the step in which the party learns of it."""
+    lock = _lock(world, who.process, op)
+    recorder = who.process.recorder
+    if who.step == 0 and (len(lock.holders) >= lock.capacity or lock.queue):
+        deadline = None if op.deadline_seconds is None else world.now + op.deadline_seconds
+        target = (ResourceTarget(resource=lock.name),)
+        who.waits.append(recorder.waits(who.name, target, world.now, deadline=deadline, uncoloured=op.fleet, what=lock.name))
+        lock.queue.append(who)
+        who.step = 1
+        world.tell(who.process, f"{who.name} waits for {lock.name}")
+        _blocks(world, who, Block(lock=lock, deadline=deadline))
+        if deadline is not None:
+            world.agenda.add("expire", "expire", who.process.name, who.name)
+        return
+    if who.step == 0:
+        lock.holders.append(who)
+        who.locks.append(lock)
+    if lock in who.locks:
+        recorder.holds(who.name, lock.name, lock.capacity)
+        world.tell(who.process, f"{who.name} holds {lock.name}")
+    who.next()
+
+
+def _lock(world: World, process: Process, op: Acquire) -> Lock:
+    name = f"store/{op.resource}" if op.fleet else f"{process.name}/{op.resource}"
+    if name not in world.locks:
+        world.locks[name] = Lock(name, world.plan.locks.get(op.resource, 1), fleet=op.fleet)
+    return world.locks[name]
+
+
+def _releases(world: World, who: Party, op: Release) -> None:
+    names = {f"store/{op.resource}", f"{who.process.name}/{op.resource}"}
+    for lock in [lock for lock in who.locks if lock.name in names][:1]:
+        _gives_back(world, who, lock)
+    who.next()
+
+
+def _cancels(world: World, who: Party, _: Cancel) -> None:
+    for call in [call for call in who.process.calls.values() if call.party is who]:
+        gives_up(world, call, "is cancelled by its maker")
+    who.next()
+
+
+def _works(world: World, who: Party, _: Work) -> None:
+    world.tell(who.process, f"{who.name} works")
+    who.next()
+
+
+def _gives_back(world: World, who: Party, lock: Lock) -> None:
+    who.locks.remove(lock)
+    who.process.recorder.releases(who.name, lock.name)
+    world.tell(who.process, f"{who.name} gives back {lock.name}")
+    hand_over(world, who, lock)
+
+
+def hand_over(world: World, who: Party, lock: Lock) -> None:
+    """A share is free: the first in the queue gets it, and will learn of it."""
+    lock.holders.remove(who)
+    if lock.queue:
+        heir = lock.queue.popleft()
+        lock.holders.append(heir)
+        heir.locks.append(lock)
+        world.wakes(heir)
+
+
+def _closes(world: World, who: Party) -> None:
+    """The program is through: locks go back one a step, then the reply goes out."""
+    if who.streams:  # dropped with its maker, a stream is cancelled
+        stream = who.streams.pop()
+        if not stream.over:
+            gives_up(world, stream, "is dropped with its maker")
+    elif who.locks:
+        _gives_back(world, who, who.locks[0])
+    else:
+        _ends(world, who)
+
+
+def _ends(world: World, who: Party) -> None:
+    process = who.process
+    who.done = True
+    del process.parties[who.name]
+    world.agenda.discard("step", "step", process.name, who.name)
+    if who.call is None or who.handle is None:
+        world.tell(process, f"{who.name} is done")
+        world.root_done(process)
+        return
+    call = who.call
+    copies.forgets(world, who)
+    (call.zombies if who.hung else call.served).remove(who)
+    heard = not (who.aborted or who.hung)
+    token = 1 if heard and who.method is not None and who.method.returns_token and process.tokens else 0
+    process.tokens -= token
+    moved: tuple[Facts, Facts] = ({"token": 1}, {"token": process.tokens}) if token else ({}, {})
+    stamp = process.recorder.replied(who.handle, facts=moved[0], changes=moved[1])
+    if who.pool:
+        process.busy[who.pool].remove(who)
+        world.offer_work(process, who.pool)
+    if not heard:
+        _unheard(world, call)
+        return
+    call.replies += 1
+    call.copies_back += 1
+    call.down.closed = True
+    packet = ("reply", call.key, call.copies_back)
+    world.replies[packet] = (stamp, token)
+    world.tell(process, f"{who.name} replies to {call.name}" + (", with the token" if token else ""))
+    world.post(packet, process.name, ProcessName(call.key[0]))
+    world.draw(process, Kind.SEND, packet=packet, label=f"reply {call.key[2]}")
+
+
+def _unheard(world: World, call: SimCall) -> None:
+    """A cancelled handler sends nothing that matters: its caller gives up by itself, or learns that the call failed."""
+    if not (call.over or call.requests or call.replies or call.served or call.queued):
+        call.broken = True
+        world.agenda.add("deliver", "fail", call.key)
+    world.tidy(call)
+
+
+_RUN: Mapping[type, Callable[[World, Party, Any], None]] = {
+    Call: _calls,
+    Acquire: _acquires,
+    Release: _releases,
+    Work: _works,
+    Cancel: _cancels,
+    Open: lambda world, who, op: streaming.opens(world, who, op, _sends),
+    Put: streaming.puts,
+    Take: streaming.takes,
+    Finish: streaming.finishes,
+}
+"""What a party does at each kind of operation."""

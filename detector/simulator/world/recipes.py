@@ -1,0 +1,330 @@
+"""Worlds by name: from a seed to a plan, each name a different mixture of what can happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+
+from detector.simulator.world.plan import (
+    Acquire,
+    Call,
+    Cancel,
+    Fault,
+    Finish,
+    Method,
+    Op,
+    Open,
+    Order,
+    Plan,
+    Put,
+    Release,
+    Service,
+    Take,
+    Weights,
+    Work,
+)
+from stilltrue.model import ProcessName
+
+Recipe = Callable[[Random, int, int], Plan]
+
+
+def plan(name: str, seed: int, processes: int | None = None) -> Plan:
+    """The world called ``name`` that grows from ``seed``; ``processes``: how many there are (None: a few, by the seed).
+
+    Raises
+    ------
+    KeyError
+        When there is no such name.
+    """
+    recipe = RECIPES[name]
+    random = Random(f"{name} {seed}")
+    return recipe(random, seed, processes or random.randint(2, 5))
+
+
+def _fleet(random: Random, processes: int, services: int) -> dict[ProcessName, str]:
+    """Names for ``processes`` instances, each service getting at least one."""
+    fleet = {}
+    for index in range(processes):
+        service = f"s{index if index < services else random.randrange(services)}"
+        fleet[ProcessName(f"{service}-{index}")] = service
+    return fleet
+
+
+def _stream_ops(random: Random, services: int, methods: int, *, deadline: float) -> list[Op]:
+    """A conversation of a few items, sometimes with something else in its midst; or this party's share of its caller's."""
+    if random.random() < 0.5:
+        return [random.choice((Put(up=True), Take(up=True), Take(up=True))) for _ in range(random.randint(1, 3))]
+    target = (f"s{random.randrange(services)}", f"m{random.randrange(methods)}")
+    until = round(random.uniform(0.05, 1.0), 2) if random.random() < deadline else None
+    ops: list[Op] = [Open(target=target, deadline_seconds=until)]
+    for _ in range(random.randint(1, 4)):
+        ops.append(random.choice((Put(), Put(), Take())))
+        if random.random() < 0.15:
+            ops.append(_calls(random, services, methods, wide=0.0, deadline=0.0, silent=0.0, token=0.0))
+    return [*ops, Finish()] if random.random() < 0.8 else ops
+
+
+def _calls(random: Random, services: int, methods: int, *, wide: float, deadline: float, silent: float, token: float) -> Call:
+    count = random.choice((2, 2, 3)) if random.random() < wide else 1
+    targets = tuple((f"s{random.randrange(services)}", f"m{random.randrange(methods)}") for _ in range(count))
+    needs = 0 if random.random() < silent else random.randint(1, count)
+    return Call(
+        targets=targets,
+        needs=needs,
+        deadline_seconds=round(random.uniform(0.05, 1.0), 2) if random.random() < deadline else None,
+        token=random.random() < token,
+    )
+
+
+def _weights(random: Random) -> Weights:
+    return Weights(
+        mark=random.choice((0.05, 0.2, 1.0)),
+        report=random.choice((0.1, 0.5, 2.0)),
+        deliver=random.choice((0.3, 1.0, 3.0)),
+        take=random.choice((0.3, 1.0, 3.0)),
+        ask=random.choice((0.05, 0.15, 0.4)),
+        fault=random.choice((0.05, 0.2)),
+        tick=random.choice((0.005, 0.03)),
+    )
+
+
+def _mixture(
+    name: str,
+    random: Random,
+    seed: int,
+    processes: int,
+    *,
+    wide: float = 0.0,
+    deadline: float = 0.0,
+    silent: float = 0.0,
+    lock: float = 0.0,
+    fleet: float = 0.0,
+    token: float = 0.0,
+    stream: float = 0.0,
+    cancel: float = 0.0,
+    heeding: float = 0.0,
+    pools: tuple[int, ...] = (1, 1, 2),
+    faults: Mapping[Fault, int] | None = None,
+    spares: int = 0,
+    fifo: float = 0.0,
+) -> Plan:
+    """A world whose parties call, lock and work at random, in the given proportions."""
+    services = random.randint(1, min(3, processes))
+    methods = random.randint(1, 2)
+
+    def body(longest: int) -> tuple[Op, ...]:
+        ops: list[Op] = []
+        for _ in range(random.randint(1, longest)):
+            if random.random() < lock:
+                resource = f"lock{random.randrange(2)}"
+                ops.append(Acquire(resource=resource, fleet=random.random() < fleet))
+                if random.random() < 0.3:
+                    ops.append(Release(resource=resource))
+            elif stream and random.random() < stream:
+                ops += _stream_ops(random, services, methods, deadline=deadline)
+            elif random.random() < 0.1:
+                ops.append(Work())
+            else:
+                ops.append(_calls(random, services, methods, wide=wide, deadline=deadline, silent=silent, token=token))
+                if cancel and random.random() < cancel:
+                    ops.append(Cancel())
+        return tuple(ops)
+
+    specs = {}
+    for index in range(services):
+        sizes = {f"pool{number}": size for number in range(random.choice((1, 1, 2))) if (size := random.choice(pools))}
+        specs[f"s{index}"] = Service(
+            methods={
+                f"m{number}": Method(
+                    body=body(2) if random.random() < 0.8 else (),
+                    pool=random.choice(tuple(sizes)) if sizes else "",
+                    interruptible=random.random() < max(deadline, heeding),
+                    returns_token=random.random() < token,
+                )
+                for number in range(methods)
+            },
+            pools=sizes,
+        )
+    instances = _fleet(random, processes, services)
+    names = list(instances)
+    roots = tuple((random.choice(names), body(3)) for _ in range(random.randint(2, max(3, processes + 1))))
+    return Plan(
+        name=name,
+        seed=seed,
+        services=specs,
+        instances=instances,
+        roots=roots,
+        tokens={one: random.randint(0, 2) for one in names} if token else {},
+        locks={"lock0": random.choice((1, 1, 2))},
+        faults=faults or {},
+        spares={ProcessName(f"s{(at := random.randrange(services))}-x{number}"): f"s{at}" for number in range(spares)},
+        order=Order.FIFO if random.random() < fifo else Order.ANY,
+        weights=_weights(random),
+        asks=random.randint(2, 6),
+        pending_max=random.randint(1, 4),
+        depth=random.randint(2, 4),
+    )
+
+
+def _pools(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("pools", random, seed, processes)
+
+
+def _fans(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("fans", random, seed, processes, wide=0.6, pools=(0, 1, 1, 2), silent=0.1, fifo=0.2)
+
+
+def _deadlines(random: Random, seed: int, processes: int) -> Plan:
+    usual = _mixture("deadlines", random, seed, processes, wide=0.3, deadline=0.3, pools=(0, 1, 1))
+    if random.random() < 0.6:
+        return usual
+    late = replace(usual.weights, deliver=0.03, expire=1.0, mark=1.0, report=2.0, ask=0.4)
+    return replace(usual, weights=late, asks=8)  # messages outlive the patience of those who sent them
+
+
+def _locks(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("locks", random, seed, processes, lock=0.5, wide=0.2, pools=(0, 1, 1, 2))
+
+
+def _fleet_locks(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("fleet-locks", random, seed, processes, lock=0.6, fleet=0.6, wide=0.2, pools=(0, 0, 1, 2))
+
+
+def _tokens(random: Random, seed: int, processes: int) -> Plan:
+    return _mixture("tokens", random, seed, processes, token=0.5, wide=0.3, silent=0.3, pools=(0, 0, 1, 2))
+
+
+def _failures(random: Random, seed: int, processes: int) -> Plan:
+    faults = {Fault.FAIL_CALL: 2, Fault.LOSE_MARK: 1, Fault.LOSE_REPORT: 1, Fault.STALL: 2}
+    return _mixture("failures", random, seed, processes, wide=0.3, deadline=0.1, silent=0.1, faults=faults)
+
+
+def _churn(random: Random, seed: int, processes: int) -> Plan:
+    faults = {Fault.CRASH: 2, Fault.RESTART: 2, Fault.JOIN: 1, Fault.LEAVE: 1, Fault.STALL: 1}
+    return _mixture("churn", random, seed, processes, wide=0.3, lock=0.2, fleet=0.3, silent=0.1, faults=faults, spares=1)
+
+
+def _store(random: Random, seed: int, processes: int) -> Plan:
+    """Locks of the whole fleet, taken in both orders, mostly under a gate that keeps deadlocks away; some hogs."""
+
+    def rounds() -> tuple[Op, ...]:
+        ops: list[Op] = []
+        for _ in range(random.randint(2, 5)):
+            pair = random.sample(("x", "y"), 2)
+            taken = random.choice(
+                (["gate", *pair], ["gate", *pair], pair[:1], ["wide"], pair if random.random() < 0.3 else pair[:1])
+            )
+            ops += [Acquire(resource=one, fleet=True) for one in taken]
+            ops.extend(Work() for _ in range(random.randint(0, 2)))
+            ops += [Release(resource=one) for one in reversed(taken)]
+        hog = [Acquire(resource="wide", fleet=True), Acquire(resource="own"), Acquire(resource="own")]
+        return (*ops, *hog) if random.random() < 0.2 else tuple(ops)
+
+    instances = _fleet(random, processes, processes)
+    return Plan(
+        name="store",
+        seed=seed,
+        services={service: Service(methods={}) for service in instances.values()},
+        instances=instances,
+        roots=tuple((name, rounds()) for name in instances for _ in range(random.randint(1, 2))),
+        locks={"wide": 2},
+        weights=replace(_weights(random), ask=random.choice((0.2, 2.0)), mark=random.choice((0.1, 0.3)), report=4.0),
+        asks=random.randint(8, 16),
+        pending_max=random.randint(1, 4),
+    )
+
+
+def _retries(random: Random, seed: int, processes: int) -> Plan:
+    faults = {Fault.RETRY: random.randint(1, 4)}
+    return _mixture("retries", random, seed, processes, wide=0.2, pools=(1, 1, 1, 2), faults=faults)
+
+
+def _streams(random: Random, seed: int, processes: int) -> Plan:
+    often = 0.1 if random.random() < 0.3 else 0.0
+    usual = _mixture("streams", random, seed, processes, stream=0.6, deadline=often, pools=(0, 1, 1, 2))
+    usual = replace(usual, asks=random.randint(4, 8), pending_max=random.randint(1, 3))
+    if random.random() < 0.5:
+        return usual
+    slow = replace(usual.weights, deliver=0.05, mark=1.0, report=2.0, ask=0.4)
+    return replace(usual, weights=slow, asks=10)  # items are on their way for longer than a snapshot takes
+
+
+def _cancels(random: Random, seed: int, processes: int) -> Plan:
+    """Races whose losers are cancelled, messages that are called back; handlers that heed it, and some that do not."""
+    wide, deadline = random.choice((0.3, 0.6)), random.choice((0.0, 0.1))
+    usual = _mixture(
+        "cancels",
+        random,
+        seed,
+        processes,
+        wide=wide,
+        silent=0.15,
+        deadline=deadline,
+        lock=0.3,
+        cancel=0.3,
+        heeding=0.6,
+        pools=(0, 0, 1, 2),
+    )
+    return replace(usual, asks=random.randint(4, 8))
+
+
+def _repeats(random: Random, seed: int, processes: int) -> Plan:
+    """Connections that are lost while the server goes on, and requests that are sent again to another one."""
+    faults = {Fault.LOSE_CONNECTION: random.randint(1, 4), Fault.RETRY: random.randint(0, 2)}
+    usual = _mixture(
+        "repeats", random, seed, processes, wide=0.2, lock=0.4, cancel=0.1, heeding=0.5, pools=(0, 1, 1, 2), faults=faults
+    )
+    slow = replace(usual.weights, deliver=random.choice((0.05, 0.3, 1.0)), mark=2.0, report=4.0, ask=0.4, fault=0.1)
+    return replace(usual, copies_max=random.randint(2, 4), weights=slow, asks=random.randint(8, 16), pending_max=2)
+
+
+def _hedges(random: Random, seed: int, processes: int) -> Plan:
+    """Several copies of one request under way at once, sent by a timer; the first answer counts."""
+    usual = _mixture("hedges", random, seed, processes, wide=0.2, lock=0.1, cancel=0.1, heeding=0.2, pools=(0, 1, 1, 2))
+    weights = replace(usual.weights, expire=random.choice((0.05, 0.2, 1.0)), deliver=random.choice((0.1, 0.3, 1.0)))
+    return replace(usual, copies_max=2, hedged=True, depth=2, weights=weights, asks=random.randint(4, 8))
+
+
+def _restarts(random: Random, seed: int, processes: int) -> Plan:
+    """One lock of the whole fleet, taken by tasks that run again when their process restarts; some never give it back."""
+
+    def task() -> tuple[Op, ...]:
+        ops: list[Op] = []
+        for _ in range(random.randint(0, 2)):
+            ops += [Acquire(resource="x", fleet=True), *(Work() for _ in range(random.randint(0, 2))), Release(resource="x")]
+        hog = [Acquire(resource="x", fleet=True), Acquire(resource="own"), Acquire(resource="own")]
+        return (*ops, *hog) if random.random() < 0.4 or not ops else tuple(ops)
+
+    instances = _fleet(random, processes, processes)
+    return Plan(
+        name="restarts",
+        seed=seed,
+        services={service: Service(methods={}) for service in instances.values()},
+        instances=instances,
+        roots=tuple((name, task()) for name in instances),
+        faults={Fault.CRASH: 6, Fault.RESTART: 6},
+        weights=replace(_weights(random), fault=random.choice((0.1, 0.3)), ask=random.choice((0.2, 2.0)), report=4.0),
+        asks=random.randint(8, 16),
+        pending_max=random.randint(1, 3),
+        reruns=True,
+    )
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "pools": _pools,
+    "fans": _fans,
+    "deadlines": _deadlines,
+    "locks": _locks,
+    "fleet-locks": _fleet_locks,
+    "tokens": _tokens,
+    "failures": _failures,
+    "churn": _churn,
+    "store": _store,
+    "retries": _retries,
+    "streams": _streams,
+    "cancels": _cancels,
+    "repeats": _repeats,
+    "hedges": _hedges,
+    "restarts": _restarts,
+}

@@ -1,0 +1,237 @@
+"""The world's own truth: processes, parties, calls and locks as they are, whatever the recorders say of them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from detector.simulator.world.plan import Method, Op, Service
+from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, WaitNumber
+from stilltrue.protocol.ledger import ChannelRecord, Made, Served
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.stamp import Stamp
+
+CallKey = tuple[ProcessName, int, CallNumber]
+"""Who called, in which incarnation, and the number: unique for ever."""
+
+
+class SimCall:
+    """One call, from the moment it is sent: how many copies of it are under way, who serves it, what is known of it."""
+
+    __slots__ = (
+        "broken",
+        "copies_back",
+        "copies_there",
+        "deadline",
+        "depth",
+        "down",
+        "key",
+        "made",
+        "method",
+        "over",
+        "party",
+        "queued",
+        "replies",
+        "requests",
+        "served",
+        "service",
+        "stamp",
+        "streams",
+        "token",
+        "up",
+        "zombies",
+    )
+
+    def __init__(
+        self,
+        key: CallKey,
+        made: Made,
+        stamp: Stamp,
+        party: Party,
+        service: str,
+        method: str,
+        deadline: float | None,
+        token: int,
+    ) -> None:
+        self.key = key
+        self.made = made
+        self.stamp = stamp
+        self.party = party
+        self.service = service
+        self.method = method
+        self.deadline = deadline
+        self.depth = party.depth - 1
+        self.token = token
+        self.requests = 0
+        self.replies = 0
+        self.copies_there = 0
+        self.copies_back = 0
+        self.served: list[Party] = []
+        self.zombies: list[Party] = []
+        """Those that go on with it though their connection is lost: nobody will hear their replies."""
+        self.queued: list[tuple[Process, str]] = []
+        self.over = False
+        """Its outcome is known at the caller, or the caller has given up."""
+        self.broken = False
+        """A server died with it: its caller will be told."""
+        self.streams = False
+        self.up = Lane()
+        self.down = Lane()
+
+    @property
+    def name(self) -> str:
+        """As stories write it."""
+        return f"{self.key[0]}'s call {self.key[2]}" + (f" (run {self.key[1]})" if self.key[1] > 1 else "")
+
+
+class Lane:
+    """One direction of a stream: how many items were sent, have arrived, and were taken; ``closed``: there will be no more."""
+
+    __slots__ = ("closed", "sent", "taken", "there")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.there = 0
+        self.taken = 0
+        self.closed = False
+
+
+class Lock:
+    """A lock or semaphore: who holds its shares, who queues for one."""
+
+    __slots__ = ("capacity", "fleet", "holders", "name", "queue")
+
+    def __init__(self, name: str, capacity: int, *, fleet: bool) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.fleet = fleet
+        self.holders: list[Party] = []
+        self.queue: deque[Party] = deque()
+
+
+class Block:
+    """Why a party does not go on: ``needs`` of ``calls``, a lock, or (with a ``lane``) the next item of its one call."""
+
+    __slots__ = ("calls", "deadline", "lane", "lock", "needs")
+
+    def __init__(
+        self,
+        *,
+        calls: tuple[SimCall, ...] = (),
+        needs: int = 0,
+        lock: Lock | None = None,
+        lane: Lane | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        self.calls = calls
+        self.needs = needs
+        self.lock = lock
+        self.lane = lane
+        self.deadline = deadline
+
+
+class Party:
+    """A task or a handler under way. ``waits`` are the numbers of the waits that its recorder was told of."""
+
+    __slots__ = (
+        "aborted",
+        "at",
+        "block",
+        "body",
+        "call",
+        "depth",
+        "done",
+        "handle",
+        "hung",
+        "locks",
+        "method",
+        "name",
+        "pool",
+        "process",
+        "sent",
+        "step",
+        "streams",
+        "took",
+        "waits",
+    )
+
+    def __init__(self, name: PartyName, process: Process, body: tuple[Op, ...], depth: int) -> None:
+        self.name = name
+        self.process = process
+        self.body = body
+        self.depth = depth
+        self.at = 0
+        self.step = 0
+        """How far it is within the operation ``body[at]``."""
+        self.sent: list[SimCall] = []
+        self.block: Block | None = None
+        self.locks: list[Lock] = []
+        self.waits: list[WaitNumber] = []
+        self.streams: list[SimCall] = []
+        """The streams that it has opened and not finished."""
+        self.call: SimCall | None = None
+        self.handle: Served | None = None
+        self.method: Method | None = None
+        self.pool = ""
+        self.took = False
+        """It has taken the facts that came with its request."""
+        self.done = False
+        self.aborted = False
+        self.hung = False
+        """The connection that brought its call is lost; whether its process knows that yet, its handle says."""
+
+    def next(self) -> None:
+        """On to the next operation."""
+        self.at += 1
+        self.step = 0
+        self.sent.clear()
+
+
+class Queued:
+    """A request that waits for a worker."""
+
+    __slots__ = ("call", "handle")
+
+    def __init__(self, call: SimCall, handle: Served) -> None:
+        self.call = call
+        self.handle = handle
+
+
+class Process:
+    """One process with its real recorder."""
+
+    __slots__ = (
+        "busy",
+        "calls",
+        "channels",
+        "id",
+        "idle",
+        "name",
+        "parties",
+        "queues",
+        "recorder",
+        "service",
+        "service_name",
+        "stalled",
+        "tokens",
+        "up",
+    )
+
+    def __init__(self, identity: ProcessId, service: Service, recorder: Recorder, tokens: int) -> None:
+        self.id = identity
+        self.name = identity.instance
+        self.service = service
+        self.service_name = identity.service
+        self.recorder = recorder
+        self.tokens = tokens
+        self.up = True
+        self.stalled = False
+        self.idle = False
+        self.parties: dict[PartyName, Party] = {}
+        self.calls: dict[CallNumber, SimCall] = {}
+        self.channels: dict[str, ChannelRecord] = {}
+        self.queues: dict[str, deque[Queued]] = {pool: deque() for pool in service.pools}
+        self.busy: dict[str, list[Party]] = {pool: [] for pool in service.pools}
+
+    def has_worker(self, pool: str) -> bool:
+        """Whether a call behind ``pool`` could start now."""
+        return not pool or len(self.busy[pool]) < self.service.pools[pool]

@@ -1,0 +1,1 @@
+"""One giant wait graph, reduced in shards on Spark."""

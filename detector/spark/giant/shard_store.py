@@ -1,0 +1,84 @@
+"""Where a giant graph's waits and the state of its rounds lie: files that every worker can read and write."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyarrow import fs
+
+from detector.graph.columns import Bools
+from detector.spark.giant.shard import written
+
+Shards = list[list[tuple[str, int]]]
+"""The row groups (path, number) of each shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A folder (or URI) that every worker must be able to read and write; ``parties``: how many bits are kept for a shard."""
+
+    folder: str
+    parties: int
+
+    def open(self) -> tuple[fs.FileSystem, str]:
+        """The filesystem, and the folder's path there."""
+        if "://" in self.folder:
+            filesystem, root = fs.FileSystem.from_uri(self.folder)
+            return filesystem, root
+        return fs.LocalFileSystem(), self.folder
+
+    def keep(self, shard: int, flags: Bools) -> None:
+        """Keep one bit a party for ``shard``; readers see the old ones or the new ones."""
+        filesystem, root = self.open()
+        with written(filesystem, f"{root}/bits-{shard}") as sink:
+            sink.write(np.packbits(flags).tobytes())
+
+    def others(self, shard: int, count: int) -> Bools:
+        """(P,) the parties with a bit that any of the ``count`` shards but ``shard`` keeps."""
+        filesystem, root = self.open()
+        packed: NDArray[np.uint8] = np.zeros((self.parties + 7) // 8, np.uint8)
+        for other in range(count):
+            if other != shard:
+                with filesystem.open_input_stream(f"{root}/bits-{other}") as source:
+                    packed |= np.frombuffer(source.read(), np.uint8)
+        return np.unpackbits(packed, count=self.parties).view(np.bool_)
+
+
+def shards_of(waits: str, shard_targets: int, cores: int = 1) -> tuple[Shards, int]:
+    """Row groups put together to shards; and how many targets there are in all.
+
+    Parameters
+    ----------
+    waits : a folder (or URI) of Parquet files.
+    shard_targets : the most targets that a shard has; a row group with more is one of its own.
+    cores : there are about as many shards as these can share evenly, where there are enough row groups.
+    """
+    filesystem, root = Place(folder=waits, parties=0).open()
+    groups: list[tuple[str, int, int]] = []
+    for entry in sorted(filesystem.get_file_info(fs.FileSelector(root)), key=lambda entry: entry.path):
+        if not entry.path.endswith(".parquet"):
+            continue
+        with filesystem.open_input_file(entry.path) as source:
+            footer = pq.read_metadata(source)
+        groups += [(entry.path, group, _targets(footer.row_group(group))) for group in range(footer.num_row_groups)]
+    total = sum(targets for *_, targets in groups)
+    even = cores * max(1, math.ceil(total / (cores * shard_targets)))
+    size_max = min(shard_targets, math.ceil(total / even) + max((targets for *_, targets in groups), default=0) // 2)
+    shards: Shards = [[]]
+    size = 0
+    for path, group, targets in groups:
+        if size and size + targets > size_max:
+            shards.append([])
+            size = 0
+        shards[-1].append((path, group))
+        size += targets
+    return shards, total
+
+
+def _targets(group: pq.RowGroupMetaData) -> int:
+    columns = (group.column(at) for at in range(group.num_columns))
+    return sum(column.num_values for column in columns if column.path_in_schema.split(".")[0] == "among")

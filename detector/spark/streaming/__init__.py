@@ -1,0 +1,1 @@
+"""Verdicts on snapshots as they come: Structured Streaming round the analysis kernels."""

@@ -1,0 +1,278 @@
+"""A made-up fleet's calls as rows of ``reports``: a whole column at a time, equal to what the agents' reports would say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from detector.archive.schema import REPORTS
+from detector.synthetic.fleet_model import Calls, Fleet, Served, Times, Whole, rank_in
+
+NUMBER_NEXT = 10**12
+
+
+class FleetRows:
+    """The happenings of some snapshots as rows of ``reports``."""
+
+    def __init__(self, fleet: Fleet, first: int, begun: Times, served: Served, calls: Calls, gone: NDArray[np.bool_]) -> None:
+        self._fleet, self._first, self._begun = fleet, first, begun
+        self._served, self._calls, self._gone = served, calls, gone
+        self._width = len(fleet.names)
+        self._names = pa.array(fleet.names)
+        self._services = pa.array([name.rsplit("-", 1)[0] for name in fleet.names])
+        self._served_key = served.at * self._width + served.process
+        self._call_key = calls.at * self._width + calls.caller
+        self._queued = rank_in(self._served_key) >= fleet.pools[served.process]
+        methods = pa.array([f"/fleet.{name.rsplit('-', 1)[0]}/{method}" for name in fleet.names for method in fleet.methods])
+        words = pa.array(list(fleet.methods))
+        kind = served.tag % len(fleet.methods)
+        self._served_method = methods.take(pa.array(served.process * len(fleet.methods) + kind))
+        self._party = _said(self._names.take(pa.array(served.process)), "/", words.take(pa.array(kind)), "#", _text(served.tag))
+        self._call_method = methods.take(pa.array(calls.callee * len(fleet.methods) + calls.number % len(fleet.methods)))
+        self._waiter = self._party.take(pa.array(calls.by))
+        self._server_of = np.full(len(calls.at), -1)
+        stamped = served.call >= 0
+        self._server_of[served.call[stamped]] = np.flatnonzero(stamped)
+
+    def table(self) -> pa.Table:
+        """The rows, without those of processes that did not report."""
+        count = len(self._begun) * self._width
+        at, process = np.divmod(np.arange(count), self._width)
+        named = self._names.take(pa.array(process))
+        columns: dict[str, Any] = {
+            "snapshot": self._first + at,
+            "begun": self._begun[at],
+            "members": np.full(count, self._width),
+            "service": self._services.take(pa.array(process)),
+            "process": named,
+            "incarnation": np.ones(count, np.int64),
+            "cut_for": self._first + at,
+            "after": self._first + at - 1,
+            "cut_at": self._begun[at] + 0.001,
+            "next_number": np.full(count, NUMBER_NEXT),
+            "lost": np.zeros(count, np.int64),
+            **self._activities(count),
+            **self._made(count),
+            **self._served_columns(count, process),
+            **self._waits(count),
+        }
+        rows = pa.table([_column(columns.get(field.name), field, count) for field in REPORTS], schema=REPORTS)
+        return rows.filter(pa.array(~self._gone.ravel())) if self._gone.any() else rows
+
+    def _activities(self, count: int) -> dict[str, Any]:
+        blocked = np.bincount(self._call_key, minlength=count) > 0
+        busy = np.bincount(self._served_key, minlength=count) > 0
+        return {"activity": np.where(blocked, "blocked", np.where(busy, "active", "idle"))}
+
+    def _made(self, count: int) -> dict[str, Any]:
+        calls = self._calls
+        servers = pa.MapArray.from_arrays(
+            np.arange(len(calls.at) + 1, dtype=np.int32),
+            self._names.take(pa.array(calls.callee)),
+            pa.array(np.ones(len(calls.at), np.int64)),
+        )
+        target = _said("dns:///", self._names.take(pa.array(calls.callee)))
+        fields = {
+            "number": calls.number,
+            "method": self._call_method,
+            "target": target,
+            "servers": servers,
+            "strangers": np.zeros(len(calls.at), np.bool_),
+            "party": self._waiter,
+            "since": calls.since,
+            "deadline": _nullable(calls.deadline),
+            "sent": np.ones(len(calls.at), np.int64),
+            "received": np.zeros(len(calls.at), np.int64),
+            "doubtful": np.zeros(len(calls.at), np.bool_),
+        }
+        return {"made": _nested("made", fields, self._call_key, count), "in_transit": self._messages(count)}
+
+    def _messages(self, count: int) -> pa.Array:
+        """Replies, said by the server, and requests, said by the caller (a reply of a process that did not report is none)."""
+        calls = self._calls
+        answered = np.flatnonzero((calls.where == 1) & ~self._gone[calls.at, calls.callee])
+        asked = np.flatnonzero((calls.where == 2) | ((calls.where != 2) & self._gone[calls.at, calls.callee]))
+        both = np.concatenate((answered, asked))
+        source = np.concatenate((calls.callee[answered], calls.caller[asked]))
+        words = pa.array(["reply to ", "request "]).take(pa.array(np.repeat([0, 1], [len(answered), len(asked)])))
+        target = pa.concat_arrays([self._names.take(pa.array(calls.caller[answered])), pa.nulls(len(asked), pa.string())])
+        silent = self._gone[calls.at[both], calls.caller[both]]  # what it had sent, nobody knows
+        kept = np.flatnonzero(~silent)
+        rows = both[kept]
+        fields = {
+            "source": self._names.take(pa.array(source[kept])),
+            "target": target.take(pa.array(kept)),
+            "what": _said(words.take(pa.array(kept)), self._call_method.take(pa.array(rows))),
+        }
+        return _nested("in_transit", fields, calls.at[rows] * self._width + source[kept], count)
+
+    def _served_columns(self, count: int, process: Whole) -> dict[str, Any]:
+        served, calls = self._served, self._calls
+        stamped = served.call >= 0
+        call = np.where(stamped, served.call, 0)
+        if not len(calls.at):
+            call = np.zeros(0, np.int64)
+        caller = pa.StructArray.from_arrays(
+            [self._names.take(pa.array(calls.caller[call])), pa.array(np.ones(len(call), np.int64))],
+            names=["process", "incarnation"],
+            mask=pa.array(~stamped),
+        )
+        fields = {
+            "party": self._party,
+            "method": pc.if_else(pa.array(stamped), self._call_method.take(pa.array(call)), self._served_method),
+            "caller": caller,
+            "number": np.where(stamped, calls.number[call], 0),
+            "serving": ~self._queued,
+            "pool": pa.array(["workers"]).take(pa.array(np.zeros(len(call), np.int64))),
+            "sent": np.zeros(len(call), np.int64),
+            "received": np.ones(len(call), np.int64),
+            "taken": np.ones(len(call), np.bool_),
+            "since": np.where(stamped, calls.since[call] + 0.001, np.nan),
+        }
+        fields["since"] = _nullable(np.asarray(fields["since"]))
+        queued = np.bincount(self._served_key[self._queued], minlength=count)
+        pools = {
+            "name": pa.array(["workers"]).take(pa.array(np.zeros(count, np.int64))),
+            "size": self._fleet.pools[process],
+            "queued": queued,
+        }
+        return {
+            "served": _nested("served", fields, self._served_key, count),
+            "pools": _nested("pools", pools, np.arange(count), count),
+            "seen": self._seen(count),
+        }
+
+    def _seen(self, count: int) -> pa.Array:
+        """One entry for each caller of a server: the highest number, and what was answered."""
+        calls = self._calls
+        known = np.flatnonzero(calls.where != 2)
+        key = (calls.at[known] * self._width + calls.callee[known]) * self._width + calls.caller[known]
+        order = known[np.lexsort((calls.number[known], key))]
+        key = np.sort(key)
+        last = np.flatnonzero(np.append(key[1:] != key[:-1], True)) if len(key) else np.empty(0, np.int64)
+        group = np.cumsum(np.append(False, key[1:] != key[:-1])) if len(key) else np.empty(0, np.int64)
+        answered = calls.where[order] == 1
+        listed = {
+            "number": calls.number[order][answered],
+            "sent": np.zeros(answered.sum(), np.int64),
+            "received": np.ones(answered.sum(), np.int64),
+            "taken": np.ones(answered.sum(), np.bool_),
+        }
+        kind = REPORTS.field("seen").type.value_type.field("answered").type
+        callers = self._names.take(pa.array(calls.caller[order][last]))
+        fields = {
+            "caller": pa.StructArray.from_arrays(
+                [callers, pa.array(np.ones(len(last), np.int64))], names=["process", "incarnation"]
+            ),
+            "highest": calls.number[order][last],
+            "forgotten": np.zeros(len(last), np.int64),
+            "answered": _lists(_struct(listed, kind.value_type), np.bincount(group[answered], minlength=len(last)), kind),
+            "plain": pa.nulls(len(last), pa.list_(pa.int64())),
+        }
+        return _nested("seen", fields, key[last] // self._width, count)
+
+    def _waits(self, count: int) -> dict[str, Any]:
+        calls = self._calls
+        target = _struct({"call": calls.number}, REPORTS.field("waits").type.value_type.field("among").type.value_type)
+        one = np.ones(len(calls.at), np.int64)
+        common = {"waiter": self._waiter, "number": calls.number, "since": calls.since, "deadline": _nullable(calls.deadline)}
+        common |= {"uncoloured": np.zeros(len(calls.at), np.bool_), "needs": one}
+        kind = REPORTS.field("waits").type.value_type.field("among").type
+        fields = common | {"among": _lists(target, one, kind), "what": pa.array([""]).take(pa.array(one * 0))}
+        return {"waits": _nested("waits", fields, self._call_key, count), "resolved": self._resolved(common, count)}
+
+    def _resolved(self, common: dict[str, Any], count: int) -> pa.Array:
+        """As the assembler would resolve them; a test holds this to it."""
+        calls = self._calls
+        gone = self._gone[calls.at, calls.callee]
+        row = np.maximum(self._server_of, 0)
+        there = (calls.where == 0) & ~gone
+        queued = there & self._queued[row] if len(self._queued) else there
+        serving = there & ~queued
+        order = np.argsort(self._served_key, kind="stable")
+        workers = order[~self._queued[order]]
+        begins = np.searchsorted(self._served_key[workers], np.arange(count + 1))
+        place = calls.at * self._width + calls.callee
+        busy = begins[place + 1] - begins[place]
+        asking = (calls.where == 2) & ~gone & (busy >= self._fleet.pools[calls.callee])
+        pooled = queued | asking
+        sizes = np.where(pooled, busy, (serving | gone).astype(np.int64))
+        starts = np.cumsum(sizes) - sizes
+        offset = np.arange(sizes.sum()) - np.repeat(starts, sizes)
+        wait = np.repeat(np.arange(len(sizes)), sizes)
+        worker = workers[np.minimum(begins[place[wait]] + offset, max(len(workers) - 1, 0))] if len(workers) else wait * 0
+        party = np.where(pooled[wait], worker, row[wait])
+        among = pc.if_else(
+            pa.array(gone[wait]), self._names.take(pa.array(calls.callee[wait])), self._party.take(pa.array(party))
+        )
+        full = np.bincount(self._served_key[self._queued], minlength=count)[place]
+        callee = self._names.take(pa.array(calls.callee))
+        service = self._services.take(pa.array(calls.callee))
+        size = _text(self._fleet.pools[calls.callee])
+        shown = ("'s pool workers (", _text(busy), " of ", size, " busy, ", _text(full), " queued)")
+        pool = _said("a worker for ", self._call_method, " in ", callee, *shown)
+        worded = pc.if_else(pa.array(queued), pool, _said("the reply of ", callee, " to ", self._call_method))
+        worded = pc.if_else(pa.array(asking), _said("a worker of ", service, " (every pool is full)"), worded)
+        what = pc.if_else(pa.array(gone), _said("a reply, perhaps of ", callee, " (no report)"), worded)
+        kept = np.flatnonzero(sizes > 0)
+        fields = {name: _take(values, kept) for name, values in (common | {"what": what}).items()}
+        kind = REPORTS.field("resolved").type.value_type.field("among").type
+        fields["among"] = _lists(among, sizes[kept], kind)
+        return _nested("resolved", fields, self._call_key[kept], count)
+
+
+def _text(numbers: Whole) -> pa.Array:
+    return pc.cast(pa.array(numbers), pa.string())
+
+
+def _said(*parts: pa.Array | str) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _nullable(values: NDArray[np.float64]) -> pa.Array:
+    return pa.array(values, pa.float64(), from_pandas=True)
+
+
+def _take(values: Any, rows: Whole) -> Any:
+    return values.take(pa.array(rows)) if isinstance(values, pa.Array) else values[rows]
+
+
+def _struct(fields: dict[str, Any], kind: pa.DataType) -> pa.Array:
+    count = len(next(iter(fields.values())))
+    return pa.StructArray.from_arrays([_column(fields.get(field.name), field, count) for field in kind], fields=list(kind))
+
+
+def _column(values: Any, field: pa.Field, count: int) -> pa.Array:
+    """A column of the field's type; of nothing: empty lists and maps, null otherwise."""
+    if values is None:
+        empty = pa.types.is_list(field.type) or pa.types.is_map(field.type)
+        if not count or not empty or field.name == "before":
+            return pa.nulls(count, field.type)
+        return _empty(field.type, count)
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    return array if array.type == field.type else array.cast(field.type)
+
+
+def _empty(kind: pa.DataType, count: int) -> pa.Array:
+    """So many empty lists or maps."""
+    offsets = pa.array(np.zeros(count + 1, np.int32))
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(offsets, pa.array([], kind.key_type), pa.array([], kind.item_type), type=kind)
+    return pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type), type=kind)
+
+
+def _lists(values: pa.Array, counts: Whole, kind: pa.DataType) -> pa.Array:
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), values.cast(kind.value_type), type=kind)
+
+
+def _nested(column: str, fields: dict[str, Any], key: Whole, count: int) -> pa.Array:
+    """A list of structs for each report, from columns in any order and the report that each row belongs to."""
+    kind = REPORTS.field(column).type
+    order = np.argsort(key, kind="stable")
+    return _lists(_struct(fields, kind.value_type).take(pa.array(order)), np.bincount(key, minlength=count), kind)

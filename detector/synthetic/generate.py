@@ -1,0 +1,240 @@
+"""Writes archives of a made-up fleet, an hour or so at a time, with what was planted beside them in ``truth.json``."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from detector.analysis.assembly import assembled
+from detector.archive.files import ArchiveError, Store, day_of
+from detector.archive.schema import SNAPSHOTS
+from detector.synthetic.fleet import FleetColumns
+from detector.synthetic.fleet_model import Fleet, Ring
+
+Edge = tuple[str, str, float]
+REPORTS_PER_FILE = 60_000
+FILES_PER_JOB = 4
+"""With fewer files for each, more processes are not worth their start."""
+RING_POOL = 2
+SNAPSHOTS_PER_RING = 2
+"""With fewer, nothing is planted."""
+ENDED_SECONDS = 0.05
+TRUTH = "truth.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to generate. ``load``: mean calls from outside at a process; ``begun``: of the first snapshot, seconds."""
+
+    processes: int
+    snapshots: int
+    begun: float
+    period_seconds: float = 60.0
+    incidents: int = 4
+    near_misses: int = 4
+    load: float = 0.5
+    missing_share: float = 0.01
+    seed: int = 1
+
+
+def generate(
+    store: Store,
+    plan: Plan,
+    edges: Sequence[tuple[str, str, float]] = (),
+    progress: Callable[[int], None] = print,
+    jobs: int = 1,
+) -> None:
+    """Write the archive that ``plan`` describes; ``progress`` is told how many snapshots are done.
+
+    Parameters
+    ----------
+    edges : a call graph of services, ``(caller, callee, weight)``; empty: a made-up one. Its busiest services are taken.
+    jobs : processes that write files side by side; the same archive comes of any number.
+    """
+    random = np.random.default_rng(plan.seed)
+    fleet = _fleet(plan.processes, list(edges) or _made_up_graph(plan.processes, random), random)
+    rings = _rings(plan, fleet, random)
+    pools = fleet.pools.copy()
+    pools[[member for ring in rings for member in ring.members]] = RING_POOL
+    fleet = Fleet(names=fleet.names, pools=pools, callers=fleet.callers, callees=fleet.callees, weights=fleet.weights)
+    shared = (store.location, plan, fleet, rings)
+    pieces = list(_pieces(plan))
+    if jobs == 1 or len(pieces) < FILES_PER_JOB * jobs:
+        _take_part(*shared)
+        for first, count in pieces:
+            progress(_write(first, count))
+    else:
+        context = multiprocessing.get_context("spawn")  # pyarrow's threads do not survive a fork
+        with ProcessPoolExecutor(jobs, context, initializer=_take_part, initargs=shared) as pool:
+            for done in pool.map(_write, *zip(*pieces, strict=True)):
+                progress(done)
+    _write_truth(store, plan, fleet, rings)
+
+
+class _Part:
+    """What one process of the generator works with: the fleet is made once, not for each file."""
+
+    def __init__(self, location: str, plan: Plan, fleet: Fleet, rings: Sequence[Ring]) -> None:
+        self.store = Store(location)
+        self.plan = plan
+        self.members = fleet.names
+        self.columns = FleetColumns(fleet, rings, seed=plan.seed, period_seconds=plan.period_seconds, begun=plan.begun)
+
+
+_PARTS: list[_Part] = []
+"""This process's part, when it has one: the initializer of a pool can hand over nothing but globals."""
+
+
+def _take_part(location: str, plan: Plan, fleet: Fleet, rings: Sequence[Ring]) -> None:
+    _PARTS[:] = [_Part(location, plan, fleet, rings)]
+
+
+def _write(first: int, count: int) -> int:
+    """Write the files of ``count`` snapshots from ``first``; the last of them."""
+    part = _PARTS[0]
+    reports = part.columns.reports(first, count, load=_load(part.plan, first), missing_share=part.plan.missing_share)
+    day = day_of(part.plan.begun + part.plan.period_seconds * (first - 1))
+    part.store.write("reports", day, reports)
+    part.store.write("snapshots", day, _snapshots(reports, part.members))
+    return first + count - 1
+
+
+def _pieces(plan: Plan) -> Iterator[tuple[int, int]]:
+    """The files: the first snapshot of each, and how many."""
+    first = 1
+    while first <= plan.snapshots:
+        count = _until_midnight(plan, first)
+        yield first, count
+        first += count
+
+
+def read_graph(path: Path) -> list[Edge]:
+    """A call graph as Jaeger exports it: a list (or ``data``) of objects with ``parent``, ``child``, ``callCount``."""
+    try:
+        raw = json.loads(path.read_text())
+        rows = raw["data"] if isinstance(raw, dict) else raw
+        return [(str(row["parent"]), str(row["child"]), float(row["callCount"])) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArchiveError(f"{path}: no call graph (a list of parent, child, callCount): {error}") from None
+
+
+def _load(plan: Plan, first: int) -> float:
+    """More by day than by night."""
+    hour = (plan.begun + plan.period_seconds * (first - 1)) / 3600 % 24
+    return plan.load * (1 + 0.5 * float(np.sin((hour - 9) / 24 * 2 * np.pi)))
+
+
+def _until_midnight(plan: Plan, first: int) -> int:
+    """Snapshots for one file: of one day, as many as make it large enough."""
+    now = plan.begun + plan.period_seconds * (first - 1)
+    left = int((86_400 - now % 86_400) // plan.period_seconds) + 1
+    while left > 1 and day_of(now + plan.period_seconds * (left - 1)) != day_of(now):
+        left -= 1
+    return max(1, min(left, REPORTS_PER_FILE // plan.processes, plan.snapshots - first + 1))
+
+
+def _snapshots(reports: pa.Table, members: Sequence[str]) -> pa.Table:
+    """As the detector writes them: it knows the names of those who were silent."""
+    rows = assembled(reports)
+    numbers, missing = reports.column("snapshot").to_numpy(), rows.column("missing").to_pylist()
+    processes = reports.column("process")
+    for at, number in enumerate(rows.column("snapshot").to_pylist()):
+        if missing[at]:
+            low, high = np.searchsorted(numbers, (number, number + 1)).tolist()
+            gone = sorted(set(members) - set(processes[low:high].to_pylist()))
+            missing[at] = [{"service": name.rsplit("-", 1)[0], "instance": name, "incarnation": 1} for name in gone]
+    told = {
+        "missing": pa.array(missing, SNAPSHOTS.field("missing").type),
+        "ended": pc.add(rows.column("begun"), ENDED_SECONDS),
+        "begun_by": pa.repeat("period", rows.num_rows),
+    }
+    return pa.table([told.get(name, rows.column(name)) for name in SNAPSHOTS.names], schema=SNAPSHOTS)
+
+
+def _made_up_graph(services: int, random: np.random.Generator) -> list[Edge]:
+    """Each service calls up to four, mostly later ones: a layered graph with some calls back."""
+    edges = []
+    for caller in range(services):
+        for _ in range(int(random.integers(1, 5))):
+            later = caller < services - 1 and random.random() < 0.9
+            callee = int(random.integers(caller + 1, services)) if later else int(random.integers(0, services))
+            if callee != caller:
+                edges.append((f"service{caller:04d}", f"service{callee:04d}", float(random.integers(1, 100))))
+    return edges
+
+
+def _fleet(processes: int, edges: list[Edge], random: np.random.Generator) -> Fleet:
+    """The busiest services of a call graph, one process each; and as many more of the first ones as are wanted."""
+    calls: dict[str, float] = {}
+    for caller, callee, weight in edges:
+        calls[caller] = calls.get(caller, 0.0) + weight
+        calls[callee] = calls.get(callee, 0.0) + weight
+    services = sorted(calls, key=lambda name: (-calls[name], name))[:processes]
+    chosen = {name: at for at, name in enumerate(services)}
+    kept = [(chosen[a], chosen[b], weight) for a, b, weight in edges if a in chosen and b in chosen and a != b]
+    if len(services) < 4 or not kept:
+        raise ArchiveError("the call graph has too few services that call each other")
+    count = len(services)
+    names = [f"{services[at % count]}-{at // count}" for at in range(processes)]
+    copies = [(a + turn, b + turn, weight) for turn in range(0, processes, count) for a, b, weight in kept]
+    inside = [(a, b, np.sqrt(weight)) for a, b, weight in copies if a < processes and b < processes]
+    weights = np.asarray([weight for *_, weight in inside])
+    return Fleet(
+        names=names,
+        pools=random.integers(6, 17, processes),
+        callers=np.asarray([a for a, *_ in inside], np.int64),
+        callees=np.asarray([b for _, b, _ in inside], np.int64),
+        weights=weights / weights.sum(),
+    )
+
+
+def _rings(plan: Plan, fleet: Fleet, random: np.random.Generator) -> list[Ring]:
+    """Planted rings in turn over the time, two at a place on average: what happened once happens again."""
+    total = plan.incidents + plan.near_misses
+    if not total or plan.snapshots < SNAPSHOTS_PER_RING * total:
+        return []
+    sizes = random.integers(2, 5, (total + 1) // 2)
+    sizes = sizes[np.cumsum(sizes) <= len(fleet.names)]  # a process is in one ring: a small fleet has fewer places
+    members = random.permutation(len(fleet.names))
+    places = [tuple(part.tolist()) for part in np.split(members[: sizes.sum()], np.cumsum(sizes)[:-1])]
+    near = np.zeros(total, np.bool_)
+    near[random.permutation(total)[: plan.near_misses]] = True
+    slot = plan.snapshots // total
+    rings = []
+    for number in range(total):
+        first = 2 + number * slot + int(random.integers(0, max(1, slot // 3)))
+        length = int(random.integers(1, max(2, min(slot // 2, 40))))
+        formed = plan.begun + plan.period_seconds * (first - 1) - float(random.uniform(0.1, 0.9)) * plan.period_seconds
+        place = places[int(random.integers(0, len(places)))]
+        last = min(first + length - 1, plan.snapshots)
+        rings.append(Ring(number=number, members=place, first=first, last=last, formed=formed, near_miss=bool(near[number])))
+    return rings
+
+
+def _write_truth(store: Store, plan: Plan, fleet: Fleet, rings: Sequence[Ring]) -> None:
+    truth: dict[str, Any] = {
+        "snapshots": plan.snapshots,
+        "processes": plan.processes,
+        "period_seconds": plan.period_seconds,
+        "planted": [
+            {
+                "kind": "near miss" if ring.near_miss else "deadlock",
+                "processes": sorted(fleet.names[member] for member in ring.members),
+                "first_snapshot": ring.first,
+                "last_snapshot": ring.last,
+                "formed": ring.formed,
+            }
+            for ring in rings
+        ],
+    }
+    with store.filesystem.open_output_stream(f"{store.root}/{TRUTH}") as sink:
+        sink.write((json.dumps(truth, indent=1) + "\n").encode())

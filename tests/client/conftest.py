@@ -1,0 +1,124 @@
+"""A detector of a few lines for the agent's tests, and agents that join it or nobody."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol import wire
+from stilltrue.protocol.report import Report
+from stilltrue.v1 import agent_pb2 as pb
+from stilltrue.v1 import agent_pb2_grpc
+
+PATIENCE_SECONDS = 10.0
+
+
+class Detector(agent_pb2_grpc.AgentServiceServicer):
+    """Speaks AgentService: welcomes everybody, sends the marks it is told to, and keeps what it hears."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.heard: list[tuple[str, pb.ConnectRequest]] = []
+        self.marks: dict[str, queue.SimpleQueue[int | None]] = {}
+        self.changed = threading.Condition()
+        self.server = grpc.server(ThreadPoolExecutor(64))
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self.server)  # type: ignore[no-untyped-call]
+        self.address = f"127.0.0.1:{self.server.add_insecure_port(f'127.0.0.1:{port}')}"
+        self.server.start()
+
+    def Connect(self, requests: Iterator[pb.ConnectRequest], context: Any) -> Iterator[pb.ConnectResponse]:  # noqa: N802
+        hello = next(requests)
+        name = hello.hello.process.instance
+        marks: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        context.add_callback(lambda: marks.put(None))
+        self.keep(name, hello)
+        self.marks[name] = marks
+        threading.Thread(target=self.listen, args=(name, requests), daemon=True).start()
+        yield pb.ConnectResponse(welcome=pb.Welcome(detector="test", lease_seconds=0.3))
+        while (mark := marks.get()) is not None:
+            yield pb.ConnectResponse(mark=pb.Mark(snapshot=mark))
+
+    def listen(self, name: str, requests: Iterator[pb.ConnectRequest]) -> None:
+        try:
+            for request in requests:
+                self.keep(name, request)
+        except grpc.RpcError:
+            pass  # the agent is gone
+
+    def keep(self, name: str, request: pb.ConnectRequest) -> None:
+        with self.changed:
+            self.heard.append((name, request))
+            self.changed.notify_all()
+
+    def mark(self, snapshot: int) -> None:
+        for marks in list(self.marks.values()):
+            marks.put(snapshot)
+
+    def wait_for(self, found: Callable[[], Any]) -> Any:
+        """What ``found`` returns, as soon as it is something."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        with self.changed:
+            while not (result := found()):
+                assert self.changed.wait(end - time.monotonic()), f"not heard within {PATIENCE_SECONDS} s"
+            return result
+
+    def report(self, name: str, snapshot: int) -> Report:
+        """The report of ``name`` that serves ``snapshot``."""
+
+        def found() -> Report | None:
+            for source, request in self.heard:
+                report = request.report
+                if source == name and report.after < snapshot <= report.snapshot:
+                    return wire.report_from_wire(report)
+            return None
+
+        result: Report = self.wait_for(found)
+        return result
+
+    def kinds(self, name: str) -> list[str]:
+        return [request.WhichOneof("message") or "" for source, request in self.heard if source == name]
+
+
+@pytest.fixture
+def detector() -> Iterator[Detector]:
+    detector = Detector()
+    yield detector
+    detector.server.stop(0)
+
+
+@pytest.fixture
+def join(detector: Detector) -> Iterator[Callable[..., Agent]]:
+    """Makes agents that have joined the detector."""
+    agents: list[Agent] = []
+
+    def join(name: str, **settings: Any) -> Agent:
+        agent = Agent(name, instance=name, detector=detector.address, **settings)
+        agents.append(agent)
+        assert agent.wait_until_joined(PATIENCE_SECONDS)
+        return agent
+
+    yield join
+    for agent in agents:
+        agent.close()
+
+
+@pytest.fixture
+def alone() -> Iterator[Callable[..., Agent]]:
+    """Makes agents that nobody answers."""
+    agents: list[Agent] = []
+
+    def make(name: str, **settings: Any) -> Agent:
+        agent = Agent(name, instance=name, detector="127.0.0.1:1", **settings)
+        agents.append(agent)
+        return agent
+
+    yield make
+    for agent in agents:
+        agent.close()

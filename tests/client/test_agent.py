@@ -1,0 +1,293 @@
+"""The life of an agent: settings and their twins, names, fork, exit, and the one line that joins a process."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+import stilltrue
+from stilltrue import Agent, SettingRefusedError
+from stilltrue.model import SnapshotId
+from stilltrue.settings import read_settings
+
+Join = Callable[..., Agent]
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_setting_has_a_twin_in_the_environment() -> None:
+    environment = {
+        "STILLTRUE_SERVICE": "orders",
+        "STILLTRUE_INSTANCE": "orders-1",
+        "STILLTRUE_DETECTOR": "detector:7600",
+        "STILLTRUE_LABELS": "zone=a,tier=web",
+        "STILLTRUE_REACTIVE": "true",
+        "STILLTRUE_ENABLED": "off",
+        "STILLTRUE_BLOCK_SECONDS_MAX": "0.5",
+        "STILLTRUE_REPORTS_MAX": "7",
+    }
+    settings = read_settings({}, environment)
+    assert (settings.service, settings.instance, settings.detector) == ("orders", "orders-1", "detector:7600")
+    assert (settings.labels, settings.reactive, settings.enabled) == ({"zone": "a", "tier": "web"}, True, False)
+    assert (settings.block_seconds_max, settings.reports_max) == (0.5, 7)
+    assert read_settings({"service": "stock", "reactive": None}, environment).service == "stock"
+
+
+def test_a_name_is_found_for_who_gives_none() -> None:
+    assert read_settings({"service": "orders"}, {"POD_NAME": "orders-7f9c"}).instance == "orders-7f9c"
+    own = read_settings({"service": "or ders/;"}, {}).instance
+    assert own.startswith("or-ders---")
+    assert own.endswith(f"-{os.getpid()}")
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "named"),
+    [
+        ({"instance": "a/b"}, {}, "instance"),
+        ({"instance": "a b"}, {}, "instance"),
+        ({"instance": "a;b"}, {}, "instance"),
+        ({"instance": "ä"}, {}, "instance"),
+        ({"instance": "a" * 254}, {}, "instance"),
+        ({"block_seconds_max": 0.0}, {}, "block_seconds_max"),
+        ({"reports_max": 0}, {}, "reports_max"),
+        ({"tls_ca_file": "/nowhere/ca.pem"}, {}, "tls_ca_file"),
+        ({"tls_key_file": __file__}, {}, "tls_cert_file"),
+        ({}, {"STILLTRUE_BLOCK_SECONDS_MAX": "soon"}, "STILLTRUE_BLOCK_SECONDS_MAX"),
+        ({}, {"STILLTRUE_REACTIVE": "perhaps"}, "STILLTRUE_REACTIVE"),
+        ({}, {"STILLTRUE_LABELS": "zone"}, "STILLTRUE_LABELS"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(given: dict[str, Any], environment: dict[str, str], named: str) -> None:
+    with pytest.raises(SettingRefusedError, match=named) as refusal:
+        read_settings(given, environment)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_unknown_setting_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="blocks_max"):
+        Agent("orders", blocks_max=1)
+
+
+# -- life --------------------------------------------------------------------------------------------------------------
+
+
+def test_each_run_is_another_incarnation(alone: Join) -> None:
+    first, second = alone("orders"), alone("orders")
+    assert 0 < first.process.incarnation < second.process.incarnation < 2**53
+
+
+FORKING = """
+import os, signal, sys, threading, stilltrue
+from stilltrue.model import SnapshotId
+from stilltrue.protocol.report import ResourceTarget
+
+agent = stilltrue.Agent("orders", detector=sys.argv[1])
+assert agent.wait_until_joined(10)
+agent.live.waits(agent.parties.now(), (ResourceTarget(resource="row"),), what="the parent's")
+
+def tell():
+    report = agent.live.recorder.marked(SnapshotId(1), 0.0)
+    print(report.process.instance, report.process.incarnation, len(report.waits), flush=True)
+    os._exit(0)
+
+with agent.live.lock:  # as a thread of the parent might hold it at the fork
+    child = os.fork()
+    if child == 0:
+        threading.Thread(target=tell).start()
+        signal.pause()
+os.waitpid(child, 0)
+print(child, agent.process.instance, agent.process.incarnation, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_forked_child_is_another_process_with_nothing_recorded(detector: Any) -> None:
+    # in a process of its own: what gRPC objects others have left here, a collection in the child could take to gRPC
+    command = [sys.executable, "-c", FORKING, detector.address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        instance, incarnation, waits = process.stdout.readline().split()
+        child, parent, parents_incarnation = process.stdout.readline().split()
+        assert instance != parent
+        assert instance.endswith(f"-{child}")
+        assert incarnation != parents_incarnation
+        assert waits == "0"
+        detector.mark(1)
+        assert len(detector.report(parent, 1).waits) == 1
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector(detector: Any) -> None:
+    script = textwrap.dedent(
+        """
+        import sys, stilltrue
+        agent = stilltrue.Agent("orders", instance=sys.argv[1], detector=sys.argv[2])
+        agent.wait_until_joined(float(sys.argv[3]))
+        """
+    )
+    for name, address, patience in (("met", detector.address, "10"), ("alone", "127.0.0.1:1", "0")):
+        subprocess.run([sys.executable, "-c", script, name, address, patience], check=True, timeout=30)
+    assert detector.kinds("met")[-1] == "goodbye"
+    assert not detector.kinds("alone")
+
+
+def test_a_finalizer_in_the_middle_of_a_step_is_put_off(alone: Join) -> None:
+    agent = alone("orders")
+    channel = agent.channel(grpc.insecure_channel("127.0.0.1:1"))
+    call: Any = channel.unary_stream("/t.T/Many")
+    stream = call(b"x", wait_for_ready=True)
+    with agent.live.lock:
+        del stream
+        gc.collect()
+        made = next(iter(agent.live.recorder._made.values()), None)
+        if made is not None:
+            agent.live.settled(made, None, True)
+            assert agent.live.deferred
+    agent.live.catch_up()
+    report = agent.live.marked(SnapshotId(1))
+    assert report is not None
+    assert [known.doubtful for known in report.made] == [True]
+    channel.close()
+
+
+def test_a_call_made_in_the_middle_of_a_step_goes_on_unrecorded(alone: Join) -> None:
+    agent = alone("orders")
+    server = grpc.server(ThreadPoolExecutor(1))
+    handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", {"Do": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with agent.channel(grpc.insecure_channel(f"127.0.0.1:{port}")) as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        with agent.live.lock:  # as a signal handler would find it
+            assert call(b"x") == b"x"
+    server.stop(None).wait()
+    assert (agent.live.faults, agent.live.recorder._next_call) == (1, 1)
+
+
+# -- one line ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def instrumented(detector: Any) -> Iterator[Agent]:
+    before = (grpc.server, grpc.insecure_channel, grpc.aio.server, grpc.aio.insecure_channel)
+    agent = stilltrue.instrument(service="orders", instance="orders", detector=detector.address)
+    yield agent
+    stilltrue.uninstrument()
+    assert (grpc.server, grpc.insecure_channel, grpc.aio.server, grpc.aio.insecure_channel) == before
+
+
+def test_one_line_joins_servers_and_channels_made_afterwards(instrumented: Agent) -> None:
+    assert stilltrue.instrument() is instrumented
+    server = grpc.server(ThreadPoolExecutor(3))
+    go = threading.Event()
+
+    def do(request: bytes, context: Any) -> bytes:
+        assert go.wait(10)
+        return request
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(do)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", {"Do": handler}),))
+    address = f"localhost:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    with grpc.insecure_channel(address) as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        future = call.future(b"x")
+        while not any(served.serving for served in instrumented.live.recorder._served.values()):
+            threading.Event().wait(0.002)
+        report = instrumented.live.marked(SnapshotId(1))
+        go.set()
+        assert future.result() == b"x"
+    server.stop(None).wait()
+    assert report is not None
+    (made,), (served,), (pool,) = report.made, report.served, report.pools
+    assert (made.target, served.pool, pool.size) == (address, pool.name, 3)
+    assert served.caller == ("orders", instrumented.process.incarnation)
+
+
+POLICY = {
+    "maxAttempts": 3,
+    "initialBackoff": "0.1s",
+    "maxBackoff": "1s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+RETRYING = (("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": POLICY}]})),)
+
+
+def test_one_line_sees_which_channels_may_send_a_call_again(instrumented: Agent) -> None:
+    for options, most in (((), 1), (RETRYING, 3), ((*RETRYING, ("grpc.enable_retries", 0)), 1)):
+        with grpc.insecure_channel("127.0.0.1:1", options) as channel:
+            call: Any = channel.unary_unary("/t.T/Do")
+            future = call.future(b"", wait_for_ready=True)
+            made = list(instrumented.live.recorder._made.values())[-1]
+            assert made.channel.copies_max == most
+            future.cancel()
+
+
+def test_a_channel_wrapped_by_hand_is_told_its_options(alone: Join) -> None:
+    agent = alone("orders")
+    with agent.channel(grpc.insecure_channel("127.0.0.1:1", RETRYING), options=RETRYING) as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        future = call.future(b"", wait_for_ready=True)
+        report = agent.live.marked(SnapshotId(1))
+        assert report is not None
+        assert [(made.copies_max, made.hedged) for made in report.made] == [(3, False)]
+        future.cancel()
+
+
+async def test_one_line_joins_a_loop_too(instrumented: Agent) -> None:
+    server = grpc.aio.server()
+
+    async def do(request: bytes, context: Any) -> bytes:
+        return request
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(do)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", {"Do": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        assert await call(b"x") == b"x"
+    await server.stop(None)
+    report = instrumented.live.marked(SnapshotId(1))
+    assert report is not None
+    assert [seen.highest for seen in report.seen] == [1]
+
+
+def test_what_is_joined_by_hand_is_not_joined_twice(instrumented: Agent) -> None:
+    pool = instrumented.pool(ThreadPoolExecutor(2), "mine")
+    handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+    handlers = [grpc.method_handlers_generic_handler("t.T", {"Do": handler})]
+    server = grpc.server(pool, handlers, [instrumented.server_interceptor()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with instrumented.channel(grpc.insecure_channel(f"127.0.0.1:{port}")) as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        assert call(b"x") == b"x"
+    server.stop(None).wait()
+    report = instrumented.live.marked(SnapshotId(1))
+    assert report is not None
+    assert [pool.name for pool in report.pools] == ["mine"]
+    assert [number for seen in report.seen for number in seen.numbers] == [1]
+    assert instrumented.live.recorder._next_party == 2
+
+
+def test_the_pure_modules_load_without_grpc() -> None:
+    script = "import sys, stilltrue.protocol.recorder, stilltrue.protocol.report; sys.exit('grpc' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)

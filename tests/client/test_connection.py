@@ -1,0 +1,221 @@
+"""The agent's line to the detector: hello, marks answered whatever the application does, leases, wishes, goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from stilltrue import Agent
+from stilltrue.model import PartyName, SnapshotId
+from stilltrue.protocol.report import CallTarget
+from stilltrue.runtime import connection
+
+Join = Callable[..., Agent]
+
+
+def test_an_agent_says_hello_leases_and_goodbye(detector: Any, join: Join) -> None:
+    agent = join("orders", labels={"zone": "a"}, reactive=True)
+    hello = detector.heard[0][1].hello
+    assert (hello.process.service, hello.process.instance, dict(hello.labels)) == ("orders", "orders", {"zone": "a"})
+    assert hello.reactive
+    assert hello.process.incarnation == agent.process.incarnation
+    detector.wait_for(lambda: "lease" in detector.kinds("orders"))
+    agent.close()
+    detector.wait_for(lambda: "goodbye" in detector.kinds("orders"))
+
+
+def test_a_mark_is_answered_with_a_report_and_an_old_one_with_a_lease(detector: Any, join: Join) -> None:
+    join("orders")
+    detector.mark(7)
+    report = detector.report("orders", 7)
+    assert (report.after, report.snapshot) == (0, 7)
+    heard = len(detector.heard)
+    detector.mark(5)
+    detector.wait_for(lambda: any(r.lease.colour == 7 for _, r in detector.heard[heard:]))
+
+
+def one_method(behaviour: Any) -> grpc.GenericRpcHandler:
+    return grpc.method_handlers_generic_handler("t.T", {"Do": grpc.unary_unary_rpc_method_handler(behaviour)})
+
+
+def test_marks_are_answered_while_the_pool_is_full_and_the_queue_is_told(detector: Any, join: Join) -> None:
+    caller, server = join("caller"), join("server")
+    go = threading.Event()
+
+    def behaviour(request: bytes, context: Any) -> bytes:
+        assert go.wait(10)
+        return request
+
+    served = grpc.server(
+        server.pool(ThreadPoolExecutor(1)), handlers=[one_method(behaviour)], interceptors=[server.server_interceptor()]
+    )
+    port = served.add_insecure_port("127.0.0.1:0")
+    served.start()
+    with caller.channel(grpc.insecure_channel(f"127.0.0.1:{port}")) as channel:
+        threads = [threading.Thread(target=channel.unary_unary("/t.T/Do"), args=(b"x",)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(server.live.recorder._served) == 2)
+        detector.mark(1)
+        report = detector.report("server", 1)
+        go.set()
+        for thread in threads:
+            thread.join()
+    served.stop(0)
+    assert sorted(call.serving for call in report.served) == [False, True]
+    assert {call.pool for call in report.served} == {"pool-1"}
+    assert [(pool.size, pool.queued) for pool in report.pools] == [(1, 1)]
+    made = detector.report("caller", 1)
+    assert {target for wait in made.waits for target in wait.among} == {CallTarget(number=c.number) for c in made.made}
+    assert {wait.waiter for wait in made.waits} == {call.party for call in made.made}
+    assert len(made.waits) == 2
+
+
+def wait_until(found: Callable[[], Any]) -> None:
+    end = time.monotonic() + 10
+    while not found():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+async def test_marks_are_answered_while_the_event_loop_is_blocked(detector: Any, join: Join) -> None:
+    join("orders")
+    detector.mark(3)
+    # this very line blocks the loop until the report is there
+    assert detector.report("orders", 3).snapshot == 3
+
+
+def test_a_long_wait_is_wished_about_again_and_again(detector: Any, join: Join) -> None:
+    caller = join("caller", block_seconds_max=0.05)
+    listening = socket.create_server(("127.0.0.1", 0))
+    with caller.channel(grpc.insecure_channel(f"127.0.0.1:{listening.getsockname()[1]}")) as channel:
+        thread = threading.Thread(target=ignoring_errors, args=(channel.unary_unary("/t.T/Do"),))
+        thread.start()
+        detector.wait_for(lambda: detector.kinds("caller").count("wish") >= 2)
+    thread.join()
+    listening.close()
+
+
+def ignoring_errors(call: Callable[..., Any]) -> None:
+    with contextlib.suppress(grpc.RpcError, ValueError):  # the channel was closed below it
+        call(b"x")
+
+
+def test_a_short_wait_is_no_wish(detector: Any, join: Join) -> None:
+    caller = join("caller", block_seconds_max=3600)
+    number = caller.live.waits(PartyName("caller/x"), ())
+    detector.wait_for(lambda: detector.kinds("caller").count("lease") >= 3)
+    caller.live.resumes(number)
+    assert "wish" not in detector.kinds("caller")
+
+
+def test_a_detector_that_never_answers_is_left_and_costs_nothing() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{listening.getsockname()[1]}"
+    agent = Agent("orders", instance="orders", detector=address, welcome_seconds_max=0.1, backoff_seconds_max=0.1)
+    try:
+        agent.start()
+        for _ in range(2):  # dialled, left, dialled again
+            listening.settimeout(10)
+            listening.accept()
+        server = grpc.server(ThreadPoolExecutor(1), handlers=[one_method(lambda request, context: request)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        with agent.channel(grpc.insecure_channel(f"127.0.0.1:{port}")) as channel:
+            do: Any = channel.unary_unary("/t.T/Do")
+            assert do(b"x") == b"x"
+        server.stop(0)
+    finally:
+        agent.close()
+        listening.close()
+
+
+def test_an_agent_joins_a_detector_that_comes_back(detector: Any, join: Join) -> None:
+    agent = join("orders", backoff_seconds_max=0.1)
+    port = int(detector.address.rsplit(":", 1)[1])
+    detector.server.stop(0).wait()
+    back = type(detector)(port)
+    try:
+        back.wait_for(lambda: "hello" in back.kinds("orders"))
+        assert agent.wait_until_joined(10)
+        back.mark(4)
+        assert back.report("orders", 4).snapshot == 4
+    finally:
+        back.server.stop(0)
+
+
+def test_the_outbox_is_bounded_and_counts_what_it_drops(alone: Join) -> None:
+    agent = alone("orders", reports_max=2)
+    for snapshot in range(1, 5):
+        report = agent.live.marked(SnapshotId(snapshot))
+        assert report is not None
+        agent.live.post(report)
+    assert [report.snapshot for report in agent.live.reports] == [3, 4]
+    assert agent.live.dropped == 2
+
+
+def test_own_traffic_and_health_checks_are_left_out(detector: Any, join: Join) -> None:
+    agent = join("orders")
+    for method in ("/grpc.health.v1.Health/Check", "/stilltrue.v1.AgentService/Connect"):
+        with agent.channel(grpc.insecure_channel("127.0.0.1:1")) as channel:
+            ignoring_errors(channel.unary_unary(method))
+    detector.mark(1)
+    report = detector.report("orders", 1)
+    assert (report.made, report.next_number) == ((), 1)
+
+
+async def test_an_agent_never_touches_the_loop(detector: Any, join: Join) -> None:
+    before = asyncio.all_tasks()
+    join("orders")
+    detector.mark(1)
+    detector.report("orders", 1)
+    assert asyncio.all_tasks() == before
+    assert isinstance(
+        Agent("x", detector="127.0.0.1:1", enabled=False).channel(grpc.aio.insecure_channel("a")), grpc.aio.Channel
+    )
+
+
+def test_a_detector_that_refuses_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    server = grpc.server(ThreadPoolExecutor(2))  # speaks no AgentService
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    agent = Agent("orders", instance="orders", detector=f"127.0.0.1:{port}", backoff_seconds_max=0.05)
+
+    def told() -> list[logging.LogRecord]:  # of this detector: an agent of another test may still be looking for its own
+        return [record for record in caplog.records if f"127.0.0.1:{port}" in record.getMessage()]
+
+    with caplog.at_level("DEBUG", "stilltrue"):
+        agent.start()
+        wait_until(lambda: len(told()) >= 3)
+    agent.close()
+    server.stop(None).wait()
+    assert [record.levelname for record in told()[:3]] == ["WARNING", "DEBUG", "DEBUG"]
+    assert "UNIMPLEMENTED" in told()[0].message
+
+
+def test_a_long_absence_of_the_detector_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ABSENT_SECONDS_MAX", 0.1)
+    agent = Agent("orders", instance="orders", detector="127.0.0.1:1", backoff_seconds_max=0.05)
+
+    def told() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if "127.0.0.1:1 " in record.getMessage()]
+
+    with caplog.at_level("DEBUG", "stilltrue"):
+        agent.start()
+        wait_until(lambda: "WARNING" in [record.levelname for record in told()[:-3]])
+    agent.close()
+    warnings = [record.getMessage() for record in told() if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "UNAVAILABLE" in warnings[0]
+    assert "keeps trying" in warnings[0]

@@ -1,0 +1,341 @@
+"""What a handler on an event loop waits for, as its process tells it at the cut: all, one, until when, or nothing certain."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from stilltrue import Agent
+from stilltrue.model import SnapshotId
+from stilltrue.protocol.report import CallTarget, LocalWait, PartyTarget, Report
+
+Call = Callable[..., Any]
+Body = Callable[["World"], Awaitable[Any]]
+
+
+class World:
+    """A process whose handler runs a body of the test, and one behind it whose calls are stuck until ``go``, or quick."""
+
+    def __init__(self, front: Agent, back: Agent) -> None:
+        self.front, self.back = front, back
+        self.go = asyncio.Event()
+        self.body: Body
+        self.snapshots = itertools.count(1)
+
+    async def start(self) -> None:
+        def handlers(**behaviours: Any) -> list[grpc.GenericRpcHandler]:
+            methods: dict[str, Any] = {
+                name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in behaviours.items()
+            }
+            return [grpc.method_handlers_generic_handler("t.T", methods)]
+
+        async def do(request: bytes, context: Any) -> bytes:
+            await self.body(self)
+            return b"done"
+
+        async def stuck(request: bytes, context: Any) -> bytes:
+            await self.go.wait()
+            return request
+
+        async def quick(request: bytes, context: Any) -> bytes:
+            return request
+
+        async def failing(request: bytes, context: Any) -> bytes:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "nothing here")
+            return b""
+
+        self.servers = []
+        ports = []
+        for agent, found in ((self.front, handlers(Do=do)), (self.back, handlers(Stuck=stuck, Quick=quick, Fail=failing))):
+            server = grpc.aio.server(handlers=found, interceptors=[agent.aio_server_interceptor()])
+            ports.append(server.add_insecure_port("127.0.0.1:0"))
+            await server.start()
+            self.servers.append(server)
+        self.outside: Any = grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}")
+        self.channel = self.front.channel(grpc.aio.insecure_channel(f"127.0.0.1:{ports[1]}"))
+        self.stuck: Call = self.channel.unary_unary("/t.T/Stuck")
+        self.quick: Call = self.channel.unary_unary("/t.T/Quick")
+        self.fail: Call = self.channel.unary_unary("/t.T/Fail")
+
+    async def stop(self) -> None:
+        self.go.set()
+        for server in self.servers:
+            await server.stop(0)
+        await self.channel.close()
+        await self.outside.close()
+
+    async def report(self, body: Body, *, stuck: int, timeout: float | None = None) -> Report:
+        """The front's report while ``body`` runs in its handler and ``stuck`` calls of it are stuck; then all are let go."""
+        self.body = body
+        call: Any = self.outside.unary_unary("/t.T/Do")(b"", timeout=timeout)
+        while sum(served.serving for served in self.back.live.recorder._served.values()) < stuck or self.busy() > stuck:
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(0.01)
+        report = self.front.live.marked(SnapshotId(next(self.snapshots)))
+        self.go.set()
+        assert await call == b"done"
+        assert self.front.live.faults == self.back.live.faults == 0
+        after = self.front.live.marked(SnapshotId(next(self.snapshots)))
+        assert report is not None
+        assert after is not None
+        assert (after.served, after.waits) == ((), ())
+        assert all(made.doubtful for made in after.made)
+        return report
+
+    def busy(self) -> int:
+        return len(self.front.live.recorder._made)
+
+
+@pytest.fixture
+async def world(alone: Callable[..., Agent]) -> AsyncIterator[World]:
+    world = World(alone("front"), alone("back"))
+    await world.start()
+    yield world
+    await world.stop()
+
+
+def of(report: Report, waiter: str) -> list[LocalWait]:
+    return [wait for wait in report.waits if wait.waiter == waiter]
+
+
+def handler(report: Report) -> str:
+    (served,) = report.served
+    assert served.party.startswith("front/Do#")
+    assert served.serving
+    return served.party
+
+
+def subtasks(report: Report) -> dict[Any, LocalWait]:
+    """The waits for calls, by their parties, the handler's own left out."""
+    return {
+        wait.waiter: wait for wait in report.waits if isinstance(wait.among[0], CallTarget) and wait.waiter != handler(report)
+    }
+
+
+async def test_a_handler_that_awaits_a_call_waits_for_it(world: World) -> None:
+    report = await world.report(lambda world: world.stuck(b""), stuck=1)
+    (wait,) = report.waits
+    (made,) = report.made
+    assert (wait.waiter, wait.among, wait.needs, wait.deadline) == (handler(report), (CallTarget(number=made.number),), 1, None)
+    assert made.party == handler(report)
+    assert not wait.uncoloured
+
+
+async def test_a_call_with_a_timeout_gives_its_wait_a_deadline(world: World) -> None:
+    report = await world.report(lambda world: world.stuck(b"", timeout=60), stuck=1)
+    (wait,) = report.waits
+    assert wait.deadline is not None
+    assert 50 < wait.deadline - report.cut_at <= 60
+
+
+async def test_the_deadline_of_the_served_call_ends_its_waits(world: World) -> None:
+    report = await world.report(lambda world: world.stuck(b""), stuck=1, timeout=60)
+    (wait,) = report.waits
+    assert wait.deadline is not None
+    assert 50 < wait.deadline - report.cut_at <= 61  # gRPC rounds up what it sends
+
+
+async def test_gather_is_stuck_when_what_is_left_of_it_is(world: World) -> None:
+    async def body(world: World) -> None:
+        await asyncio.gather(world.stuck(b"1"), world.quick(b"2"), world.quick(b"3"))
+
+    report = await world.report(body, stuck=1)
+    (wait,) = of(report, handler(report))
+    (task,) = subtasks(report)
+    assert (wait.among, wait.needs) == ((PartyTarget(party=task),), 1)
+    assert task.startswith(handler(report) + ".")
+
+
+async def test_gather_that_keeps_exceptions_needs_all(world: World) -> None:
+    async def body(world: World) -> None:
+        await asyncio.gather(world.stuck(b"1"), world.stuck(b"2"), world.quick(b"3"), return_exceptions=True)
+
+    report = await world.report(body, stuck=2)
+    (wait,) = of(report, handler(report))
+    assert wait.needs == 2
+    assert set(wait.among) == {PartyTarget(party=task) for task in subtasks(report)}
+
+
+async def test_gather_may_end_by_the_failure_of_a_child_that_is_not_stuck(world: World) -> None:
+    async def body(world: World) -> None:
+        async def works() -> None:
+            await world.go.wait()
+
+        await asyncio.gather(world.stuck(b"1"), works())
+
+    report = await world.report(body, stuck=1)
+    (wait,) = of(report, handler(report))
+    free = {target.party for target in wait.among if isinstance(target, PartyTarget)} - set(subtasks(report))
+    assert wait.needs == 1
+    assert len(free) == 1
+    assert not of(report, free.pop())
+
+
+async def test_first_completed_needs_one_and_all_completed_all(world: World) -> None:
+    for when, needs in ((asyncio.FIRST_COMPLETED, 1), (asyncio.FIRST_EXCEPTION, 1), (asyncio.ALL_COMPLETED, 2)):
+        world.go.clear()
+
+        async def body(world: World, when: str = when) -> None:
+            tasks = [asyncio.ensure_future(world.stuck(b"")) for _ in range(2)]
+            await asyncio.wait(tasks, return_when=when)
+            await asyncio.wait(tasks)
+
+        report = await world.report(body, stuck=2)
+        (wait,) = of(report, handler(report))
+        assert (wait.needs, len(wait.among)) == (needs, 2)
+        assert wait.deadline is None
+
+
+async def test_a_hedged_call_whose_loser_is_cancelled_leaves_nothing_behind(world: World) -> None:
+    async def body(world: World) -> None:
+        loser, winner = (asyncio.ensure_future(call(b"")) for call in (world.stuck, world.quick))
+        await asyncio.wait((loser, winner), return_when=asyncio.FIRST_COMPLETED)
+        loser.cancel()
+        await asyncio.wait((loser,))
+        await world.stuck(b"")
+
+    report = await world.report(body, stuck=1)
+    (wait,) = report.waits
+    assert wait.waiter == handler(report)
+    assert [made.doubtful for made in report.made] == [False, True]  # the loser is in doubt: it was cancelled
+
+
+async def test_a_task_group_waits_for_one_and_a_member_also_for_its_fellows(world: World) -> None:
+    async def body(world: World) -> None:
+        async def calls() -> None:
+            await world.stuck(b"")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(calls())
+            group.create_task(calls())
+
+    report = await world.report(body, stuck=2)
+    (wait,) = of(report, handler(report))
+    members = subtasks(report)
+    assert wait.needs == 1
+    assert set(wait.among) == {PartyTarget(party=member) for member in members}
+    for member, own in members.items():
+        others = {PartyTarget(party=party) for party in (*members, handler(report)) if party != member}
+        assert set(own.among[1:]) == others
+        assert own.needs == 1
+
+
+async def test_wait_for_and_timeout_end_the_waits_inside_them(world: World) -> None:
+    async def by_wait_for(world: World) -> None:
+        await asyncio.wait_for(world.stuck(b""), 60)
+
+    async def by_timeout(world: World) -> None:
+        async with asyncio.timeout(60):
+            await asyncio.gather(world.stuck(b""))
+
+    async def by_wait(world: World) -> None:
+        await asyncio.wait([asyncio.ensure_future(world.stuck(b""))], timeout=60)
+
+    async def by_timer(world: World) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        timer = asyncio.get_running_loop().call_later(60, task.cancel)
+        await world.stuck(b"")
+        timer.cancel()
+
+    for body in (by_wait_for, by_timeout, by_wait, by_timer):
+        world.go.clear()
+        report = await world.report(body, stuck=1)
+        waits = of(report, handler(report)) + list(subtasks(report).values())
+        assert waits
+        for wait in waits:
+            assert wait.deadline is not None, body.__name__
+            assert 50 < wait.deadline - report.cut_at <= 60
+
+
+async def test_awaiting_a_task_is_waiting_for_it(world: World) -> None:
+    async def body(world: World) -> None:
+        async def deeper() -> None:
+            await asyncio.create_task(deepest())
+
+        async def deepest() -> None:
+            await world.stuck(b"")
+
+        await asyncio.create_task(deeper())
+
+    report = await world.report(body, stuck=1)
+    (first,) = of(report, handler(report))
+    (second,) = of(report, first.among[0].party)  # type: ignore[union-attr]
+    (third,) = of(report, second.among[0].party)  # type: ignore[union-attr]
+    assert isinstance(third.among[0], CallTarget)
+
+
+async def test_what_is_not_understood_is_no_wait(world: World) -> None:
+    async def body(world: World) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+        await world.go.wait()
+        await task
+
+    report = await world.report(body, stuck=1)
+    assert not of(report, handler(report))
+    assert len(subtasks(report)) == 1
+
+
+async def test_a_task_about_to_be_cancelled_is_not_stuck(world: World) -> None:
+    held: list[asyncio.Task[Any]] = []
+
+    async def body(world: World) -> None:
+        held.append(asyncio.ensure_future(world.stuck(b"")))
+        await asyncio.wait(held)
+
+    world.body = body
+    call: Any = world.outside.unary_unary("/t.T/Do")(b"")
+    while not any(served.serving for served in world.back.live.recorder._served.values()):
+        await asyncio.sleep(0.002)
+    held[0].cancel()  # it has not run yet
+    report = world.front.live.marked(SnapshotId(1))
+    assert report is not None
+    (wait,) = subtasks(report).values()
+    assert wait.deadline is not None
+    assert wait.deadline <= report.cut_at
+    assert await call == b"done"
+
+
+async def test_a_loop_whose_timers_cannot_be_read_leaves_every_wait_in_doubt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stilltrue.runtime.observation.timers", lambda loop: None)
+    report = await world.report(lambda world: world.stuck(b""), stuck=1)
+    (wait,) = report.waits
+    assert wait.deadline is not None
+    assert wait.deadline <= report.cut_at
+
+
+async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stilltrue.runtime.observation.read", lambda *_: 1 / 0)
+    report = await world.report(lambda world: world.stuck(b""), stuck=1)
+    (wait,) = report.waits
+    assert wait.deadline is not None
+    assert wait.deadline <= report.cut_at
+
+
+async def test_tasks_of_one_name_are_different_parties(world: World) -> None:
+    async def body(world: World) -> None:
+        async def calls() -> None:
+            await world.stuck(b"")
+
+        await asyncio.gather(*(asyncio.create_task(calls(), name="same") for _ in range(2)))
+
+    report = await world.report(body, stuck=2)
+    assert sorted(party.removeprefix(handler(report)) for party in subtasks(report)) == [".same", ".same~2"]
+
+
+async def test_a_failing_call_is_settled_with_its_stamp(world: World) -> None:
+    async def body(world: World) -> None:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await world.fail(b"")
+        await world.stuck(b"")
+
+    report = await world.report(body, stuck=1)
+    assert len(report.made) == 1

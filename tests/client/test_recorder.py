@@ -1,0 +1,192 @@
+"""The rules of the recorder, one after the other, as they can be read off its reports."""
+
+from __future__ import annotations
+
+from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.recorder import Bounds, Recorder
+from stilltrue.protocol.report import CallTarget, Report
+from stilltrue.protocol.stamp import Stamp, decode, encode
+
+
+def recorder(name: str = "a", *, reactive: bool = True, bounds: Bounds | None = None) -> Recorder:
+    return Recorder(
+        process=ProcessId(service=name, instance=ProcessName(name), incarnation=1), reactive=reactive, bounds=bounds
+    )
+
+
+def stamp(number: int = 1, *, colour: int = 0, floor: int = 1, source: str = "b") -> Stamp:
+    return Stamp(ProcessName(source), 1, CallNumber(number), SnapshotId(colour), CallNumber(floor))
+
+
+def cut(of: Recorder, snapshot: int, now: float = 1.0) -> Report:
+    report = of.marked(SnapshotId(snapshot), now)
+    assert report is not None
+    return report
+
+
+CHANNEL = ChannelRecord("b:1")
+
+
+def test_rule_1_every_message_bears_the_colour_its_sender_has_by_then() -> None:
+    a = recorder()
+    assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].colour == 0
+    cut(a, 7)
+    assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].colour == 7
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    assert a.replied(served).colour == 7
+
+
+def test_rule_2_a_message_of_a_newer_colour_makes_the_process_cut_before_it_is_handled() -> None:
+    a = recorder()
+    cut(a, 3)
+    _, report = a.arrived(stamp(colour=5), method="/s/M", now=0.0)
+    assert report is not None
+    assert (report.after, report.snapshot, report.served, report.seen) == (3, 5, (), ())
+
+
+def test_rule_2_so_does_a_reply_and_the_call_is_outstanding_in_that_cut() -> None:
+    a = recorder()
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)
+    report = a.settled(made, stamp(colour=4), 0.0)
+    assert report is not None
+    assert [call.number for call in report.made] == [1]
+    assert report.waits[0].among == (CallTarget(number=CallNumber(1)),)
+    assert cut(a, 5).made == ()
+
+
+def test_rule_2_a_mark_that_was_cut_for_already_is_nothing() -> None:
+    a = recorder()
+    cut(a, 5)
+    assert a.marked(SnapshotId(5), 0.0) is None
+    assert a.marked(SnapshotId(4), 0.0) is None
+    assert a.colour == 5
+
+
+def test_a_forged_colour_does_not_burn_the_numbers_to_come() -> None:
+    a = recorder(bounds=Bounds(colour_jump_max=10))
+    _, report = a.arrived(stamp(colour=11), method="/s/M", now=0.0)
+    assert (report, a.colour, a.lost) == (None, 0, 1)
+
+
+def test_rule_3_the_floor_is_the_lowest_call_still_outstanding() -> None:
+    a = recorder()
+    first, one = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
+    _, two = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
+    assert (one.floor, two.floor) == (1, 1)
+    a.settled(first, stamp(), 0.0)
+    assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].floor == 2
+
+
+def test_rule_3_the_server_forgets_what_lies_below_the_floor_and_remembers_the_rest() -> None:
+    a = recorder()
+    for number in (1, 2, 3):
+        served, _ = a.arrived(stamp(number), method="/s/M", now=0.0)
+        a.replied(served)
+    a.arrived(stamp(4, floor=3), method="/s/M", now=0.0)
+    (seen,) = cut(a, 1).seen
+    assert seen.numbers == (3,)
+    assert (seen.highest, seen.forgotten) == (4, 0)
+
+
+def test_rule_3_what_is_forgotten_for_space_is_owned_up_to() -> None:
+    a = recorder(bounds=Bounds(answered_max=2))
+    for number in (1, 2, 3):
+        served, _ = a.arrived(stamp(number), method="/s/M", now=0.0)
+        a.replied(served)
+    (seen,) = cut(a, 1).seen
+    assert (seen.numbers, seen.forgotten) == ((2, 3), 1)
+
+
+def test_rule_4_a_call_is_queued_then_served_by_a_party_then_answered() -> None:
+    a = recorder()
+    a.pool_opened("workers", 1)
+    served, _ = a.arrived(stamp(9, floor=9), method="/s/Place", now=0.0, pool="workers")
+    assert [(call.serving, call.pool) for call in cut(a, 1).served] == [(False, "workers")]
+    a.started(served)
+    (serving,) = cut(a, 2).served
+    assert (serving.party, serving.serving, serving.number) == ("a/Place#1", True, 9)
+    a.replied(served)
+    report = cut(a, 3)
+    assert report.served == ()
+    assert report.seen[0].numbers == (9,)
+
+
+def test_rule_5_the_report_says_which_number_comes_next() -> None:
+    a = recorder()
+    a.sent(method="/s/M", channel=CHANNEL, now=0.0)
+    assert cut(a, 1).next_number == 2
+
+
+def test_rule_7_facts_change_in_the_step_of_their_message() -> None:
+    a, b = recorder("a"), recorder("b")
+    a.fact({"token": 1})
+    made, sent = a.sent(method="/b/Take", channel=CHANNEL, now=0.0, facts={"token": 1}, changes={"token": 0})
+    report = cut(a, 1)
+    assert (report.facts, report.made[0].facts) == ({"token": 0}, {"token": 1})
+    served, _ = b.arrived(sent, method="/b/Take", now=0.0)
+    b.started(served)
+    assert not cut(b, 2).served[0].taken
+    b.took(served, {"token": 1})
+    taken = cut(b, 3)
+    assert (taken.served[0].taken, taken.facts) == (True, {"token": 1})
+    assert a.settled(made, None, 0.0) is None
+
+
+def test_rule_8_a_failed_call_is_in_doubt_for_a_stated_time_and_no_wait_any_more() -> None:
+    a = recorder(bounds=Bounds(doubt_seconds_max=30.0))
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)
+    a.settled(made, None, 10.0, in_doubt=True)
+    report = cut(a, 1, now=39.0)
+    assert ([call.doubtful for call in report.made], report.waits) == ([True], ())
+    assert a.sent(method="/s/M", channel=CHANNEL, now=39.0)[1].floor == 1, "its number must be remembered by the server"
+    assert [call.doubtful for call in cut(a, 2, now=40.0).made] == [False]
+
+
+def test_rule_8_a_doubt_ends_when_a_snapshot_shows_that_a_server_has_answered() -> None:
+    a = recorder()
+    for _ in range(3):
+        made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
+        a.settled(made, None, 0.0, in_doubt=True)
+    a.doubts_settled([CallNumber(1), CallNumber(3), CallNumber(77)])
+    assert [call.number for call in cut(a, 1).made] == [2]
+    assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].floor == 2
+    a.doubts_settled([CallNumber(2)])
+    assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].floor == 4
+
+
+def test_settling_twice_is_nothing() -> None:
+    a = recorder()
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
+    a.settled(made, None, 0.0)
+    a.settled(made, None, 0.0, in_doubt=True)
+    assert cut(a, 1).made == ()
+
+
+def test_a_process_is_active_until_it_is_known_to_be_idle() -> None:
+    assert cut(recorder(reactive=False), 1).activity is Activity.ACTIVE
+    a = recorder(reactive=True)
+    assert cut(a, 1).activity is Activity.IDLE
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    a.started(served)
+    assert cut(a, 2).activity is Activity.ACTIVE
+    a.sent(method="/s/N", channel=CHANNEL, now=0.0, party=served.party, waiting=True)
+    assert cut(a, 3).activity is Activity.BLOCKED
+    a.sent(method="/s/N", channel=CHANNEL, now=0.0)
+    assert cut(a, 4).activity is Activity.ACTIVE, "nobody knows who made that call"
+
+
+def test_a_wait_lasts_until_it_is_ended_and_ending_it_twice_is_nothing() -> None:
+    a = recorder()
+    number = a.waits(PartyName("a/x"), [CallTarget(number=CallNumber(1))], 0.0)
+    assert [wait.number for wait in cut(a, 1).waits] == [number]
+    a.resumes(number)
+    a.resumes(number)
+    assert cut(a, 2).waits == ()
+
+
+def test_a_stamp_reads_back_and_anything_else_is_none() -> None:
+    one = stamp(12, colour=5, floor=3)
+    assert decode(encode(one)) == one
+    for text in ("", "a", "a;1;2;3", "a;1;2;3;x", ";1;2;3;4", "a;-1;2;3;4", "a;1;2;3;99999999999999999999", b"\xff;1;2;3;4"):
+        assert decode(text) is None

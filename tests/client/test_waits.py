@@ -1,0 +1,338 @@
+"""Waits that an agent is told of or sees in its own locks, and steps in which facts change with their message."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent, StepError
+from stilltrue.model import Activity, SnapshotId
+from stilltrue.protocol.report import PartyTarget, Report, ResourceTarget
+
+Alone = Callable[..., Agent]
+
+
+class Snapshots:
+    """The reports of one agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    def __call__(self) -> Report:
+        report = self.agent.live.marked(SnapshotId(self.agent.live.recorder.colour + 1))
+        assert report is not None
+        assert self.agent.live.faults == 0
+        return report
+
+
+@pytest.fixture
+def agent(alone: Alone) -> Agent:
+    return alone("orders")
+
+
+@pytest.fixture
+def report(agent: Agent) -> Snapshots:
+    return Snapshots(agent)
+
+
+def until(found: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 10
+    while not (result := found()):
+        assert time.monotonic() < end
+        time.sleep(0.002)
+    return result
+
+
+def started(target: Callable[[], Any], name: str) -> threading.Thread:
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock"])
+def test_a_lock_has_a_holder_and_waiters(agent: Agent, report: Snapshots, kind: str) -> None:
+    lock = getattr(agent, kind)("ledger")
+    with lock:
+        (hold,) = report().holds
+        assert (hold.party, hold.resource, hold.capacity) == ("orders/thread:MainThread", "orders/lock:ledger", 1)
+        waiter = started(lock.acquire, "second")
+        (wait,) = until(lambda: report().waits)
+        assert (wait.waiter, wait.among) == ("orders/thread:second", (ResourceTarget(resource="orders/lock:ledger"),))
+        assert not wait.uncoloured
+    waiter.join()
+    (hold,) = report().holds
+    assert (hold.party, report().waits) == ("orders/thread:second", ())
+
+
+def test_a_lock_is_as_threadings(agent: Agent, report: Snapshots) -> None:
+    lock = agent.Lock()
+    assert lock.acquire()
+    assert lock.locked()
+    assert not lock.acquire(blocking=False)
+    assert not lock.acquire(timeout=0.01)
+    with pytest.raises(ValueError, match="timeout"):
+        lock.acquire(False, 1)
+    lock.release()
+    with pytest.raises(RuntimeError):
+        lock.release()
+    condition = threading.Condition(lock)  # type: ignore[arg-type]  # it is one by what it can do
+    with condition:
+        condition.notify_all()
+    recursive = agent.RLock()
+    with recursive, recursive:
+        assert len(report().holds) == 1
+    with pytest.raises(RuntimeError):
+        recursive.release()
+    assert (report().holds, report().waits) == ((), ())
+
+
+def test_a_timed_wait_for_a_lock_ends_by_itself(agent: Agent, report: Snapshots) -> None:
+    lock = agent.Lock()
+    with lock:
+        waiter = started(lambda: lock.acquire(timeout=60), "second")
+        (wait,) = until(lambda: report().waits)
+        assert wait.deadline is not None
+    waiter.join()
+
+
+def test_a_lock_released_by_another_is_free_and_its_waits_count_no_more(agent: Agent, report: Snapshots) -> None:
+    lock = agent.Lock()
+    started(lock.acquire, "taker").join()
+    lock.release()
+    assert report().holds == ()
+    lock.acquire()
+    waiter = started(lock.acquire, "second")
+    time.sleep(0.05)
+    assert report().waits == ()
+    lock.release()
+    waiter.join()
+
+
+def test_a_semaphore_has_several_holders_until_it_turns_out_a_signal(agent: Agent, report: Snapshots) -> None:
+    semaphore = agent.Semaphore(2, "slots")
+    semaphore.acquire()
+    semaphore.acquire()
+    assert [(hold.resource, hold.capacity) for hold in report().holds] == [("orders/semaphore:slots", 2)] * 2
+    waiter = started(semaphore.acquire, "third")
+    until(lambda: report().waits)
+    semaphore.release()
+    waiter.join()
+    assert {hold.party for hold in report().holds} == {"orders/thread:MainThread", "orders/thread:third"}
+    started(semaphore.release, "stranger").join()
+    started(semaphore.acquire, "fourth").join()
+    waiter = started(semaphore.acquire, "fifth")
+    time.sleep(0.05)
+    assert report().waits == ()
+    semaphore.release(3)
+    waiter.join()
+
+
+def test_a_signal_from_birth_has_no_waits(agent: Agent, report: Snapshots) -> None:
+    semaphore = agent.Semaphore(0)
+    waiter = started(semaphore.acquire, "waiter")
+    time.sleep(0.05)
+    assert report().waits == ()
+    semaphore.release()
+    waiter.join()
+
+
+def test_a_queue_is_waited_for_only_with_declared_producers(agent: Agent, report: Snapshots) -> None:
+    plain, known = agent.Queue(), agent.Queue(1, "work", producers=["orders/thread:pump"])
+    quiet = started(plain.get, "quiet")
+    getter = started(known.get, "getter")
+    (wait,) = until(lambda: report().waits)
+    assert (wait.waiter, wait.among) == ("orders/thread:getter", (PartyTarget(party="orders/thread:pump"),))  # type: ignore[arg-type]
+    known.put(1)
+    assert report().waits == ()  # whether the getter has run yet or not
+    getter.join()
+    plain.put(1)
+    quiet.join()
+    known.put_nowait(1)
+    with pytest.raises(queue.Full):
+        known.put(1, block=False)
+    assert known.get_nowait() == 1
+    with pytest.raises(queue.Empty):
+        known.get(timeout=0.01)
+    assert known.qsize() == 0
+
+
+async def test_locks_of_tasks(agent: Agent, report: Snapshots) -> None:
+    lock, semaphore = agent.aio.Lock("ledger"), agent.aio.Semaphore(1)
+    work = agent.aio.Queue(producers=["orders/task:pump"])
+    async with lock, semaphore:
+        assert len(report().holds) == 2
+        tasks = [asyncio.create_task(one(), name=f"t{n}") for n, one in enumerate((lock.acquire, semaphore.acquire, work.get))]
+        await asyncio.sleep(0.01)
+        assert sorted(wait.waiter for wait in report().waits) == ["orders/task:t0", "orders/task:t1", "orders/task:t2"]
+        timed = asyncio.create_task(asyncio.wait_for(lock.acquire(), 60))
+        await asyncio.sleep(0.01)
+        waits = [wait for wait in report().waits if not wait.waiter.startswith("orders/task:t")]
+        assert waits
+        assert all(wait.deadline is not None for wait in waits)
+        timed.cancel()
+    work.put_nowait(1)
+    await asyncio.gather(*tasks)
+    assert report().waits == ()
+    assert {hold.party for hold in report().holds} == {"orders/task:t0", "orders/task:t1"}
+
+
+def test_what_the_agent_is_told(agent: Agent, report: Snapshots) -> None:
+    with agent.holding("row:41"), agent.waiting_for("row:42", "row:43", needs=1, what="a row", timeout=60):
+        told = report()
+        (wait,), (hold,) = told.waits, told.holds
+        assert (wait.needs, wait.uncoloured, wait.what, wait.deadline is not None) == (1, True, "a row", True)
+        assert wait.among == (ResourceTarget(resource="row:42"), ResourceTarget(resource="row:43"))
+        assert (hold.party, hold.resource) == (wait.waiter, "row:41")
+    with agent.waiting_for(PartyTarget(party=wait.waiter)):
+        assert not report().waits[0].uncoloured
+    assert (report().waits, report().holds) == ((), ())
+    with pytest.raises(ValueError, match="needs 2 of 1"), agent.waiting_for("row", needs=2):
+        pass
+
+
+def test_idle_and_active(agent: Agent, report: Snapshots) -> None:
+    assert report().activity is Activity.ACTIVE
+    agent.idle()
+    assert report().activity is Activity.IDLE
+    agent.active()
+    assert report().activity is Activity.ACTIVE
+
+
+def test_facts(agent: Agent, report: Snapshots) -> None:
+    agent.fact(token=1, phase="warm", done=False, load=0.5)
+    assert report().facts == {"token": 1, "phase": "warm", "done": False, "load": 0.5}
+    with pytest.raises(TypeError, match="fact token"):
+        agent.fact(token=[1])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="64 bits"):
+        agent.fact(token=2**63)
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+class Passing:
+    """Two processes that pass a token; at each instant that can be cut, it is somewhere, once."""
+
+    def __init__(self, giver: Agent, taker: Agent) -> None:
+        self.giver, self.taker = giver, taker
+        self.seen: list[tuple[Any, ...]] = []
+        self.fetch_hold: threading.Event | None = None
+        self.give, self.take = Snapshots(giver), Snapshots(taker)
+        handlers = {"Pass": self.receive, "Fetch": self.fetch}
+        methods: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(handler) for name, handler in handlers.items()}
+        self.server = grpc.server(
+            ThreadPoolExecutor(2),
+            handlers=[grpc.method_handlers_generic_handler("t.T", methods)],
+            interceptors=[taker.server_interceptor()],
+        )
+        port = self.server.add_insecure_port("127.0.0.1:0")
+        self.server.start()
+        self.channel = giver.channel(grpc.insecure_channel(f"127.0.0.1:{port}"))
+        self.pass_it: Any = self.channel.unary_unary("/t.T/Pass")
+        self.fetch_it: Any = self.channel.unary_unary("/t.T/Fetch")
+
+    def receive(self, request: bytes, context: Any) -> bytes:
+        (call,) = self.take().served
+        self.seen.append(("arrived", call.taken, dict(self.take().facts)))
+        with self.taker.atomic() as step:
+            step.fact(token=1)
+            step.takes()
+            self.seen.append(("inside", self.take().served[0].taken, dict(self.take().facts)))
+        self.seen.append(("taken", self.take().served[0].taken, dict(self.take().facts)))
+        return b""
+
+    def fetch(self, request: bytes, context: Any) -> bytes:
+        assert self.fetch_hold is None or self.fetch_hold.wait(10)
+        with self.taker.atomic() as step:
+            step.fact(token=0)
+            step.carries(token=1)
+            step.with_reply()
+        self.seen.append(("before the reply", dict(self.take().facts)))
+        return b""
+
+
+@pytest.fixture
+def passing(alone: Alone) -> Iterator[Passing]:
+    passing = Passing(alone("giver"), alone("taker"))
+    yield passing
+    passing.channel.close()
+    passing.server.stop(None).wait()
+    assert passing.giver.live.faults == passing.taker.live.faults == 0
+
+
+def test_a_token_is_given_up_in_the_step_that_sends_it_and_taken_in_one(passing: Passing) -> None:
+    passing.giver.fact(token=1)
+    passing.taker.fact(token=0)
+    with passing.giver.atomic() as step:
+        step.fact(token=0)
+        step.carries(token=1)
+        assert passing.give().facts == {"token": 1}
+        future = passing.pass_it.future(b"")
+        sent = passing.give()
+        assert sent.facts == {"token": 0}
+    future.result()
+    assert passing.seen == [
+        ("arrived", False, {"token": 0}),
+        ("inside", False, {"token": 0}),
+        ("taken", True, {"token": 1}),
+    ]
+
+
+def test_what_is_sent_carries_its_facts_in_the_report(passing: Passing) -> None:
+    hold = threading.Event()
+    passing.fetch_hold = hold
+    with passing.giver.atomic() as step:
+        step.carries(token=1)
+        future = passing.fetch_it.future(b"")
+        (made,) = passing.give().made
+        hold.set()
+    future.result()
+    assert made.facts == {"token": 1}
+
+
+def test_a_reply_taken_in_a_step_is_received_at_its_end(passing: Passing) -> None:
+    passing.taker.fact(token=1)
+    with passing.giver.atomic() as step:
+        passing.fetch_it(b"")
+        (made,) = passing.give().made
+        assert not made.doubtful
+        assert passing.give().waits == ()
+        step.fact(token=1)
+        assert passing.give().facts == {}
+    after = passing.give()
+    assert (after.made, after.facts) == ((), {"token": 1})
+    assert passing.seen == [("before the reply", {"token": 1})]
+    report = passing.take()
+    assert report.facts == {"token": 0}
+    assert report.seen[0].answered[0].facts == {"token": 1}
+
+
+def test_a_step_has_one_message_and_says_so(passing: Passing) -> None:
+    with passing.giver.atomic():
+        passing.pass_it(b"")
+        with pytest.raises(StepError, match="a second message"):
+            passing.pass_it(b"")
+    with pytest.raises(StepError, match="no message was sent"), passing.giver.atomic() as step:
+        step.carries(token=1)
+    with pytest.raises(StepError, match="open here already"), passing.giver.atomic(), passing.giver.atomic():
+        pass
+    with pytest.raises(StepError, match="no call is being served"), passing.giver.atomic() as step:
+        step.takes()
+    passing.pass_it(b"")
+    assert passing.give().made == ()
+
+
+def test_a_step_of_one_thread_is_not_anothers(passing: Passing) -> None:
+    with passing.giver.atomic() as step:
+        step.fact(token=0)
+        started(lambda: passing.pass_it(b""), "other").join()
+        assert passing.give().facts == {}
+    assert passing.give().facts == {"token": 0}
