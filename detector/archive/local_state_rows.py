@@ -21,16 +21,16 @@ from stilltrue.protocol.report import (
     Answered,
     Caller,
     CallerTarget,
-    CallMade,
-    CallServed,
     CallTarget,
     Hold,
     LocalWait,
+    OutstandingCall,
     PartyTarget,
     Pool,
     Report,
     ResourceTarget,
     Seen,
+    ServedCall,
     Target,
 )
 
@@ -112,14 +112,14 @@ def _fact(row: Row) -> Fact:
     return ""
 
 
-def _made_row(made: CallMade) -> Row:
+def _made_row(made: OutstandingCall) -> Row:
     row = {name: getattr(made, name) for name in (*MADE, *MADE_LATER)}
     return row | {"servers": list(made.servers.items()), "facts": facts_row(made.facts)}
 
 
-def _made(row: Row) -> CallMade:
+def _made(row: Row) -> OutstandingCall:
     known = {name: row[name] for name in MADE} | _later(row, MADE_LATER)
-    return CallMade(**known, servers=dict(row["servers"] or ()), facts=facts_of(row["facts"]))
+    return OutstandingCall(**known, servers=dict(row["servers"] or ()), facts=facts_of(row["facts"]))
 
 
 def _caller_row(caller: Caller | None) -> Row | None:
@@ -130,13 +130,13 @@ def _caller(row: Row) -> Caller:
     return Caller(ProcessName(row["process"]), row["incarnation"])
 
 
-def _served_row(served: CallServed) -> Row:
+def _served_row(served: ServedCall) -> Row:
     return {name: getattr(served, name) for name in (*SERVED, *SERVED_LATER)} | {"caller": _caller_row(served.caller)}
 
 
-def _served(row: Row) -> CallServed:
+def _served(row: Row) -> ServedCall:
     caller = None if row["caller"] is None else _caller(row["caller"])
-    return CallServed(**{name: row[name] for name in SERVED}, **_later(row, SERVED_LATER), caller=caller)
+    return ServedCall(**{name: row[name] for name in SERVED}, **_later(row, SERVED_LATER), caller=caller)
 
 
 def _later(row: Row, absent: Row) -> Row:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from stilltrue.model import CallNumber, PartyName, ProcessName, Wait
-from stilltrue.protocol.report import CallMade, CallServed, CallTarget, LocalWait, Report
+from stilltrue.protocol.report import CallTarget, LocalWait, OutstandingCall, Report, ServedCall
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,8 +39,8 @@ class Cancellation:
         self,
         reports: Mapping[ProcessName, Report],
         missing: frozenset[ProcessName],
-        made: Mapping[tuple[ProcessName, CallNumber], CallMade],
-        served: Mapping[PartyName, CallServed],
+        made: Mapping[tuple[ProcessName, CallNumber], OutstandingCall],
+        served: Mapping[PartyName, ServedCall],
     ) -> None:
         """``made`` by caller and number, ``served`` by party: those of ``reports``."""
         self._reports = reports
@@ -65,7 +65,7 @@ class Cancellation:
                     todo.append(above)
         return ways
 
-    def _callers(self, served: CallServed, ways: WaysOut) -> list[PartyName]:
+    def _callers(self, served: ServedCall, ways: WaysOut) -> list[PartyName]:
         """The parties that are bound to wait for this call; everybody else who could cancel it goes into ``ways``."""
         if served.caller is None or served.hung_up:
             return []

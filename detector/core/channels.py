@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import chain
 
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName
-from stilltrue.protocol.report import Answered, Caller, CallMade, CallServed, Pool, Report, Seen
+from stilltrue.protocol.report import Answered, Caller, OutstandingCall, Pool, Report, Seen, ServedCall
 
 
 class Where(Enum):
@@ -40,7 +40,7 @@ class Place:
     among: tuple[PartyName, ...] = ()
     what: str = ""
     server: ProcessName | None = None
-    served: CallServed | None = None
+    served: ServedCall | None = None
     answered: Answered | None = None
     repeated: bool = False
 
@@ -72,7 +72,7 @@ class Channels:
         self._reports = reports
         self._missing = {member.instance: member for member in missing}
         self._forgetful = {name for name, report in reports.items() if report.lost}
-        self._served: dict[tuple[Caller, CallNumber], list[tuple[ProcessName, CallServed]]] = {}
+        self._served: dict[tuple[Caller, CallNumber], list[tuple[ProcessName, ServedCall]]] = {}
         self._seen: dict[Caller, list[tuple[ProcessName, Seen]]] = {}
         self._pools: dict[tuple[ProcessName, str], _PoolView] = {}
         self._pools_of: dict[ProcessName, list[_PoolView]] = {}
@@ -95,7 +95,7 @@ class Channels:
         self._pools_of[name] = views
         self._pools.update({(name, view.pool.name): view for view in views})
 
-    def place(self, process: ProcessId, call: CallMade) -> Place:
+    def place(self, process: ProcessId, call: OutstandingCall) -> Place:
         """Where ``call``, made by ``process``, is."""
         caller = Caller(process.instance, process.incarnation)
         records = self._served.get((caller, call.number), [])
@@ -114,12 +114,12 @@ class Channels:
             return self._astray(call, lost=bool(records))
         return self._unseen(call)
 
-    def _astray(self, call: CallMade, *, lost: bool) -> Place:
+    def _astray(self, call: OutstandingCall, *, lost: bool) -> Place:
         """Whoever had the call has forgotten it, or (``lost``) nobody will hear the reply: its caller fails or asks another."""
         elsewhere = None if lost and call.copies_max == 1 else self._perhaps_missing(call)
         return elsewhere or Place(where=Where.UNKNOWN)
 
-    def _hedged(self, call: CallMade, records: list[tuple[ProcessName, CallServed]], *, copies: int) -> Place:
+    def _hedged(self, call: OutstandingCall, records: list[tuple[ProcessName, ServedCall]], *, copies: int) -> Place:
         """Some copies have arrived; others may be in transit, or be sent yet, as long as there are fewer than there may be."""
         held = self._held(records)
         if copies >= call.copies_max or not held.among:
@@ -128,7 +128,7 @@ class Channels:
         what = f"{held.what} or {other.what}" if other.among else ""
         return replace(held, among=held.among + other.among if other.among else (), what=what)
 
-    def _held(self, records: list[tuple[ProcessName, CallServed]], *, repeated: bool = False) -> Place:
+    def _held(self, records: list[tuple[ProcessName, ServedCall]], *, repeated: bool = False) -> Place:
         """Served or queued, by one process or (retried, hedged) by several: it waits for 1 of them all."""
         among: list[PartyName] = []
         texts: list[str] = []
@@ -147,7 +147,7 @@ class Channels:
         what = " or ".join(texts)
         return Place(where=where, among=tuple(among), what=what, server=name, served=served, repeated=repeated)
 
-    def _unseen(self, call: CallMade) -> Place:
+    def _unseen(self, call: OutstandingCall) -> Place:
         """No member that answered has seen it: in transit to a member, perhaps at a missing one, or outside."""
         missing = self._perhaps_missing(call)
         if missing is not None:  # how busy the others are is then of no help
@@ -163,7 +163,7 @@ class Channels:
         what = f"a worker of {' or '.join(services)} (every pool is full)"
         return Place(where=Where.REQUEST_IN_TRANSIT, among=busy, what=what)
 
-    def _perhaps_missing(self, call: CallMade) -> Place | None:
+    def _perhaps_missing(self, call: OutstandingCall) -> Place | None:
         """The members without a report that may have the call; None when there are none."""
         services = self._services(call)
         absent = [name for name in sorted(self._missing) if not services or self._missing[name].service in services]
@@ -172,7 +172,7 @@ class Channels:
         what = f"a reply, perhaps of {' or '.join(absent)} (no report)"
         return Place(where=Where.MISSING, among=tuple(map(PartyName, absent)), what=what)
 
-    def _services(self, call: CallMade) -> list[str] | None:
+    def _services(self, call: OutstandingCall) -> list[str] | None:
         """The services that have answered on the call's channel, sorted; None when one of those servers has gone."""
         services = set()
         for name, incarnation in call.servers.items():

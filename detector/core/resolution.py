@@ -11,14 +11,14 @@ from detector.core.channels import Channels, Place, Where
 from stilltrue.model import NO_FACTS, CallNumber, Message, PartyName, ProcessId, ProcessName, Wait, process_of
 from stilltrue.protocol.report import (
     CallerTarget,
-    CallMade,
-    CallServed,
     CallTarget,
     Hold,
     LocalWait,
+    OutstandingCall,
     PartyTarget,
     Report,
     ResourceTarget,
+    ServedCall,
     Target,
 )
 
@@ -49,10 +49,10 @@ class Resolution:
         self._reports = reports
         self._missing = frozenset(member.instance for member in missing)
         self.channels = Channels(reports, missing)
-        self._made: dict[tuple[ProcessName, CallNumber], CallMade] = {
+        self._made: dict[tuple[ProcessName, CallNumber], OutstandingCall] = {
             (name, call.number): call for name in reports for call in reports[name].made
         }
-        self._served: dict[PartyName, CallServed] = {c.party: c for r in reports.values() for c in r.served}
+        self._served: dict[PartyName, ServedCall] = {c.party: c for r in reports.values() for c in r.served}
         self._cancellation = Cancellation(reports, self._missing, self._made, self._served)
         self._holds: dict[str, list[Hold]] = {}
         for name in sorted(reports):
@@ -160,7 +160,7 @@ class Resolution:
                 found[process] = tuple(answered)
         return found
 
-    def _messages(self, report: Report, call: CallMade, place: Place) -> Iterator[Message]:
+    def _messages(self, report: Report, call: OutstandingCall, place: Place) -> Iterator[Message]:
         source = report.process.instance
         match place.where:
             case Where.SERVED | Where.QUEUED:
@@ -178,7 +178,7 @@ class Resolution:
                 doubt = " (in doubt)" if call.doubtful else ""
                 yield Message(source=source, target=None, facts=call.facts, what=f"request {call.method}{doubt}")
 
-    def _between(self, source: ProcessName, call: CallMade, place: Place) -> Iterator[Message]:
+    def _between(self, source: ProcessName, call: OutstandingCall, place: Place) -> Iterator[Message]:
         """Facts not yet taken, and stream items under way, between a caller and the server that has its call."""
         served = place.served
         if served is None:

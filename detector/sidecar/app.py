@@ -123,7 +123,7 @@ class Sidecar:
         return _bound(server)
 
     def _accept(self, way: Way) -> End:
-        relay = Relay(way, fault=self.agent.live.fault, warn=self._warn, closed=self._closed)
+        relay = Relay(way, fault=self.agent.live.report_failure, warn=self._warn, closed=self._closed)
         self.relays[relay] = None
         return relay.caller
 

@@ -9,7 +9,7 @@ from detector.sidecar.tracking.observer import Call
 from detector.sidecar.tracking.program import Program
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode
-from stilltrue.runtime.recorder import LiveRecorder, Pair
+from stilltrue.runtime.recorder import LockedRecorder, Pair
 from stilltrue.runtime.session import LEFT_OUT
 
 PARTY_KEY = "stilltrue-party"
@@ -223,9 +223,9 @@ def _stamp_and_status(headers: Headers) -> tuple[Stamp | None, bytes]:
     return stamp, status
 
 
-def _count_sent(live: LiveRecorder, handle: object, count: int) -> None:
+def _count_sent(live: LockedRecorder, handle: object, count: int) -> None:
     """Count the first item when a second shows that there are items."""
     if count > 1:
         if count == 2:
-            live.item_sent(handle)  # type: ignore[arg-type]  # Made or Served
+            live.item_sent(handle)  # type: ignore[arg-type]  # ClientCall or ServerCall
         live.item_sent(handle)  # type: ignore[arg-type]

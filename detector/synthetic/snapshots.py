@@ -34,16 +34,16 @@ from stilltrue.protocol.report import (
     Answered,
     Caller,
     CallerTarget,
-    CallMade,
-    CallServed,
     CallTarget,
     Hold,
     LocalWait,
+    OutstandingCall,
     PartyTarget,
     Pool,
     Report,
     ResourceTarget,
     Seen,
+    ServedCall,
     Target,
 )
 
@@ -68,8 +68,8 @@ class _Local:
     """One process's local state in the making."""
 
     id: ProcessId
-    made: list[CallMade] = field(default_factory=list)
-    served: list[CallServed] = field(default_factory=list)
+    made: list[OutstandingCall] = field(default_factory=list)
+    served: list[ServedCall] = field(default_factory=list)
     answered: dict[ProcessName, list[Answered]] = field(default_factory=dict)
     waits: list[LocalWait] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
@@ -163,7 +163,7 @@ class _World:
     def _serve_from_outside(self, local: _Local) -> None:
         for _ in range(self._random.randrange(3)):
             name = party(local.id.instance, f"Serve#{self._next()}")
-            local.served.append(CallServed(party=name, method="/Serve", serving=True, pool="main"))
+            local.served.append(ServedCall(party=name, method="/Serve", serving=True, pool="main"))
 
     def _call(self) -> None:
         """One party calls one to three others and waits for some of them."""
@@ -173,7 +173,7 @@ class _World:
         waiter = random.choice(serving) if serving else party(caller.id.instance, f"task#{self._next()}")
         among: list[Target] = []
         for _ in range(random.choice((1, 1, 1, 2, 3))):
-            call = CallMade(
+            call = OutstandingCall(
                 number=CallNumber(self._next()),
                 method="/Do",
                 party=waiter,
@@ -187,14 +187,14 @@ class _World:
             self._place(caller, call, random.choice(self._locals))
         self._wait(caller, waiter, among, random.randint(1, len(among)))
 
-    def _place(self, caller: _Local, call: CallMade, server: _Local) -> None:
+    def _place(self, caller: _Local, call: OutstandingCall, server: _Local) -> None:
         """Where the call is: being served, queued, answered, not yet seen."""
         where = self._random.random()
         name = party(server.id.instance, f"Do#{call.number}@{caller.id.instance}")
         key = Caller(caller.id.instance, caller.id.incarnation)
         if where < 0.75:
             server.served.append(
-                CallServed(
+                ServedCall(
                     party=name, method="/Do", caller=key, number=call.number, serving=where < 0.5, pool="main", received=1
                 )
             )

@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 10.0
 
 
 class Detector(agent_pb2_grpc.AgentServiceServicer):
-    """Speaks AgentService: welcomes everybody, sends the marks it is told to, and keeps what it hears."""
+    """Speaks AgentService: welcomes everybody, sends the markers it is told to, and keeps what it hears."""
 
     def __init__(self, port: int = 0) -> None:
         self.heard: list[tuple[str, pb.ConnectRequest]] = []

@@ -27,16 +27,16 @@ from stilltrue.protocol.report import (
     Answered,
     Caller,
     CallerTarget,
-    CallMade,
-    CallServed,
     CallTarget,
     Hold,
     LocalWait,
+    OutstandingCall,
     PartyTarget,
     Pool,
     Report,
     ResourceTarget,
     Seen,
+    ServedCall,
 )
 from stilltrue.v1 import snapshot_pb2 as pb
 
@@ -71,7 +71,7 @@ def in_number_order(answered: list[Answered]) -> tuple[Answered, ...]:
 
 
 made = st.builds(
-    CallMade,
+    OutstandingCall,
     number=numbers.map(CallNumber),
     method=texts,
     target=texts,
@@ -86,7 +86,7 @@ made = st.builds(
     doubtful=st.booleans(),
 )
 served = st.builds(
-    CallServed,
+    ServedCall,
     party=own,
     method=texts,
     caller=st.none() | callers,

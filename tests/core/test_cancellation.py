@@ -6,7 +6,7 @@ from detector.core.assembler import Assembled, PendingSnapshot
 from detector.core.initiator import Begin, Finish, Initiator, Timing
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict
-from stilltrue.protocol.ledger import ChannelRecord, Served
+from stilltrue.protocol.ledger import ChannelRecord, ServerCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, ResourceTarget
 
@@ -26,7 +26,7 @@ class Held:
         self.server.holds(self.handle.party, "server/lock")
         self.server.waits(self.handle.party, [ResourceTarget(resource="server/lock")], 0.0)
 
-    def arrives(self, server: Recorder, *, interruptible: bool = False) -> Served:
+    def arrives(self, server: Recorder, *, interruptible: bool = False) -> ServerCall:
         served, _ = server.arrived(self.stamp, method="/s/Do", now=0.0, interruptible=interruptible)
         server.started(served)
         return served

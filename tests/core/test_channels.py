@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from detector.core.channels import Channels, Place, Where
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord, Made
+from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp
@@ -22,7 +22,7 @@ class Fleet:
             recorder.pool_opened("pool", workers)
         self.channel = ChannelRecord("server:1")
 
-    def send(self) -> tuple[Made, Stamp]:
+    def send(self) -> tuple[ClientCall, Stamp]:
         return self.caller.sent(method="/s/Do", channel=self.channel, now=0.0)
 
     def answered(self, *names: str) -> None:
@@ -37,7 +37,7 @@ class Fleet:
         served, _ = self.servers[name].arrived(None, method="/s/Busy", now=0.0, pool="pool")
         self.servers[name].started(served)
 
-    def place(self, made: Made, missing: Sequence[str] = ()) -> Place:
+    def place(self, made: ClientCall, missing: Sequence[str] = ()) -> Place:
         reports = {
             recorder.process.instance: _report(recorder)
             for recorder in (self.caller, *self.servers.values())
@@ -47,7 +47,7 @@ class Fleet:
         return Channels(reports, [self.servers[name].process for name in missing]).place(self.caller.process, call)
 
 
-def place_of(fleet: Fleet, made: Made) -> tuple[Where, tuple[PartyName, ...]]:
+def place_of(fleet: Fleet, made: ClientCall) -> tuple[Where, tuple[PartyName, ...]]:
     place = fleet.place(made)
     return place.where, place.among
 

@@ -9,7 +9,7 @@ from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
-from stilltrue.protocol.ledger import ChannelRecord, Made
+from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, Report
 
@@ -25,13 +25,13 @@ class Pair:
         self.channel = ChannelRecord("b")
         self.waiter = PartyName("a/task")
 
-    def call(self, deadline: float | None = None) -> Made:
+    def call(self, deadline: float | None = None) -> ClientCall:
         made, stamp = self.a.sent(method="/b/Do", channel=self.channel, now=0.0, party=self.waiter, deadline=deadline)
         served, _ = self.b.arrived(stamp, method="/b/Do", now=0.0)
         self.b.started(served)
         return made
 
-    def waits(self, *calls: Made, needs: int) -> None:
+    def waits(self, *calls: ClientCall, needs: int) -> None:
         self.a.waits(self.waiter, [CallTarget(number=call.number) for call in calls], 0.0, needs=needs)
 
     def resolved(self) -> list[Wait]:
@@ -99,7 +99,7 @@ def test_two_fan_outs_of_one_party_do_not_share_the_names_that_stand_for_their_t
     assert len({wait.waiter for wait in waits}) == 7
 
 
-def _serve_twice(pair: Pair, made: Made) -> None:
+def _serve_twice(pair: Pair, made: ClientCall) -> None:
     """A retry of the call arrives under the same number."""
     stamp = pair.a._stamp(made.number)
     served, _ = pair.b.arrived(stamp, method="/b/Do", now=0.0)

@@ -16,7 +16,7 @@ import pytest
 from detector.service.app import Listening, running
 from detector.service.settings import Settings
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord, Made, Served
+from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.wire import process_to_wire, report_to_wire
@@ -85,7 +85,7 @@ class FakeProcess:
 
     # -- calls: requests and replies go from hand to hand ---------------------------------------------------------------
 
-    def call(self, server: FakeProcess, method: str, *, by: str = "main", starts: bool = True) -> tuple[Made, Served]:
+    def call(self, server: FakeProcess, method: str, *, by: str = "main", starts: bool = True) -> tuple[ClientCall, ServerCall]:
         """The party ``by`` calls ``server`` and waits; the request arrives at once at its pool, and ``starts`` or is queued."""
         channel = ChannelRecord(server.id.instance)
         party = PartyName(by if "/" in by else f"{self.id.instance}/{by}")
@@ -95,7 +95,7 @@ class FakeProcess:
             server.recorder.started(served)
         return made, served
 
-    def gives_up(self, made: Made) -> None:
+    def gives_up(self, made: ClientCall) -> None:
         """The call fails, and nobody knows whether it was received."""
         self.recorder.settled(made, None, time.time(), in_doubt=True)
 

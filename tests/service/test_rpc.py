@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from stilltrue.model import CallNumber, PartyName, ProcessName, SnapshotId
-from stilltrue.protocol.report import CallMade, CallServed, Report
+from stilltrue.protocol.report import OutstandingCall, Report, ServedCall
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
@@ -117,12 +117,12 @@ async def test_a_new_incarnation_replaces_the_old_one(start_detector: Any, proce
 
 
 MALFORMED: list[tuple[str, Callable[[Report], Any], str]] = [
-    ("a foreign party", lambda r: replace(r, served=(CallServed(party=PartyName("b/x"), method="/m"),)), "served.party"),
+    ("a foreign party", lambda r: replace(r, served=(ServedCall(party=PartyName("b/x"), method="/m"),)), "served.party"),
     ("another process", lambda r: replace(r, process=replace(r.process, instance=ProcessName("b"))), "process"),
     ("another incarnation", lambda r: replace(r, process=replace(r.process, incarnation=9)), "process"),
     ("a snapshot behind", lambda r: replace(r, after=r.snapshot), "snapshot"),
     ("a time of no calendar", lambda r: replace(r, cut_at=1e300), "cut_at"),
-    ("a negative time", lambda r: replace(r, made=(CallMade(number=CallNumber(1), method="/m", since=-1.0),)), "since"),
+    ("a negative time", lambda r: replace(r, made=(OutstandingCall(number=CallNumber(1), method="/m", since=-1.0),)), "since"),
     ("a forged colour", lambda r: replace(r, snapshot=SnapshotId(10**12)), "colour"),
 ]
 

@@ -15,7 +15,7 @@ from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, Report
 from stilltrue.protocol.stamp import Stamp
-from stilltrue.runtime.recorder import LiveRecorder
+from stilltrue.runtime.recorder import LockedRecorder
 
 STOCK = ChannelRecord("stock:50051")
 
@@ -26,7 +26,7 @@ class Beside:
     def __init__(self, **more: Any) -> None:
         process = ProcessId(service="orders", instance=ProcessName("orders"), incarnation=1)
         self.now = 1000.0
-        self.live = LiveRecorder(lambda: Recorder(process=process), clock=lambda: self.now)
+        self.live = LockedRecorder(lambda: Recorder(process=process), clock=lambda: self.now)
         self.put_off: list[Callable[[], None]] = []
         self.warnings: list[str] = []
         self.program = Program(self.live, later=lambda _, do: self.put_off.append(do), warn=self.warnings.append, **more)

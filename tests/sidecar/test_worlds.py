@@ -25,7 +25,7 @@ from stilltrue.model import Holds, ProcessId, ProcessName, SnapshotId, Verdict
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp, decode
-from stilltrue.runtime.recorder import LiveRecorder
+from stilltrue.runtime.recorder import LockedRecorder
 
 WORLDS = 120
 SOAK_WORLDS = 5_000
@@ -74,7 +74,7 @@ class App:
         self.queue: list[Call] = []
         self.busy: list[Handler] = []
         self.id = ProcessId(service=name, instance=ProcessName(name), incarnation=1)
-        self.live = LiveRecorder(lambda: Recorder(process=self.id), clock=lambda: world.now)
+        self.live = LockedRecorder(lambda: Recorder(process=self.id), clock=lambda: world.now)
         self.channels: dict[str, ChannelRecord] = {}
         self.program = Program(
             self.live,

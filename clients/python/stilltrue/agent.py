@@ -33,9 +33,9 @@ from stilltrue.runtime.connection import Connection
 from stilltrue.runtime.declared_waits import holding, waiting_for
 from stilltrue.runtime.observation import Observer
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.recorder import LiveRecorder
-from stilltrue.runtime.retry_policy import Options, copies_of
-from stilltrue.runtime.session import Joined
+from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.retry_policy import Options, retry_policy_of
+from stilltrue.runtime.session import Session
 from stilltrue.settings import Settings, read_settings
 from stilltrue.sync import locks
 from stilltrue.sync.channel import RecordedChannel
@@ -77,11 +77,11 @@ class Agent:
         self._closed = False
         self._process = self._identify(self.settings.instance)
         self.parties = Parties(self._process.instance)
-        self.live = LiveRecorder(self._begin, reports_max=self.settings.reports_max)
-        self._joined = Joined(self.live, self.parties, self.settings.enabled)
+        self.live = LockedRecorder(self._begin, reports_max=self.settings.reports_max)
+        self._session = Session(self.live, self.parties, self.settings.enabled)
         self._pools = 0
-        self._for_threads = ForThreads(self._joined)
-        self.aio = ForTasks(self._joined)
+        self._for_threads = ForThreads(self._session)
+        self.aio = ForTasks(self._session)
         """Locks, semaphores and queues for tasks: ``agent.aio.Lock()``."""
         _hook(self)
 
@@ -138,19 +138,19 @@ class Agent:
             return channel
         self.start()
         if isinstance(channel, grpc.aio.Channel):
-            return RecordedAioChannel(channel, self._joined, target, copies_of(options))
+            return RecordedAioChannel(channel, self._session, target, retry_policy_of(options))
         address = target or str(getattr(channel, "_target", ""))
-        return RecordedChannel(channel, self._joined, address, copies_of(options))
+        return RecordedChannel(channel, self._session, address, retry_policy_of(options))
 
     def server_interceptor(self) -> grpc.ServerInterceptor:
         """The interceptor for ``grpc.server``; give it first."""
         self.start()
-        return RecordedServer(self._joined)
+        return RecordedServer(self._session)
 
     def aio_server_interceptor(self) -> grpc.aio.ServerInterceptor:
         """The interceptor for ``grpc.aio.server``; give it first."""
         self.start()
-        return RecordedAioServer(self._joined)
+        return RecordedAioServer(self._session)
 
     def pool(self, executor: ThreadPoolExecutor, name: str = "") -> ThreadPoolExecutor:
         """``executor``, whose size and queue are recorded from now on; without this no pool ever counts as full."""
@@ -196,11 +196,11 @@ class Agent:
         ``timeout`` (seconds) or ``until`` (epoch) says when it gives up by itself. ``what`` is shown to people.
         Raises ``ValueError`` when ``needs`` cannot be met.
         """
-        return waiting_for(self._joined, things, needs, what, timeout, until)
+        return waiting_for(self._session, things, needs, what, timeout, until)
 
     def holding(self, resource: str, capacity: int = 1) -> AbstractContextManager[None]:
         """Who runs the block holds, inside it, one of the ``capacity`` shares of ``resource``, known by name in the fleet."""
-        return holding(self._joined, resource, capacity)
+        return holding(self._session, resource, capacity)
 
     def atomic(self) -> Step:
         """A step (rule 7): see :mod:`stilltrue.runtime.atomic`."""
@@ -223,7 +223,7 @@ class Agent:
         self.start()
         connection = self._connection
         if connection is not None:
-            connection.wish(reason)
+            connection.request_snapshot(reason)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
 from stilltrue.model import CallNumber, SnapshotId
 from stilltrue.protocol import wire
-from stilltrue.protocol.report import CallMade, CallServed, LocalWait, Report
+from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
 from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.v1 import agent_pb2 as pb
 
@@ -234,7 +234,7 @@ class AgentServicer:
 
 def _check_times(report: Report) -> None:
     """Refuse times that no calendar has: they would end in every snapshot's document."""
-    entries: tuple[LocalWait | CallMade | CallServed, ...] = (*report.waits, *report.made, *report.served)
+    entries: tuple[LocalWait | OutstandingCall | ServedCall, ...] = (*report.waits, *report.made, *report.served)
     for field, times in (
         ("cut_at", (report.cut_at,)),
         ("since", (entry.since for entry in entries)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stilltrue.model import CallNumber, PartyName, WaitNumber
-from stilltrue.protocol.ledger import Made, Served
+from stilltrue.protocol.ledger import ClientCall, ServerCall
 
 
 class InboundCall:
@@ -11,7 +11,7 @@ class InboundCall:
 
     __slots__ = ("acted", "made", "over", "served", "stamped", "trace", "wait", "waits_for", "waits_since")
 
-    def __init__(self, served: Served, trace: bytes, *, stamped: bool) -> None:
+    def __init__(self, served: ServerCall, trace: bytes, *, stamped: bool) -> None:
         """``trace`` is the trace-id of its ``traceparent`` (empty: none); ``stamped``: its caller will read our stamp."""
         self.served = served
         self.trace = trace
@@ -38,7 +38,7 @@ class OutboundCall:
 
     __slots__ = ("alone", "answering", "asked", "caller", "counted", "made", "method", "over")
 
-    def __init__(self, made: Made, method: str, caller: InboundCall | None, *, counted: bool) -> None:
+    def __init__(self, made: ClientCall, method: str, caller: InboundCall | None, *, counted: bool) -> None:
         """``caller`` is the inbound call that it belongs to; None: nobody knows."""
         self.made = made
         self.method = method

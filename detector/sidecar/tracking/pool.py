@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from detector.sidecar.tracking.calls import InboundCall
-from stilltrue.runtime.recorder import LiveRecorder
+from stilltrue.runtime.recorder import LockedRecorder
 
 POOL = "program"
 GRACE_SECONDS = 0.25
@@ -26,7 +26,7 @@ Later = Callable[[float, Callable[[], None]], object]
 class ProgramPool:
     """The calls in progress, of which the program works on ``size`` at once (None: nobody knows)."""
 
-    def __init__(self, live: LiveRecorder, size: int | None, later: Later, disproved: Callable[[str], None]) -> None:
+    def __init__(self, live: LockedRecorder, size: int | None, later: Later, disproved: Callable[[str], None]) -> None:
         """``later(seconds, do)`` does something later; ``disproved`` is told why the size cannot be right."""
         self._live = live
         self._later = later

@@ -21,7 +21,7 @@ from detector.sidecar.tracking.pool import GRACE_SECONDS, Later, ProgramPool
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.report import CallTarget
 from stilltrue.protocol.stamp import Stamp
-from stilltrue.runtime.recorder import LiveRecorder, Pair
+from stilltrue.runtime.recorder import LockedRecorder, Pair
 
 DISTRUSTED = "distrusted"
 METHODS_MAX = 1_000
@@ -32,7 +32,7 @@ class Program:
 
     def __init__(
         self,
-        live: LiveRecorder,
+        live: LockedRecorder,
         *,
         later: Later,
         warn: Callable[[str], None],

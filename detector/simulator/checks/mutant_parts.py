@@ -19,10 +19,10 @@ from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
 from detector.predicates import deadlock
 from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Wait
-from stilltrue.protocol.ledger import Served
+from stilltrue.protocol.ledger import ServerCall
 from stilltrue.protocol.memory import CallerMemory
 from stilltrue.protocol.recorder import Recorder
-from stilltrue.protocol.report import CallMade, CallServed, LocalWait, Report
+from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
 from stilltrue.protocol.stamp import Stamp
 
 PoolView = _PoolView
@@ -37,7 +37,7 @@ __all__ = [
     "Recorder",
     "Reduction",
     "Resolution",
-    "Served",
+    "ServerCall",
     "Snapshot",
     "deadlock",
     "resolution",
@@ -239,7 +239,7 @@ def next_item_counts_no_items(right: Function) -> Function:
 def reply_counts_no_items(right: Function) -> Function:
     """Who takes the replies of a stream waits for its server, also when an item is in transit."""
 
-    def place(self: Channels, process: Any, call: CallMade) -> Place:
+    def place(self: Channels, process: Any, call: OutstandingCall) -> Place:
         found: Place = right(self, process, call)
         return replace(found, served=found.served and replace(found.served, sent=call.received))
 
@@ -254,7 +254,7 @@ def never_cancelled(_right: Function) -> Function:
 def no_climbing(right: Function) -> Function:
     """A caller that waits for the call is never cancelled itself."""
 
-    def callers(self: Cancellation, served: CallServed, ways: WaysOut) -> list[PartyName]:
+    def callers(self: Cancellation, served: ServedCall, ways: WaysOut) -> list[PartyName]:
         right(self, served, ways)
         return []
 
@@ -264,7 +264,7 @@ def no_climbing(right: Function) -> Function:
 def cancelled_is_on(right: Function) -> Function:
     """A call that is over at its caller is still served for ever."""
 
-    def callers(self: Cancellation, served: CallServed, ways: WaysOut) -> list[PartyName]:
+    def callers(self: Cancellation, served: ServedCall, ways: WaysOut) -> list[PartyName]:
         bound: list[PartyName] = right(self, served, ways)
         ways.by_itself = False
         return bound

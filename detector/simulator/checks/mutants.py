@@ -116,7 +116,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "4", "no copy is in transit while a server has another", "hedges", (parts.Channels, "_hedged", parts.all_is_arrived)
     ),
     _mutant("4", "a server that has a call was never left behind", "repeats", (parts.Channels, "_held", parts.never_repeated)),
-    _mutant("4", "who has lost its caller is still waited for", "repeats", (parts.Served, "hang_up", parts.always_heard)),
+    _mutant("4", "who has lost its caller is still waited for", "repeats", (parts.ServerCall, "hang_up", parts.always_heard)),
     _mutant("5", "the last call sent counts as an orphan", "pools", (parts.Channels, "orphans", parts.strict_orphans)),
     _mutant("6", "an explicit mark is ignored", "pools", (parts.Recorder, "marked", parts.nothing)),
     _mutant("7", "facts change one step after their message", "tokens", (parts.Recorder, "sent", parts.sends_then_changes)),

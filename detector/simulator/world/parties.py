@@ -11,7 +11,7 @@ from detector.simulator.world import streaming
 from detector.simulator.world.plan import Acquire, Call, Cancel, Finish, Open, Plan, Put, Release, Take, Work
 from detector.simulator.world.state import Block, Lock, Party, Process, SimCall
 from stilltrue.model import Facts, ProcessName
-from stilltrue.protocol.ledger import ChannelRecord, Served
+from stilltrue.protocol.ledger import ChannelRecord, ServerCall
 from stilltrue.protocol.report import CallTarget, ResourceTarget
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def advance(world: World, who: Party) -> None:
     _RUN[type(op)](world, who, op)
 
 
-def start(world: World, process: Process, call: SimCall, handle: Served) -> None:
+def start(world: World, process: Process, call: SimCall, handle: ServerCall) -> None:
     """A call begins to be served: by a worker of its pool, or at once."""
     method = process.service.methods[call.method]
     process.recorder.started(handle)

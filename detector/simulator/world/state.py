@@ -6,7 +6,7 @@ from collections import deque
 
 from detector.simulator.world.plan import Method, Op, Service
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, WaitNumber
-from stilltrue.protocol.ledger import ChannelRecord, Made, Served
+from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp
 
@@ -44,7 +44,7 @@ class SimCall:
     def __init__(
         self,
         key: CallKey,
-        made: Made,
+        made: ClientCall,
         stamp: Stamp,
         party: Party,
         service: str,
@@ -169,7 +169,7 @@ class Party:
         self.streams: list[SimCall] = []
         """The streams that it has opened and not finished."""
         self.call: SimCall | None = None
-        self.handle: Served | None = None
+        self.handle: ServerCall | None = None
         self.method: Method | None = None
         self.pool = ""
         self.took = False
@@ -191,7 +191,7 @@ class Queued:
 
     __slots__ = ("call", "handle")
 
-    def __init__(self, call: SimCall, handle: Served) -> None:
+    def __init__(self, call: SimCall, handle: ServerCall) -> None:
         self.call = call
         self.handle = handle
 

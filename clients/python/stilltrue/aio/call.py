@@ -9,9 +9,9 @@ from weakref import ref
 import grpc
 import grpc.aio
 
-from stilltrue.protocol.ledger import Made
-from stilltrue.runtime.recorder import LiveRecorder, stamp_in
-from stilltrue.runtime.session import Joined
+from stilltrue.protocol.ledger import ClientCall
+from stilltrue.runtime.recorder import LockedRecorder, stamp_in
+from stilltrue.runtime.session import Session
 from stilltrue.sync.call import leaves_doubt
 
 
@@ -20,7 +20,7 @@ class RecordedRequests:
 
     __slots__ = ("_inner", "_live", "_made", "_next")
 
-    def __init__(self, inner: Any, live: LiveRecorder, made: Made) -> None:
+    def __init__(self, inner: Any, live: LockedRecorder, made: ClientCall) -> None:
         """``inner`` is the application's iterable, asynchronous or not."""
         self._live = live
         self._made = made
@@ -40,7 +40,7 @@ class RecordedRequests:
         try:
             self._live.item_sent(self._made)
         except Exception:  # noqa: BLE001 - fail open
-            self._live.fault("an item is sent")
+            self._live.report_failure("an item is sent")
 
 
 def _now(awaitable: Any) -> Any:
@@ -53,7 +53,7 @@ def _now(awaitable: Any) -> Any:
     raise RuntimeError("the call is not over")
 
 
-def settle_ended(live: LiveRecorder, made: Made, inner: Any) -> None:
+def settle_ended(live: LockedRecorder, made: ClientCall, inner: Any) -> None:
     """Settle a call by its ended call object; one that is gone (None) was dropped, and is in doubt. May run in a finalizer."""
     try:
         if inner is None:
@@ -63,7 +63,7 @@ def settle_ended(live: LiveRecorder, made: Made, inner: Any) -> None:
         stamp = stamp_in(_now(inner.trailing_metadata()) if status is None else status.trailing_metadata())
         live.settled(made, stamp, stamp is None and leaves_doubt(_now(inner.code())))
     except Exception:  # noqa: BLE001 - fail open
-        live.fault("a call ends")
+        live.report_failure("a call ends")
 
 
 class _Settling:
@@ -71,7 +71,7 @@ class _Settling:
 
     __slots__ = ("_call", "_live", "_made")
 
-    def __init__(self, live: LiveRecorder, made: Made, call: Callable[[], Any]) -> None:
+    def __init__(self, live: LockedRecorder, made: ClientCall, call: Callable[[], Any]) -> None:
         self._live = live
         self._made = made
         self._call = call
@@ -83,17 +83,17 @@ class _Settling:
 class _Call:
     """What the four kinds of call share. gRPC calls back at the end, before anybody who waits for it goes on."""
 
-    def __init__(self, inner: Any, joined: Joined, made: Made) -> None:
+    def __init__(self, inner: Any, session: Session, made: ClientCall) -> None:
         """``inner`` is gRPC's own call object."""
         self._inner = inner
-        self._joined = joined
+        self._session = session
         self._made = made
         core = getattr(inner, "_cython_call", None)
         # the call's own method would bind the callback to the call, and so keep a dropped one alive
         if core is None:
-            inner.add_done_callback(_Settling(joined.live, made, lambda: inner))
+            inner.add_done_callback(_Settling(session.live, made, lambda: inner))
         else:
-            core.add_done_callback(_Settling(joined.live, made, ref(inner)))
+            core.add_done_callback(_Settling(session.live, made, ref(inner)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -145,14 +145,14 @@ class _Call:
 
 class _OneReply(_Call):
     def __await__(self) -> Generator[Any, None, Any]:
-        joined, made = self._joined, self._made
+        session, made = self._session, self._made
         if self._inner.done():
             return (yield from self._inner.__await__())
-        wait = joined.begin_await(made)
+        wait = session.begin_await(made)
         try:
             return (yield from self._inner.__await__())
         finally:
-            joined.end_await(made, wait)
+            session.end_await(made, wait)
 
 
 class _ManyReplies(_Call):
@@ -160,29 +160,29 @@ class _ManyReplies(_Call):
 
     def __aiter__(self) -> AsyncIterator[Any]:
         if self._items is None:
-            self._items = _Items(self._inner.__aiter__(), self._joined, self._made)
+            self._items = _Items(self._inner.__aiter__(), self._session, self._made)
         return self._items
 
     async def read(self) -> Any:
         """As ``grpc.aio.UnaryStreamCall.read``."""
         if self._inner.done():
             return await self._inner.read()
-        wait = self._joined.begin_wait(self._made, item=True)
+        wait = self._session.begin_wait(self._made, item=True)
         try:
             item = await self._inner.read()
             if item is not grpc.aio.EOF:
-                _count_received(self._joined.live, self._made)
+                _count_received(self._session.live, self._made)
             return item
         finally:
-            self._joined.end_wait(wait)
+            self._session.end_wait(wait)
 
 
 class _Items:
     """The items of a reply stream; whoever takes the next one waits for it."""
 
-    def __init__(self, inner: Any, joined: Joined, made: Made) -> None:
+    def __init__(self, inner: Any, session: Session, made: ClientCall) -> None:
         self._inner = inner
-        self._joined = joined
+        self._session = session
         self._made = made
 
     def __getattr__(self, name: str) -> Any:
@@ -192,13 +192,13 @@ class _Items:
         return self
 
     async def __anext__(self) -> Any:
-        wait = self._joined.begin_wait(self._made, item=True)
+        wait = self._session.begin_wait(self._made, item=True)
         try:
             item = await self._inner.__anext__()
-            _count_received(self._joined.live, self._made)
+            _count_received(self._session.live, self._made)
             return item
         finally:
-            self._joined.end_wait(wait)
+            self._session.end_wait(wait)
 
 
 class _Writer(_Call):
@@ -206,20 +206,20 @@ class _Writer(_Call):
         """As ``grpc.aio.StreamUnaryCall.write``."""
         await self._inner.write(request)
         try:
-            self._joined.live.item_sent(self._made)
+            self._session.live.item_sent(self._made)
         except Exception:  # noqa: BLE001 - fail open
-            self._joined.live.fault("an item is sent")
+            self._session.live.report_failure("an item is sent")
 
     async def done_writing(self) -> None:
         """As ``grpc.aio.StreamUnaryCall.done_writing``."""
         await self._inner.done_writing()
 
 
-def _count_received(live: LiveRecorder, made: Made) -> None:
+def _count_received(live: LockedRecorder, made: ClientCall) -> None:
     try:
         live.item_received(made)
     except Exception:  # noqa: BLE001 - fail open
-        live.fault("an item comes")
+        live.report_failure("an item comes")
 
 
 class RecordedUnaryUnaryCall(_OneReply, grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]  # generic in the stubs alone

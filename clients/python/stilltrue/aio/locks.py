@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from stilltrue.runtime.resources import Line, Shares
+from stilltrue.runtime.resources import QueueEnd, ResourceRecord
 
 
 class _Lockable:
     """What a lock and a semaphore share."""
 
-    def __init__(self, shares: Shares, inner: asyncio.Lock | asyncio.Semaphore) -> None:
+    def __init__(self, shares: ResourceRecord, inner: asyncio.Lock | asyncio.Semaphore) -> None:
         self._shares = shares
         self._inner = inner
 
@@ -53,7 +53,7 @@ class Semaphore(_Lockable):
 class Queue:
     """As ``asyncio.Queue``. A wait to get is recorded when producers were declared, a wait to put when consumers were."""
 
-    def __init__(self, maxsize: int, getters: Line, putters: Line) -> None:
+    def __init__(self, maxsize: int, getters: QueueEnd, putters: QueueEnd) -> None:
         """Made by ``agent.aio.Queue``."""
         self._inner: asyncio.Queue[Any] = asyncio.Queue(maxsize)
         self._getters = getters

@@ -17,44 +17,44 @@ import grpc.aio
 
 from stilltrue.aio.served_call import RecordedContext, RecordedRequests, RecordedSyncContext, RecordedSyncRequests
 from stilltrue.model import WaitNumber
-from stilltrue.protocol.ledger import Served
+from stilltrue.protocol.ledger import ServerCall
 from stilltrue.protocol.report import CallerTarget
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.recorder import stamp_in
-from stilltrue.runtime.session import Joined
+from stilltrue.runtime.session import Session
 from stilltrue.sync.server import CLASSES_MAX, KINDS
 
 
 class RecordedAioServer(grpc.aio.ServerInterceptor):
     """Records the calls that one server serves. Give it first: what later interceptors do is then part of the service."""
 
-    def __init__(self, joined: Joined) -> None:
-        """``joined`` is the agent."""
-        self._joined = joined
+    def __init__(self, session: Session) -> None:
+        """``session`` is the agent."""
+        self._session = session
         self._methods: dict[int, tuple[Any, type[_Handler]]] = {}
 
     async def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
         """As ``grpc.aio.ServerInterceptor.intercept_service``."""
         method = handler_call_details.method
-        joined = self._joined
-        if joined.leaves_out(method):
+        session = self._session
+        if session.leaves_out(method):
             return await continuation(handler_call_details)
         try:
-            served = joined.live.arrived(stamp_in(handler_call_details.invocation_metadata), method, True)
+            served = session.live.arrived(stamp_in(handler_call_details.invocation_metadata), method, True)
         except Exception:  # noqa: BLE001 - fail open
-            joined.live.fault("a request arrives")
+            session.live.report_failure("a request arrives")
             return await continuation(handler_call_details)
         try:
             inner = await continuation(handler_call_details)
         except BaseException:
-            joined.live.withdrawn(served)
+            session.live.withdrawn(served)
             raise
         if inner is None:
-            joined.live.withdrawn(served)
+            session.live.withdrawn(served)
             return None
         known = self._methods.get(id(inner))
         made_for_it = self._make(inner) if known is None or known[0] is not inner else known[1]
-        return made_for_it(Service(joined, served, made_for_it.request_streaming))
+        return made_for_it(Service(session, served, made_for_it.request_streaming))
 
     def _make(self, inner: Any) -> type[_Handler]:
         """The class of the handlers of one method: what is the same for each call is looked up once."""
@@ -91,50 +91,50 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
 class Service:
     """The service of one call; when it is dropped unserved, the call is withdrawn."""
 
-    __slots__ = ("_over", "joined", "request_streaming", "served")
+    __slots__ = ("_over", "request_streaming", "served", "session")
 
-    def __init__(self, joined: Joined, served: Served, request_streaming: bool) -> None:
+    def __init__(self, session: Session, served: ServerCall, request_streaming: bool) -> None:
         """``served`` has arrived."""
-        self.joined = joined
+        self.session = session
         self.served = served
         self.request_streaming = request_streaming
         self._over = False
 
     def __del__(self) -> None:
         if not self._over:
-            self.joined.parties.roots.pop(self.served.party, None)
-            self.joined.live.withdrawn(self.served)
+            self.session.parties.roots.pop(self.served.party, None)
+            self.session.live.withdrawn(self.served)
 
     def begin(self, context: Any) -> Root | None:
         """The behaviour starts, in the task that serves the call."""
-        joined, served = self.joined, self.served
+        session, served = self.session, self.served
         try:
             remaining = context.time_remaining()
-            joined.live.started(served, None if remaining is None else joined.live.clock() + remaining)
+            session.live.started(served, None if remaining is None else session.live.clock() + remaining)
             task = asyncio.current_task()
             if task is None:
                 return None
             root = Root(task, served)
-            joined.parties.root.set(root)
-            joined.parties.roots[served.party] = root
+            session.parties.root.set(root)
+            session.parties.roots[served.party] = root
         except Exception:  # noqa: BLE001 - fail open
-            joined.live.fault("a call is taken")
+            session.live.report_failure("a call is taken")
             return None
         return root
 
     def begin_in_thread(self, context: Any) -> None:
         """The behaviour starts, on a worker of the migration pool."""
-        live = self.joined.live
+        live = self.session.live
         try:
             remaining = context.time_remaining()
             live.started(self.served, None if remaining is None else live.clock() + remaining)
         except Exception:  # noqa: BLE001 - fail open
-            live.fault("a call is taken")
+            live.report_failure("a call is taken")
 
     @contextmanager
     def acting(self) -> Iterator[None]:
         """This thread acts as the party that serves the call, inside the block."""
-        here = self.joined.parties.here
+        here = self.session.parties.here
         before = getattr(here, "serving", None)
         here.serving = self.served
         try:
@@ -153,45 +153,45 @@ class Service:
     @contextmanager
     def next_request(self) -> Iterator[Callable[[], None]]:
         """Inside the block, who runs it waits for the caller's next item; it calls what it is given when the item came."""
-        live, served = self.joined.live, self.served
+        live, served = self.session.live, self.served
         wait: WaitNumber | None = None
         try:
-            party = self.joined.parties.now()
+            party = self.session.parties.now()
             what = f"the next request of {served.method}"
             target = CallerTarget(served=served.party)
             wait = live.waits(party, (target,), deadline=served.deadline, uncoloured=True, what=what)
         except Exception:  # noqa: BLE001 - fail open
-            live.fault("a request is awaited")
+            live.report_failure("a request is awaited")
 
         def received() -> None:
             try:
                 live.item_received(served, wait)
             except Exception:  # noqa: BLE001 - fail open
-                live.fault("a request comes")
+                live.report_failure("a request comes")
 
         try:
             yield received
         finally:
-            self.joined.end_wait(wait)
+            self.session.end_wait(wait)
 
     def sent_item(self) -> None:
         """One item of the reply stream goes out."""
         try:
-            self.joined.live.item_sent(self.served)
+            self.session.live.item_sent(self.served)
         except Exception:  # noqa: BLE001 - fail open
-            self.joined.live.fault("an item is sent")
+            self.session.live.report_failure("an item is sent")
 
     def reply(self, trailing: Any) -> Any:
         """The service is over: ``trailing`` with the reply's stamp; as it was when that failed or was done before."""
         if self._over:
             return trailing
         self._over = True
-        self.joined.parties.roots.pop(self.served.party, None)
+        self.session.parties.roots.pop(self.served.party, None)
         try:
-            pair = self.joined.live.replied(self.served)
+            pair = self.session.live.replied(self.served)
         except Exception:  # noqa: BLE001 - fail open
-            self.joined.live.withdrawn(self.served)
-            self.joined.live.fault("a call is replied to")
+            self.session.live.withdrawn(self.served)
+            self.session.live.report_failure("a call is replied to")
             return trailing
         return (*trailing, pair) if trailing else (pair,)
 
@@ -201,7 +201,7 @@ class Service:
             try:
                 context.set_trailing_metadata(self.reply(context.trailing_metadata()))
             except Exception:  # noqa: BLE001 - fail open
-                self.joined.live.fault("a reply is stamped")
+                self.session.live.report_failure("a reply is stamped")
 
     def end_in_thread(self, context: RecordedSyncContext) -> None:
         """The behaviour in the migration pool is over."""
@@ -209,7 +209,7 @@ class Service:
             try:
                 context.set_trailing_metadata(self.reply(context.trailing))
             except Exception:  # noqa: BLE001 - fail open
-                self.joined.live.fault("a reply is stamped")
+                self.session.live.report_failure("a reply is stamped")
 
 
 def _wrapper(behaviour: Any, streams: bool) -> Callable[[Service, Any], Any]:

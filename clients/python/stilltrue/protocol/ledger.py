@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stilltrue.model import CallNumber, Facts, PartyName, ProcessName, WaitNumber
-from stilltrue.protocol.report import Caller, CallMade, CallServed, CallTarget, LocalWait
+from stilltrue.protocol.report import Caller, CallTarget, LocalWait, OutstandingCall, ServedCall
 
 SERVERS_PER_CHANNEL_MAX = 64
 NO_WAIT = WaitNumber(0)
@@ -20,7 +20,7 @@ class ChannelRecord:
     __slots__ = ("copies_max", "hedged", "servers", "strangers", "target")
 
     def __init__(self, target: str, *, copies_max: int = 1, hedged: bool = False) -> None:
-        """``target``: the address as dialled; ``copies_max``, ``hedged``: as :class:`~stilltrue.protocol.report.CallMade`."""
+        """``target``: the address as dialled; the others as :class:`~stilltrue.protocol.report.OutstandingCall`."""
         self.target = target
         self.copies_max = copies_max
         self.hedged = hedged
@@ -34,7 +34,7 @@ class ChannelRecord:
         self.servers[server] = incarnation
 
 
-class Made:
+class ClientCall:
     """A call made here that is outstanding or in doubt. ``wait`` is the number of its party's wait for it; 0 is none."""
 
     __slots__ = (
@@ -62,7 +62,7 @@ class Made:
         deadline: float | None,
         facts: Facts,
     ) -> None:
-        """As :class:`~stilltrue.protocol.report.CallMade`."""
+        """As :class:`~stilltrue.protocol.report.OutstandingCall`."""
         self.number = number
         self.method = method
         self.channel = channel
@@ -76,9 +76,9 @@ class Made:
         self.wait_since = since
         self.wait_until = deadline
 
-    def noun(self, *, doubtful: bool) -> CallMade:
+    def freeze(self, *, doubtful: bool) -> OutstandingCall:
         """As it goes into a report."""
-        return CallMade(
+        return OutstandingCall(
             number=self.number,
             method=self.method,
             target=self.channel.target,
@@ -109,7 +109,7 @@ class Made:
         )
 
 
-class Served:
+class ServerCall:
     """A call that arrived here and is not over: queued, or being served by ``party``."""
 
     __slots__ = (
@@ -141,7 +141,7 @@ class Served:
         deadline: float | None,
         interruptible: bool,
     ) -> None:
-        """As :class:`~stilltrue.protocol.report.CallServed`; ``serial`` numbers the calls that arrived here."""
+        """As :class:`~stilltrue.protocol.report.ServedCall`; ``serial`` numbers the calls that arrived here."""
         self.serial = serial
         self.party = party
         self.method = method
@@ -161,9 +161,9 @@ class Served:
         """What brought the call is gone (cancelled, timed out, disconnected), though its handler may go on."""
         self.hung_up = True
 
-    def noun(self) -> CallServed:
+    def freeze(self) -> ServedCall:
         """As it goes into a report."""
-        return CallServed(
+        return ServedCall(
             party=self.party,
             method=self.method,
             caller=self.caller,
@@ -180,6 +180,6 @@ class Served:
         )
 
 
-def is_blocked(made: Iterable[Made], served: Iterable[Served], waiters: set[PartyName]) -> bool:
+def is_blocked(made: Iterable[ClientCall], served: Iterable[ServerCall], waiters: set[PartyName]) -> bool:
     """Whether nobody here can act: every call's maker is known and waits, and so does every party that serves one."""
     return all(call.party in waiters for call in made) and all(call.party in waiters for call in served if call.serving)

@@ -3,13 +3,13 @@
 The rules (DESIGN.md section 3; the code names them by number):
 
 1. Colour. Every message carries its sender's stamp: source, call number, colour.
-2. Cut once, in time. On a mark for snapshot n, or a message of colour n, a process of a lower colour c cuts first, then
+2. Cut once, in time. On a marker for snapshot n, or a message of colour n, a process of a lower colour c cuts first, then
    handles the message; the cut serves every snapshot in (c, n].
 3. The sender remembers. A call is outstanding at its caller until its outcome is known there; the server remembers the numbers
    it has seen down to the caller's floor.
 4. Channels by difference. The report says what is outstanding, served, queued and answered; the detector subtracts.
 5. No orphans, checked. The report says ``next_number``; no server may have seen it or any above it.
-6. An explicit mark wakes the quiet ones.
+6. An explicit marker wakes the quiet ones.
 7. Atomic events. Facts change in the same step as the message they belong to.
 8. A failed call is in doubt when its caller cannot tell whether it was received, until a stated bound passes.
 
@@ -36,7 +36,7 @@ from stilltrue.model import (
     SnapshotId,
     WaitNumber,
 )
-from stilltrue.protocol.ledger import NO_WAIT, ChannelRecord, Made, Served, is_blocked
+from stilltrue.protocol.ledger import NO_WAIT, ChannelRecord, ClientCall, ServerCall, is_blocked
 from stilltrue.protocol.memory import CallerMemory
 from stilltrue.protocol.report import Caller, Hold, LocalWait, PartyTarget, Pool, Report, Target
 from stilltrue.protocol.stamp import Stamp
@@ -101,10 +101,10 @@ class Recorder:
         self._source = process.instance
         self._incarnation = process.incarnation
         self._prefix = f"{process.instance}/"
-        self._made: dict[CallNumber, Made] = {}
-        self._doubts: dict[CallNumber, Made] = {}
+        self._made: dict[CallNumber, ClientCall] = {}
+        self._doubts: dict[CallNumber, ClientCall] = {}
         self._doubts_lowest: list[CallNumber] = []  # a heap; those that are in doubt no more leave it when they come up
-        self._served: dict[int, Served] = {}
+        self._served: dict[int, ServerCall] = {}
         self._callers: dict[Caller, CallerMemory] = {}
         self._pools: dict[str, int | None] = {}
         self._waits: dict[WaitNumber, LocalWait] = {}
@@ -114,7 +114,7 @@ class Recorder:
     # -- marks ---------------------------------------------------------------------------------------------------------
 
     def marked(self, snapshot: SnapshotId, now: float) -> Report | None:
-        """An explicit mark came (rule 6): the cut it makes, or None when the process has cut for it already."""
+        """An explicit marker came (rule 6): the cut it makes, or None when the process has cut for it already."""
         return self._cut(snapshot, now) if snapshot > self.colour else None
 
     def coloured(self, stamp: Stamp | None, now: float) -> Report | None:
@@ -139,14 +139,14 @@ class Recorder:
         waiting: bool = False,
         facts: Facts = NO_FACTS,
         changes: Facts = NO_FACTS,
-    ) -> tuple[Made, Stamp]:
+    ) -> tuple[ClientCall, Stamp]:
         """A call is made (rules 1, 3): its record and its stamp. ``waiting``: ``party`` is blocked on it from this step on.
 
         ``facts`` travel with the request; ``changes`` are made to the process's own facts in the same step (rule 7).
         """
         number: CallNumber = self._next_call
         self._next_call = number + 1
-        made = Made(number, method, channel, party, now, deadline, facts)
+        made = ClientCall(number, method, channel, party, now, deadline, facts)
         self._made[number] = made
         if waiting:
             made.wait = self._next_wait
@@ -162,19 +162,19 @@ class Recorder:
         for number in numbers:
             self._doubts.pop(number, None)
 
-    def awaits(self, made: Made, now: float, until: float | None = None) -> None:
+    def awaits(self, made: ClientCall, now: float, until: float | None = None) -> None:
         """The party that made the call is blocked on its outcome from now on; at ``until`` it gives up by itself."""
         if not made.wait and made.number in self._made:
             made.wait = self._number_wait()
             made.wait_since = now
             made.wait_until = made.deadline if until is None else min(until, made.deadline or until)
 
-    def goes_on(self, made: Made) -> None:
+    def goes_on(self, made: ClientCall) -> None:
         """The party that made the call no longer waits for its outcome (the call itself may be outstanding still)."""
         made.wait = NO_WAIT
 
     def settled(
-        self, made: Made, stamp: Stamp | None, now: float, *, in_doubt: bool = False, changes: Facts = NO_FACTS
+        self, made: ClientCall, stamp: Stamp | None, now: float, *, in_doubt: bool = False, changes: Facts = NO_FACTS
     ) -> Report | None:
         """The outcome of a call is known (rule 3), or is in doubt (rule 8). Rule 2 comes first. Settling twice is nothing."""
         report = self.coloured(stamp, now) if stamp is not None and stamp.colour > self.colour else None
@@ -206,7 +206,7 @@ class Recorder:
         pool: str = "",
         deadline: float | None = None,
         interruptible: bool = False,
-    ) -> tuple[Served, Report | None]:
+    ) -> tuple[ServerCall, Report | None]:
         """A request arrived: its record, after the cut it may demand (rule 2). It is queued until :meth:`started`.
 
         ``interruptible``: at its deadline, or when its caller gives up, the handler itself is cancelled, so that all its
@@ -227,15 +227,15 @@ class Recorder:
         serial = self._next_party
         self._next_party = serial + 1
         name: Any = f"{self._prefix}{method[method.rfind('/') + 1 :]}#{serial}"
-        served = Served(serial, name, method, caller, number, pool, now, deadline, interruptible)
+        served = ServerCall(serial, name, method, caller, number, pool, now, deadline, interruptible)
         self._served[serial] = served
         return served, report
 
-    def started(self, served: Served) -> None:
+    def started(self, served: ServerCall) -> None:
         """A worker took the call from the queue: it is a party now."""
         served.serving = True
 
-    def replied(self, served: Served, *, facts: Facts = NO_FACTS, changes: Facts = NO_FACTS) -> Stamp:
+    def replied(self, served: ServerCall, *, facts: Facts = NO_FACTS, changes: Facts = NO_FACTS) -> Stamp:
         """The service of a call is over: the stamp of its reply (rule 1). ``facts`` travel with the reply."""
         if self._served.get(served.serial) is served:
             del self._served[served.serial]
@@ -247,7 +247,7 @@ class Recorder:
             self._facts.update(changes)
         return self._stamp(served.number)
 
-    def took(self, served: Served, changes: Facts) -> None:
+    def took(self, served: ServerCall, changes: Facts) -> None:
         """The handler makes the facts that came with the request the process's own, in one step (rule 7)."""
         served.taken = True
         self._facts.update(changes)
@@ -348,9 +348,9 @@ class Recorder:
             cut_at=now,
             next_number=self._next_call,
             activity=self._activity(waits),
-            made=tuple(made.noun(doubtful=False) for made in self._made.values())
-            + tuple(made.noun(doubtful=True) for made in self._doubts.values()),
-            served=tuple(call.noun() for call in served),
+            made=tuple(made.freeze(doubtful=False) for made in self._made.values())
+            + tuple(made.freeze(doubtful=True) for made in self._doubts.values()),
+            served=tuple(call.freeze() for call in served),
             seen=tuple(memory.seen() for memory in self._callers.values()),
             pools=tuple(Pool(name=n, size=size, queued=queued.get(n, 0)) for n, size in self._pools.items()),
             waits=waits,

@@ -78,7 +78,7 @@ class LocalWait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallMade:
+class OutstandingCall:
     """A call outstanding at its caller, or one that failed in doubt (rule 8).
 
     ``target`` is the address that was dialled; ``servers`` are the processes that have ever answered on that channel, each with
@@ -105,7 +105,7 @@ class CallMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallServed:
+class ServedCall:
     """A call that has arrived and is not over: queued behind ``pool`` or, once ``serving``, being served by ``party``.
 
     ``caller`` is None (and ``number`` 0) when the request bore no stamp. ``taken`` says that the facts which came with the
@@ -199,8 +199,8 @@ class Report:
     cut_at: float
     next_number: CallNumber
     activity: Activity = Activity.ACTIVE
-    made: tuple[CallMade, ...] = ()
-    served: tuple[CallServed, ...] = ()
+    made: tuple[OutstandingCall, ...] = ()
+    served: tuple[ServedCall, ...] = ()
     seen: tuple[Seen, ...] = ()
     pools: tuple[Pool, ...] = ()
     waits: tuple[LocalWait, ...] = ()

@@ -33,16 +33,16 @@ from stilltrue.protocol.report import (
     Answered,
     Caller,
     CallerTarget,
-    CallMade,
-    CallServed,
     CallTarget,
     Hold,
     LocalWait,
+    OutstandingCall,
     PartyTarget,
     Pool,
     Report,
     ResourceTarget,
     Seen,
+    ServedCall,
     Target,
 )
 from stilltrue.protocol.stamp import NUMBER_MAX
@@ -175,7 +175,7 @@ def report_from_wire(message: pb.Report) -> Report:
     )
 
 
-def _made_to_wire(made: CallMade) -> pb.CallMade:
+def _made_to_wire(made: OutstandingCall) -> pb.CallMade:
     message = pb.CallMade(
         number=made.number,
         method=made.method,
@@ -196,8 +196,8 @@ def _made_to_wire(made: CallMade) -> pb.CallMade:
     return message
 
 
-def _made_from_wire(own: ProcessName, message: pb.CallMade) -> CallMade:
-    return CallMade(
+def _made_from_wire(own: ProcessName, message: pb.CallMade) -> OutstandingCall:
+    return OutstandingCall(
         number=CallNumber(_number("made.number", message.number)),
         method=message.method,
         target=message.target,
@@ -225,7 +225,7 @@ def _caller_from_wire(message: pb.Caller) -> Caller:
     return Caller(ProcessName(message.process), _number("caller.incarnation", message.incarnation))
 
 
-def _served_to_wire(served: CallServed) -> pb.CallServed:
+def _served_to_wire(served: ServedCall) -> pb.CallServed:
     return pb.CallServed(
         party=served.party,
         method=served.method,
@@ -243,8 +243,8 @@ def _served_to_wire(served: CallServed) -> pb.CallServed:
     )
 
 
-def _served_from_wire(own: ProcessName, message: pb.CallServed) -> CallServed:
-    return CallServed(
+def _served_from_wire(own: ProcessName, message: pb.CallServed) -> ServedCall:
+    return ServedCall(
         party=_own(own, "served.party", message.party),
         method=message.method,
         caller=_caller_from_wire(message.caller) if message.HasField("caller") else None,

@@ -16,11 +16,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from stilltrue.model import Fact, Facts
-from stilltrue.protocol.ledger import Made, Served
+from stilltrue.protocol.ledger import ClientCall, ServerCall
 from stilltrue.protocol.stamp import Stamp
 
 if TYPE_CHECKING:
-    from stilltrue.runtime.recorder import LiveRecorder
+    from stilltrue.runtime.recorder import LockedRecorder
 
 WHOLE_MAX = 2**63
 
@@ -51,7 +51,7 @@ def here() -> int:
 class Step:
     """One step of the application. Open in one task or thread, and not shared."""
 
-    def __init__(self, live: LiveRecorder, served: Served | None) -> None:
+    def __init__(self, live: LockedRecorder, served: ServerCall | None) -> None:
         """``served`` is the call that is being served here, if one is."""
         self._live = live
         self._served = served
@@ -60,9 +60,9 @@ class Step:
         self._carries: dict[str, Fact] = {}
         self._takes = False
         self._with_reply = False
-        self._sent: Made | None = None
+        self._sent: ClientCall | None = None
         self._spent = False
-        self._held: tuple[Made, Stamp | None, bool] | None = None
+        self._held: tuple[ClientCall, Stamp | None, bool] | None = None
 
     def fact(self, **changes: Fact) -> None:
         """Facts of this process change in this step."""
@@ -122,11 +122,11 @@ class Step:
             self._takes = False
         return self._carries, changes
 
-    def sent(self, made: Made) -> None:
+    def sent(self, made: ClientCall) -> None:
         """This call was the message."""
         self._sent = made
 
-    def holds_back(self, made: Made, stamp: Stamp | None, in_doubt: bool) -> bool:
+    def holds_back(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> bool:
         """Whether the settling of ``made`` belongs to the end of this step; it is kept until then."""
         if made is not self._sent:
             return False

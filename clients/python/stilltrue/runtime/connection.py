@@ -1,4 +1,4 @@
-"""The agent's own line to the detector: one bidirectional stream on its own threads; marks come down, all else goes up.
+"""The agent's own line to the detector: one bidirectional stream on its own threads; markers come down, all else goes up.
 
 Nothing here is ever waited for by the application. An absent detector is dialled again with growing pauses; one that does not
 answer is left after ``welcome_seconds_max``; one that reads slowly makes the outbox drop its oldest reports.
@@ -18,8 +18,8 @@ import grpc
 from stilltrue.model import CallNumber, ProcessId, SnapshotId
 from stilltrue.protocol.wire import process_to_wire, report_to_wire
 from stilltrue.runtime.credentials import Security
-from stilltrue.runtime.recorder import LiveRecorder
-from stilltrue.runtime.triggers import Wishes
+from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.triggers import SnapshotRequests
 from stilltrue.settings import Settings
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1.agent_pb2_grpc import AgentServiceStub
@@ -56,12 +56,12 @@ _REFUSALS = frozenset(
 class Connection:
     """Keeps the agent connected, from :meth:`start` to :meth:`close`."""
 
-    def __init__(self, live: LiveRecorder, process: ProcessId, settings: Settings) -> None:
-        """``live`` is where marks go and reports come from."""
+    def __init__(self, live: LockedRecorder, process: ProcessId, settings: Settings) -> None:
+        """``live`` is where markers go and reports come from."""
         self._live = live
         self._process = process
         self._settings = settings
-        self._wishes = Wishes(settings.block_seconds_max)
+        self._triggers = SnapshotRequests(settings.block_seconds_max)
         self._closing = threading.Event()
         self._said_goodbye = threading.Event()
         self._asked: list[str] = []
@@ -88,7 +88,7 @@ class Connection:
         if self.welcomed.is_set():
             self._said_goodbye.wait(GOODBYE_SECONDS_MAX)
 
-    def wish(self, reason: str) -> None:
+    def request_snapshot(self, reason: str) -> None:
         """Ask for a snapshot, now, or when connected."""
         if len(self._asked) < 10:
             self._asked.append(reason)
@@ -112,7 +112,7 @@ class Connection:
                 code = error.code() if isinstance(error, grpc.Call) else None
                 self._log_left(code, error)
             except Exception:  # noqa: BLE001 - the thread must outlive whatever happens in a session
-                self._live.fault("a session with the detector")
+                self._live.report_failure("a session with the detector")
             if self.welcomed.is_set():
                 self._absent_since = time.monotonic()
                 self.welcomed.clear()
@@ -170,7 +170,7 @@ class Connection:
         if kind == "mark":
             report = self._live.marked(SnapshotId(response.mark.snapshot), map(CallNumber, response.mark.settled))
             if report is None:
-                self._wishes.lease_due = True  # it has been cut for: the lease says so
+                self._triggers.lease_due = True  # it has been cut for: the lease says so
                 self._ring()
             else:
                 self._live.post(report)
@@ -208,8 +208,8 @@ class Connection:
                 self._said_goodbye.set()
                 return
             now = time.monotonic()
-            if self._wishes.lease_due or now - leased >= self._lease_seconds / 3:
-                self._wishes.lease_due = False
+            if self._triggers.lease_due or now - leased >= self._lease_seconds / 3:
+                self._triggers.lease_due = False
                 leased = now
                 yield self._lease()
             yield from self._pleas(now)
@@ -231,6 +231,6 @@ class Connection:
     def _pleas(self, now: float) -> Iterator[pb.ConnectRequest]:
         while self._asked:
             yield pb.ConnectRequest(wish=pb.Wish(reason=self._asked.pop(0)))
-        reason = self._wishes.look(self._live, now)
+        reason = self._triggers.look(self._live, now)
         if reason:
             yield pb.ConnectRequest(wish=pb.Wish(reason=reason))

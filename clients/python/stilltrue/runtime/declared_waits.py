@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.report import PartyTarget, ResourceTarget, Target
-from stilltrue.runtime.session import Joined
+from stilltrue.runtime.session import Session
 
 
 def target(thing: str | Target) -> Target:
@@ -17,7 +17,7 @@ def target(thing: str | Target) -> Target:
 
 @contextmanager
 def waiting_for(
-    joined: Joined, things: tuple[str | Target, ...], needs: int | None, what: str, timeout: float | None, until: float | None
+    session: Session, things: tuple[str | Target, ...], needs: int | None, what: str, timeout: float | None, until: float | None
 ) -> Iterator[None]:
     """Who runs the block waits, inside it, for ``needs`` of ``things`` (None: all)."""
     among = tuple(map(target, things))
@@ -26,8 +26,8 @@ def waiting_for(
         raise ValueError(f"waiting_for: needs {needed} of {len(among)}")
     wait: WaitNumber | None = None
     try:
-        wait = joined.live.waits(
-            joined.parties.now(),
+        wait = session.live.waits(
+            session.parties.now(),
             among,
             needs=needed,
             timeout=timeout,
@@ -36,28 +36,28 @@ def waiting_for(
             what=what,
         )
     except Exception:  # noqa: BLE001 - fail open
-        joined.live.fault("a wait begins")
+        session.live.report_failure("a wait begins")
     try:
         yield
     finally:
-        joined.end_wait(wait)
+        session.end_wait(wait)
 
 
 @contextmanager
-def holding(joined: Joined, resource: str, capacity: int) -> Iterator[None]:
+def holding(session: Session, resource: str, capacity: int) -> Iterator[None]:
     """Who runs the block holds one share of ``resource`` inside it."""
     party: PartyName | None = None
     try:
-        holder = joined.parties.now()
-        joined.live.holds(holder, resource, capacity)
+        holder = session.parties.now()
+        session.live.holds(holder, resource, capacity)
         party = holder
     except Exception:  # noqa: BLE001 - fail open
-        joined.live.fault("a share is held")
+        session.live.report_failure("a share is held")
     try:
         yield
     finally:
         if party is not None:
             try:
-                joined.live.releases(party, resource)
+                session.live.releases(party, resource)
             except Exception:  # noqa: BLE001 - fail open
-                joined.live.fault("a share is given back")
+                session.live.report_failure("a share is given back")

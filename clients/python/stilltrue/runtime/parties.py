@@ -14,7 +14,7 @@ from typing import Any
 from weakref import ref
 
 from stilltrue.model import PartyName, ProcessName
-from stilltrue.protocol.ledger import Served
+from stilltrue.protocol.ledger import ServerCall
 
 Task = asyncio.Task[Any]
 
@@ -24,7 +24,7 @@ class Root:
 
     __slots__ = ("coroutine", "served", "task")
 
-    def __init__(self, task: Task, served: Served) -> None:
+    def __init__(self, task: Task, served: ServerCall) -> None:
         """``task`` serves the call ``served``."""
         self.task = task
         self.served = served
@@ -66,7 +66,7 @@ class Parties:
         """The party that runs this line."""
         here = self.here
         try:
-            serving: Served | None = here.serving
+            serving: ServerCall | None = here.serving
         except AttributeError:
             here.serving = serving = None
             here.own = None
@@ -81,9 +81,9 @@ class Parties:
             own = here.own = self._name_thread()
         return own
 
-    def serving(self) -> Served | None:
+    def serving(self) -> ServerCall | None:
         """The call that runs this line serves, or None."""
-        served: Served | None = getattr(self.here, "serving", None)
+        served: ServerCall | None = getattr(self.here, "serving", None)
         if served is None and asyncio._get_running_loop() is not None:  # noqa: SLF001 - as above
             root = self.root.get()
             if root is not None and root.task is asyncio.current_task():

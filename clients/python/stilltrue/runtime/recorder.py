@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, SnapshotId, WaitNumber
-from stilltrue.protocol.ledger import ChannelRecord, Made, Served
+from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
@@ -44,7 +44,7 @@ def stamp_in(metadata: Any) -> Stamp | None:
     return None
 
 
-class LiveRecorder:
+class LockedRecorder:
     """One recorder, used by every thread of the process."""
 
     __slots__ = (
@@ -95,7 +95,7 @@ class LiveRecorder:
     # -- marks ---------------------------------------------------------------------------------------------------------
 
     def marked(self, snapshot: SnapshotId, settled: Iterable[CallNumber] = ()) -> Report | None:
-        """A mark came: the report of the cut it makes (not put into the outbox), or None.
+        """A marker came: the report of the cut it makes (not put into the outbox), or None.
 
         ``settled``: calls in doubt of which the detector has learnt that they were answered.
         """
@@ -124,7 +124,7 @@ class LiveRecorder:
 
     def sent(
         self, method: str, channel: ChannelRecord, party: PartyName | None, timeout: float | None, waiting: bool
-    ) -> tuple[Made, Pair]:
+    ) -> tuple[ClientCall, Pair]:
         """A call is made: its record, and the stamp to add to its metadata. ``timeout`` in seconds."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001 - what threading.Condition asks of every lock
@@ -143,7 +143,7 @@ class LiveRecorder:
 
     def _sent_in_step(
         self, method: str, channel: ChannelRecord, party: PartyName | None, deadline: float | None, waiting: bool, now: float
-    ) -> tuple[Made, Pair]:
+    ) -> tuple[ClientCall, Pair]:
         """The same while steps of the application are open: facts may change with the message, and travel with it."""
         step = self.steps.get(here())
         facts, changes = (NO_FACTS, NO_FACTS) if step is None else step.spend()
@@ -161,7 +161,7 @@ class LiveRecorder:
             step.sent(made)
         return made, (METADATA_KEY, encode(stamp))
 
-    def awaits(self, made: Made, timeout: float | None = None) -> None:
+    def awaits(self, made: ClientCall, timeout: float | None = None) -> None:
         """The maker of a call is blocked on it from now on, for ``timeout`` seconds at the most."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
@@ -170,13 +170,13 @@ class LiveRecorder:
         with lock:
             self.recorder.awaits(made, now, None if timeout is None else now + timeout)
 
-    def goes_on(self, made: Made) -> None:
+    def goes_on(self, made: ClientCall) -> None:
         """The maker of a call waits for it no more."""
         if made.wait:
             with self._step():
                 self.recorder.goes_on(made)
 
-    def settled(self, made: Made, stamp: Stamp | None, in_doubt: bool) -> None:
+    def settled(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> None:
         """The outcome of a call is known, or in doubt. May run in a finalizer."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
@@ -190,7 +190,7 @@ class LiveRecorder:
             if report is not None:
                 self._put(report)
 
-    def _held_back(self, made: Made, stamp: Stamp | None, in_doubt: bool) -> bool:
+    def _held_back(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> bool:
         """Whether a step waits for the reply: then its colour is heeded now, and its outcome at the step's end."""
         for step in self.steps.values():
             if step.holds_back(made, stamp, in_doubt):
@@ -201,7 +201,7 @@ class LiveRecorder:
                 return True
         return False
 
-    def settle(self, made: Made, stamp: Stamp | None, in_doubt: bool, changes: Facts = NO_FACTS) -> None:
+    def settle(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool, changes: Facts = NO_FACTS) -> None:
         """As :meth:`Recorder.settled`, under the lock."""
         report = self.recorder.settled(made, stamp, self.clock(), in_doubt=in_doubt, changes=changes)
         if report is not None:
@@ -209,7 +209,7 @@ class LiveRecorder:
 
     # -- calls served --------------------------------------------------------------------------------------------------
 
-    def arrived(self, stamp: Stamp | None, method: str, interruptible: bool) -> Served:
+    def arrived(self, stamp: Stamp | None, method: str, interruptible: bool) -> ServerCall:
         """A request arrived."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
@@ -221,7 +221,7 @@ class LiveRecorder:
                 self._put(report)
         return served
 
-    def started(self, served: Served, deadline: float | None) -> None:
+    def started(self, served: ServerCall, deadline: float | None) -> None:
         """A worker took the call; ``deadline`` (epoch) is the call's own."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
@@ -230,7 +230,7 @@ class LiveRecorder:
             served.deadline = deadline
             self.recorder.started(served)
 
-    def replied(self, served: Served) -> Pair:
+    def replied(self, served: ServerCall) -> Pair:
         """The service of a call is over: the stamp to add to the reply's trailing metadata."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
@@ -243,7 +243,7 @@ class LiveRecorder:
                 stamp = self.recorder.replied(served)
         return METADATA_KEY, encode(stamp)
 
-    def withdrawn(self, served: Served) -> None:
+    def withdrawn(self, served: ServerCall) -> None:
         """The call will never be served, or not to its end. May run in a finalizer, so it is put off to the next step."""
         self.deferred.append(lambda: self.recorder.replied(served))
 
@@ -281,12 +281,12 @@ class LiveRecorder:
         with self._step():
             self.recorder.pool_opened(name, size)
 
-    def item_sent(self, handle: Made | Served) -> None:
+    def item_sent(self, handle: ClientCall | ServerCall) -> None:
         """One item of a stream was handed to gRPC."""
         with self._step():
             handle.sent += 1
 
-    def item_received(self, handle: Made | Served, wait: WaitNumber | None = None) -> None:
+    def item_received(self, handle: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
         """One item of a stream came, and ended the wait for it in the same step."""
         with self._step():
             handle.received += 1
@@ -320,7 +320,7 @@ class LiveRecorder:
 
     # -- what fails ----------------------------------------------------------------------------------------------------
 
-    def fault(self, where: str) -> None:
+    def report_failure(self, where: str) -> None:
         """Something of ours failed at the edge to the application: counted, logged once a minute, never raised."""
         self.faults += 1
         now = time.monotonic()

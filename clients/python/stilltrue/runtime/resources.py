@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.report import PartyTarget, ResourceTarget
-from stilltrue.runtime.session import Joined
+from stilltrue.runtime.session import Session
 
 
-class Shares:
+class ResourceRecord:
     """The ``capacity`` shares of one resource of this process."""
 
-    def __init__(self, joined: Joined, kind: str, name: str, capacity: int) -> None:
+    def __init__(self, session: Session, kind: str, name: str, capacity: int) -> None:
         """``kind`` is ``lock``, ``semaphore`` or ``queue``; ``name`` is made unique in the process."""
-        self._joined = joined
+        self._session = session
         self._capacity = max(1, capacity)
-        self.resource = joined.parties.name_resource(kind, name)
+        self.resource = session.parties.name_resource(kind, name)
         self._holders: list[PartyName] = []
         self._signals = capacity < 1
 
@@ -26,34 +26,34 @@ class Shares:
         """Who runs this line waits for a share; None when that is not recorded: then it counts as going on."""
         if self._signals:
             return None
-        live = self._joined.live
+        live = self._session.live
         try:
-            party = self._joined.parties.now()
+            party = self._session.parties.now()
             return live.waits(party, (ResourceTarget(resource=self.resource),), timeout=timeout, what=self.resource)
         except Exception:  # noqa: BLE001 - fail open
-            live.fault("a lock is awaited")
+            live.report_failure("a lock is awaited")
             return None
 
     def end_wait(self, wait: WaitNumber | None) -> None:
         """The wait ended without a share."""
-        self._joined.end_wait(wait)
+        self._session.end_wait(wait)
 
     def took(self, wait: WaitNumber | None = None) -> None:
         """Who runs this line has a share now."""
-        live = self._joined.live
+        live = self._session.live
         try:
-            party = self._joined.parties.now()
+            party = self._session.parties.now()
             self._holders.append(party)
             live.holds(party, self.resource, self._capacity, wait)
         except Exception:  # noqa: BLE001 - fail open
-            live.fault("a lock is taken")
+            live.report_failure("a lock is taken")
             self.end_wait(wait)
 
     def gives_back(self) -> None:
         """Who runs this line is about to give a share back; one that holds none makes it a signal: waits count for nothing."""
-        live = self._joined.live
+        live = self._session.live
         try:
-            party = self._joined.parties.now()
+            party = self._session.parties.now()
             if party not in self._holders:
                 self._signals = True
                 party = self._holders[0] if self._holders else party
@@ -61,15 +61,15 @@ class Shares:
                 self._holders.remove(party)
                 live.releases(party, self.resource)
         except Exception:  # noqa: BLE001 - fail open
-            live.fault("a lock is given back")
+            live.report_failure("a lock is given back")
 
 
-class Line:
+class QueueEnd:
     """Who waits at one end of a queue, for any of the parties that were declared to serve it from the other end."""
 
-    def __init__(self, joined: Joined, others: tuple[PartyName, ...], what: str) -> None:
+    def __init__(self, session: Session, others: tuple[PartyName, ...], what: str) -> None:
         """``others`` are all that can end a wait here; when none were declared, no wait is recorded."""
-        self._joined = joined
+        self._session = session
         self._among = tuple(PartyTarget(party=other) for other in others)
         self._what = what
         self._waiting: dict[WaitNumber, None] = {}
@@ -78,11 +78,11 @@ class Line:
         """Who runs this line waits."""
         if not self._among:
             return None
-        live = self._joined.live
+        live = self._session.live
         try:
-            wait = live.waits(self._joined.parties.now(), self._among, timeout=timeout, what=self._what)
+            wait = live.waits(self._session.parties.now(), self._among, timeout=timeout, what=self._what)
         except Exception:  # noqa: BLE001 - fail open
-            live.fault("a queue is awaited")
+            live.report_failure("a queue is awaited")
             return None
         self._waiting[wait] = None
         return wait
@@ -91,7 +91,7 @@ class Line:
         """The wait is over."""
         if wait is not None:
             self._waiting.pop(wait, None)
-            self._joined.end_wait(wait)
+            self._session.end_wait(wait)
 
     def stirs(self) -> None:
         """Somebody at the other end has acted: whoever waits here may go on, so nobody counts as waiting."""

@@ -17,17 +17,17 @@ Options = Iterable[tuple[str, Any]]
 """What ``grpc.insecure_channel(options=)`` takes."""
 
 
-class Copies(NamedTuple):
+class RetryPolicy(NamedTuple):
     """``most``: so many times one request may be sent; ``hedged``: also while another copy is under way."""
 
     most: int = 1
     hedged: bool = False
 
 
-ONE = Copies()
+ONE = RetryPolicy()
 
 
-def copies_of(options: Options | None) -> Copies:
+def retry_policy_of(options: Options | None) -> RetryPolicy:
     """The most that any method's policy allows, in a channel's ``options``; what cannot be read allows one copy, as in gRPC."""
     known = dict(options or ())
     if not known.get(RETRIES_OPTION, 1):
@@ -37,7 +37,7 @@ def copies_of(options: Options | None) -> Copies:
     except (ValueError, TypeError, AttributeError):
         return ONE
     most = max((attempts for attempts, _ in policies), default=1)
-    return Copies(min(most, COPIES_MAX), any(hedged for _, hedged in policies))
+    return RetryPolicy(min(most, COPIES_MAX), any(hedged for _, hedged in policies))
 
 
 def _policies(config: dict[str, Any]) -> Iterator[tuple[int, bool]]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 
 from stilltrue.model import WaitNumber
-from stilltrue.protocol.ledger import Made
+from stilltrue.protocol.ledger import ClientCall
 from stilltrue.protocol.report import CallTarget
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.recorder import LiveRecorder
+from stilltrue.runtime.recorder import LockedRecorder
 
 LEFT_OUT = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.", "/stilltrue.")
 """How the methods begin that are never recorded: health, reflection, and this product's own traffic."""
 METHODS_MAX = 10_000
 
 
-class Joined:
+class Session:
     """An agent as its glue sees it."""
 
     __slots__ = ("_enabled", "left_out", "live", "parties")
 
-    def __init__(self, live: LiveRecorder, parties: Parties, enabled: bool) -> None:
+    def __init__(self, live: LockedRecorder, parties: Parties, enabled: bool) -> None:
         """``live`` records; ``parties`` says who acts; nothing is recorded unless ``enabled``."""
         self.live = live
         self.parties = parties
@@ -39,7 +39,7 @@ class Joined:
         self.left_out[method] = out = not self._enabled or text.startswith(LEFT_OUT)
         return out
 
-    def begin_wait(self, made: Made, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
+    def begin_wait(self, made: ClientCall, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
         """Whoever runs this line is blocked on the call from now on (``item``: on its next item). None when that failed."""
         live = self.live
         try:
@@ -54,7 +54,7 @@ class Joined:
                 what=what,
             )
         except Exception:  # noqa: BLE001 - fail open
-            live.fault("a wait begins")
+            live.report_failure("a wait begins")
             return None
 
     def end_wait(self, wait: WaitNumber | None) -> None:
@@ -63,9 +63,9 @@ class Joined:
             try:
                 self.live.resumes(wait)
             except Exception:  # noqa: BLE001 - fail open
-                self.live.fault("a wait ends")
+                self.live.report_failure("a wait ends")
 
-    def begin_await(self, made: Made) -> WaitNumber | None:
+    def begin_await(self, made: ClientCall) -> WaitNumber | None:
         """The task that runs this line awaits the call from now on. The number of the wait when its maker is another."""
         live = self.live
         try:
@@ -79,10 +79,10 @@ class Joined:
             target = CallTarget(number=made.number)
             return live.waits(party, (target,), deadline=made.deadline, what=f"the reply to {made.method}")
         except Exception:  # noqa: BLE001 - fail open
-            live.fault("a call is awaited")
+            live.report_failure("a call is awaited")
             return None
 
-    def end_await(self, made: Made, wait: WaitNumber | None) -> None:
+    def end_await(self, made: ClientCall, wait: WaitNumber | None) -> None:
         """The task goes on."""
         if wait is None and not made.wait:
             return  # it was settled before the task was woken
@@ -92,4 +92,4 @@ class Joined:
             else:
                 self.live.resumes(wait)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.fault("a call is awaited no more")
+            self.live.report_failure("a call is awaited no more")

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from stilltrue.model import WaitNumber
-from stilltrue.runtime.recorder import LiveRecorder
+from stilltrue.runtime.recorder import LockedRecorder
 
 AGAIN_SECONDS_MIN = 0.25
 AGAIN_SECONDS_MAX = 1.0
 
 
-class Wishes:
+class SnapshotRequests:
     """The wishes of one process, at most one each look; again for the same waits, but ever more rarely."""
 
     def __init__(self, block_seconds_max: float) -> None:
         """A wait of ``block_seconds_max`` is long."""
         self._block_seconds_max = block_seconds_max
-        self._wished = WaitNumber(0)
+        self._requested = WaitNumber(0)
         self._again_at = 0.0
         self._again_seconds = AGAIN_SECONDS_MIN
         self.lease_due = False
 
-    def look(self, live: LiveRecorder, now: float) -> str:
+    def look(self, live: LockedRecorder, now: float) -> str:
         """The reason for a wish, or an empty text. ``now`` is monotonic."""
-        new = self._long(live, self._wished)
+        new = self._long(live, self._requested)
         if new is not None:
-            self._wished, seconds = new
+            self._requested, seconds = new
             self._again_seconds = AGAIN_SECONDS_MIN
             self._again_at = now + AGAIN_SECONDS_MIN
             return f"blocked for {seconds:.3f} s"
-        if not self._wished or now < self._again_at:
+        if not self._requested or now < self._again_at:
             return ""
         old = self._long(live, WaitNumber(0))
         if old is None:
@@ -38,7 +38,7 @@ class Wishes:
         self._again_at = now + self._again_seconds
         return f"still blocked, for {old[1]:.3f} s"
 
-    def _long(self, live: LiveRecorder, after: WaitNumber) -> tuple[WaitNumber, float] | None:
+    def _long(self, live: LockedRecorder, after: WaitNumber) -> tuple[WaitNumber, float] | None:
         oldest = live.oldest_wait(after)
         if oldest is None:
             return None

@@ -8,9 +8,9 @@ from weakref import ref
 
 import grpc
 
-from stilltrue.protocol.ledger import Made
-from stilltrue.runtime.recorder import LiveRecorder, stamp_in
-from stilltrue.runtime.session import Joined
+from stilltrue.protocol.ledger import ClientCall
+from stilltrue.runtime.recorder import LockedRecorder, stamp_in
+from stilltrue.runtime.session import Session
 
 ANSWERS = frozenset(
     {
@@ -38,7 +38,7 @@ class RecordedRequests:
 
     __slots__ = ("_inner", "_live", "_made")
 
-    def __init__(self, inner: Any, live: LiveRecorder, made: Made) -> None:
+    def __init__(self, inner: Any, live: LockedRecorder, made: ClientCall) -> None:
         """``inner`` is the application's iterator."""
         self._inner = inner
         self._live = live
@@ -52,11 +52,11 @@ class RecordedRequests:
         try:
             self._live.item_sent(self._made)
         except Exception:  # noqa: BLE001 - fail open
-            self._live.fault("an item is sent")
+            self._live.report_failure("an item is sent")
         return item
 
 
-def settle_ended(live: LiveRecorder, made: Made, inner: Any) -> None:
+def settle_ended(live: LockedRecorder, made: ClientCall, inner: Any) -> None:
     """Settle a call by its ended call object; one that is gone (None) was dropped, and is in doubt."""
     try:
         if inner is None:
@@ -65,7 +65,7 @@ def settle_ended(live: LiveRecorder, made: Made, inner: Any) -> None:
         stamp = stamp_in(inner.trailing_metadata())
         live.settled(made, stamp, stamp is None and leaves_doubt(inner.code()))
     except Exception:  # noqa: BLE001 - fail open
-        live.fault("a call ends")
+        live.report_failure("a call ends")
 
 
 class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic in the stubs alone
@@ -75,11 +75,11 @@ class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic
     application of the end settles the call before it returns.
     """
 
-    def __init__(self, inner: Any, joined: Joined, made: Made) -> None:
+    def __init__(self, inner: Any, session: Session, made: ClientCall) -> None:
         """``inner`` is gRPC's own call object; it alone must keep itself alive, for it cancels the call when dropped."""
         self._inner = inner
-        self._joined = joined
-        self._live = live = joined.live
+        self._session = session
+        self._live = live = session.live
         self._made = made
         self._settled = False
         weak = ref(inner)
@@ -98,17 +98,17 @@ class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic
         return self
 
     def __next__(self) -> Any:
-        wait = self._joined.begin_wait(self._made, item=True)
+        wait = self._session.begin_wait(self._made, item=True)
         try:
             item = next(self._inner)
         except BaseException:
             self._settle_if_done()
-            self._joined.end_wait(wait)
+            self._session.end_wait(wait)
             raise
         try:
             self._live.item_received(self._made, wait)
         except Exception:  # noqa: BLE001 - fail open
-            self._live.fault("an item comes")
+            self._live.report_failure("an item comes")
         return item
 
     def next(self) -> Any:
@@ -150,30 +150,30 @@ class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic
         if self._settled or self._inner.done():
             self._settle()
             return method(*timeout)
-        wait = self._joined.begin_wait(self._made, *timeout)
+        wait = self._session.begin_wait(self._made, *timeout)
         try:
             return method(*timeout)
         finally:
             self._settle_if_done()
-            self._joined.end_wait(wait)
+            self._session.end_wait(wait)
 
     # -- what does not -------------------------------------------------------------------------------------------------
 
     def is_active(self) -> bool:
         """As ``grpc.RpcContext.is_active``."""
-        return bool(self._told(self._inner.is_active()))
+        return bool(self._after_settling(self._inner.is_active()))
 
     def running(self) -> bool:
         """As ``grpc.Future.running``."""
-        return bool(self._told(self._inner.running()))
+        return bool(self._after_settling(self._inner.running()))
 
     def done(self) -> bool:
         """As ``grpc.Future.done``."""
-        return bool(self._told(self._inner.done()))
+        return bool(self._after_settling(self._inner.done()))
 
     def cancelled(self) -> bool:
         """As ``grpc.Future.cancelled``."""
-        return bool(self._told(self._inner.cancelled()))
+        return bool(self._after_settling(self._inner.cancelled()))
 
     def time_remaining(self) -> Any:
         """As ``grpc.RpcContext.time_remaining``."""
@@ -193,7 +193,7 @@ class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _told(self, answer: object) -> object:
+    def _after_settling(self, answer: object) -> object:
         self._settle_if_done()
         return answer
 

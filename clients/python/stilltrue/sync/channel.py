@@ -7,22 +7,22 @@ from typing import Any
 
 import grpc
 
-from stilltrue.protocol.ledger import ChannelRecord, Made
+from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.runtime.atomic import StepError
 from stilltrue.runtime.recorder import Metadata, stamp_in
-from stilltrue.runtime.retry_policy import ONE, Copies
-from stilltrue.runtime.session import Joined
+from stilltrue.runtime.retry_policy import ONE, RetryPolicy
+from stilltrue.runtime.session import Session
 from stilltrue.sync.call import RecordedCall, RecordedRequests, leaves_doubt
 
 
 class RecordedChannel(grpc.Channel):
     """A channel as any other, but that what is called on it is recorded."""
 
-    def __init__(self, inner: grpc.Channel, joined: Joined, target: str, copies: Copies = ONE) -> None:
-        """``inner`` does the work; ``target`` is the address as dialled; ``copies``: how often a call may be sent on it."""
+    def __init__(self, inner: grpc.Channel, session: Session, target: str, policy: RetryPolicy = ONE) -> None:
+        """``inner`` does the work; ``target`` is the address as dialled; ``policy``: how often a call may be sent on it."""
         self._inner = inner
-        self._joined = joined
-        self._record = ChannelRecord(target, copies_max=copies.most, hedged=copies.hedged)
+        self._session = session
+        self._record = ChannelRecord(target, copies_max=policy.most, hedged=policy.hedged)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -38,22 +38,22 @@ class RecordedChannel(grpc.Channel):
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.unary_unary``."""
         inner = self._inner.unary_unary(method, *args, **kwargs)
-        return inner if self._joined.leaves_out(method) else _UnaryUnary(inner, self._joined, self._record, method)
+        return inner if self._session.leaves_out(method) else _UnaryUnary(inner, self._session, self._record, method)
 
     def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.unary_stream``."""
         inner = self._inner.unary_stream(method, *args, **kwargs)
-        return inner if self._joined.leaves_out(method) else _UnaryStream(inner, self._joined, self._record, method)
+        return inner if self._session.leaves_out(method) else _UnaryStream(inner, self._session, self._record, method)
 
     def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.stream_unary``."""
         inner = self._inner.stream_unary(method, *args, **kwargs)
-        return inner if self._joined.leaves_out(method) else _StreamUnary(inner, self._joined, self._record, method)
+        return inner if self._session.leaves_out(method) else _StreamUnary(inner, self._session, self._record, method)
 
     def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.stream_stream``."""
         inner = self._inner.stream_stream(method, *args, **kwargs)
-        return inner if self._joined.leaves_out(method) else _StreamStream(inner, self._joined, self._record, method)
+        return inner if self._session.leaves_out(method) else _StreamStream(inner, self._session, self._record, method)
 
     def close(self) -> None:
         """As ``grpc.Channel.close``."""
@@ -70,17 +70,17 @@ class RecordedChannel(grpc.Channel):
 class _Callable:
     """What the four kinds of multi-callable share: the inner one, and how a call on it begins and ends."""
 
-    __slots__ = ("_inner", "_joined", "_live", "_method", "_now", "_record", "_sent", "_settled", "_with_call")
+    __slots__ = ("_inner", "_live", "_method", "_now", "_record", "_sent", "_session", "_settled", "_with_call")
 
-    def __init__(self, inner: Any, joined: Joined, record: ChannelRecord, method: str) -> None:
+    def __init__(self, inner: Any, session: Session, record: ChannelRecord, method: str) -> None:
         self._inner = inner
-        self._joined = joined
-        self._live = joined.live
+        self._session = session
+        self._live = session.live
         self._record = record
         self._method = method
-        self._now = joined.parties.now
-        self._sent = joined.live.sent
-        self._settled = joined.live.settled
+        self._now = session.parties.now
+        self._sent = session.live.sent
+        self._settled = session.live.settled
         self._with_call: Any = getattr(inner, "with_call", None)  # streams of replies have none
 
     def __getattr__(self, name: str) -> Any:
@@ -88,7 +88,7 @@ class _Callable:
 
     def _begin(
         self, timeout: float | None, metadata: Metadata, waiting: bool, streams: bool = False
-    ) -> tuple[Made | None, Any]:
+    ) -> tuple[ClientCall | None, Any]:
         """The record of a new call and the metadata with its stamp; (None, as they were) when that failed.
 
         Who sends the items of a request stream is unknown, so its call has no party (and its reader waits explicitly).
@@ -98,25 +98,25 @@ class _Callable:
         except StepError:
             raise  # the application's own mistake
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
-            self._live.fault("a call begins")
+            self._live.report_failure("a call begins")
             return None, metadata
         return made, (*metadata, pair) if metadata else (pair,)
 
-    def _answered(self, made: Made, call: Any) -> None:
+    def _answered(self, made: ClientCall, call: Any) -> None:
         try:
             state = getattr(call, "_state", None)  # asking the call itself takes its lock, and a walk through a queue
             self._settled(made, stamp_in(call.trailing_metadata() if state is None else state.trailing_metadata), False)
         except Exception:  # noqa: BLE001 - fail open
-            self._live.fault("a call ends")
+            self._live.report_failure("a call ends")
 
-    def _failed(self, made: Made, error: BaseException) -> None:
+    def _failed(self, made: ClientCall, error: BaseException) -> None:
         try:
             stamp, code = None, None
             if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
                 stamp, code = stamp_in(error.trailing_metadata()), error.code()
             self._live.settled(made, stamp, stamp is None and leaves_doubt(code))
         except Exception:  # noqa: BLE001 - fail open
-            self._live.fault("a call fails")
+            self._live.report_failure("a call fails")
 
 
 class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
@@ -146,7 +146,7 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         except StepError:
             raise
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
-            self._live.fault("a call begins")
+            self._live.report_failure("a call begins")
         else:
             metadata = (*metadata, pair) if metadata else (pair,)
         try:
@@ -175,7 +175,7 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
             if made is not None:
                 self._failed(made, error)
             raise
-        return inner if made is None else RecordedCall(inner, self._joined, made)
+        return inner if made is None else RecordedCall(inner, self._session, made)
 
 
 class _UnaryStream(_Callable, grpc.UnaryStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
@@ -195,7 +195,7 @@ class _UnaryStream(_Callable, grpc.UnaryStreamMultiCallable):  # type: ignore[ty
             if made is not None:
                 self._failed(made, error)
             raise
-        return inner if made is None else RecordedCall(inner, self._joined, made)
+        return inner if made is None else RecordedCall(inner, self._session, made)
 
 
 class _StreamUnary(_Callable, grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
@@ -226,14 +226,14 @@ class _StreamUnary(_Callable, grpc.StreamUnaryMultiCallable):  # type: ignore[ty
         if made is None:
             return self._inner.with_call(requests, timeout, metadata, credentials, wait_for_ready, compression)
         requests = RecordedRequests(requests, self._live, made)
-        wait = self._joined.begin_wait(made)
+        wait = self._session.begin_wait(made)
         try:
             result = self._inner.with_call(requests, timeout, metadata, credentials, wait_for_ready, compression)
         except BaseException as error:
             self._failed(made, error)
             raise
         finally:
-            self._joined.end_wait(wait)
+            self._session.end_wait(wait)
         self._answered(made, result[1])
         return result
 
@@ -255,7 +255,7 @@ class _StreamUnary(_Callable, grpc.StreamUnaryMultiCallable):  # type: ignore[ty
             if made is not None:
                 self._failed(made, error)
             raise
-        return inner if made is None else RecordedCall(inner, self._joined, made)
+        return inner if made is None else RecordedCall(inner, self._session, made)
 
 
 class _StreamStream(_Callable, grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
@@ -277,4 +277,4 @@ class _StreamStream(_Callable, grpc.StreamStreamMultiCallable):  # type: ignore[
             if made is not None:
                 self._failed(made, error)
             raise
-        return inner if made is None else RecordedCall(inner, self._joined, made)
+        return inner if made is None else RecordedCall(inner, self._session, made)

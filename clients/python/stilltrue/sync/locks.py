@@ -6,13 +6,13 @@ import queue
 import threading
 from typing import Any
 
-from stilltrue.runtime.resources import Line, Shares
+from stilltrue.runtime.resources import QueueEnd, ResourceRecord
 
 
 class Lock:
     """As ``threading.Lock``."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: ResourceRecord) -> None:
         """Made by :meth:`stilltrue.Agent.Lock`."""
         self._shares = shares
         self._inner = threading.Lock()
@@ -41,7 +41,7 @@ class Lock:
 class RLock:
     """As ``threading.RLock``."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: ResourceRecord) -> None:
         """Made by :meth:`stilltrue.Agent.RLock`."""
         self._shares = shares
         self._inner = threading.Lock()
@@ -79,7 +79,7 @@ class RLock:
 class Semaphore:
     """As ``threading.Semaphore``. Released by a thread that holds no share, it is a signal: its waits count for nothing."""
 
-    def __init__(self, shares: Shares, value: int) -> None:
+    def __init__(self, shares: ResourceRecord, value: int) -> None:
         """Made by :meth:`stilltrue.Agent.Semaphore`."""
         self._shares = shares
         self._inner = threading.Semaphore(value)
@@ -104,7 +104,7 @@ class Semaphore:
 class Queue:
     """As ``queue.Queue``. A wait to get is recorded when producers were declared, a wait to put when consumers were."""
 
-    def __init__(self, maxsize: int, getters: Line, putters: Line) -> None:
+    def __init__(self, maxsize: int, getters: QueueEnd, putters: QueueEnd) -> None:
         """Made by :meth:`stilltrue.Agent.Queue`."""
         self._inner: queue.Queue[Any] = queue.Queue(maxsize)
         self._getters = getters
@@ -151,7 +151,7 @@ class Queue:
         return self.get(block=False)
 
 
-def _acquire(inner: Any, shares: Shares, blocking: bool, timeout: float | None) -> bool:
+def _acquire(inner: Any, shares: ResourceRecord, blocking: bool, timeout: float | None) -> bool:
     if not blocking and timeout not in (None, -1):
         raise ValueError("can't specify a timeout for a non-blocking call")
     if inner.acquire(blocking=False):

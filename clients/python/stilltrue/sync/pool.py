@@ -8,20 +8,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from stilltrue.protocol.ledger import Served
-from stilltrue.runtime.recorder import LiveRecorder
+from stilltrue.protocol.ledger import ServerCall
+from stilltrue.runtime.recorder import LockedRecorder
 
 
 class _Arriving(threading.local):
     """The call that gRPC's own thread has just let in, and will hand to a pool next."""
 
-    served: Served | None = None
+    served: ServerCall | None = None
 
 
 arriving = _Arriving()
 
 
-_KNOWN: WeakKeyDictionary[ThreadPoolExecutor, tuple[ref[LiveRecorder], PoolRecord]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[ThreadPoolExecutor, tuple[ref[LockedRecorder], PoolRecord]] = WeakKeyDictionary()
 
 
 class PoolRecord:
@@ -35,7 +35,7 @@ class PoolRecord:
         self.size = size
 
 
-def record_pool(executor: ThreadPoolExecutor, live: LiveRecorder, name: str) -> PoolRecord:
+def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -> PoolRecord:
     """Have ``executor`` tell which calls are queued behind it: its ``submit`` is wrapped, and nothing else changes. Once."""
     known = _KNOWN.get(executor)
     if known is not None and known[0]() is live:

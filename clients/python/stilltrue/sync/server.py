@@ -11,10 +11,10 @@ from typing import Any
 
 import grpc
 
-from stilltrue.protocol.ledger import Served
+from stilltrue.protocol.ledger import ServerCall
 from stilltrue.protocol.report import CallerTarget
 from stilltrue.runtime.recorder import stamp_in
-from stilltrue.runtime.session import Joined
+from stilltrue.runtime.session import Session
 from stilltrue.sync.pool import arriving
 
 CLASSES_MAX = 4_096
@@ -25,30 +25,30 @@ DEADLINE_SECONDS_MAX = 10.0**8
 class RecordedServer(grpc.ServerInterceptor):
     """Records the calls that one server serves. Give it first: what later interceptors do is then part of the service."""
 
-    def __init__(self, joined: Joined) -> None:
-        """``joined`` is the agent."""
-        self._joined = joined
+    def __init__(self, session: Session) -> None:
+        """``session`` is the agent."""
+        self._session = session
         self._classes: dict[int, tuple[Any, type[_Handler]]] = {}
 
     def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
         """As ``grpc.ServerInterceptor.intercept_service``."""
         method = handler_call_details.method
-        joined = self._joined
+        session = self._session
         arriving.served = None
-        if joined.left_out.get(method, True) and joined.leaves_out(method):
+        if session.left_out.get(method, True) and session.leaves_out(method):
             return continuation(handler_call_details)
         try:
-            served = joined.live.arrived(stamp_in(handler_call_details.invocation_metadata), method, False)
+            served = session.live.arrived(stamp_in(handler_call_details.invocation_metadata), method, False)
         except Exception:  # noqa: BLE001 - fail open
-            joined.live.fault("a request arrives")
+            session.live.report_failure("a request arrives")
             return continuation(handler_call_details)
         try:
             inner = continuation(handler_call_details)
         except BaseException:
-            joined.live.withdrawn(served)
+            session.live.withdrawn(served)
             raise
         if inner is None:
-            joined.live.withdrawn(served)
+            session.live.withdrawn(served)
             return None
         arriving.served = served
         known = self._classes.get(id(inner))
@@ -69,7 +69,7 @@ class RecordedServer(grpc.ServerInterceptor):
             (_HANDLERS[kind],),
             {
                 "__slots__": (),
-                "joined": self._joined,
+                "session": self._session,
                 "experimental_thread_pool": getattr(behaviour, "experimental_thread_pool", None),
                 "experimental_non_blocking": getattr(behaviour, "experimental_non_blocking", None),
                 **{name: staticmethod(part) if part is not None else None for name, part in parts.items()},
@@ -85,7 +85,7 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
     """The handler of one call, and the behaviour in it. A class of its own is made for each method."""
 
     __slots__ = ("served",)
-    joined: Joined
+    session: Session
     behaviour: Callable[..., Any]
     experimental_thread_pool: Any
     experimental_non_blocking: Any
@@ -96,12 +96,12 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
     stream_unary: Any = None
     stream_stream: Any = None
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServerCall) -> None:
         self.served = served
 
     def __del__(self) -> None:
         if not self.served.serving:
-            self.joined.live.withdrawn(self.served)
+            self.session.live.withdrawn(self.served)
 
     def _replace(self, **changes: Any) -> Any:
         """As the named tuple that gRPC's own handlers are; other interceptors use it."""
@@ -115,24 +115,24 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         """A worker took the call."""
         try:
             remaining = context.time_remaining()
-            live = self.joined.live
+            live = self.session.live
             live.started(self.served, None if remaining > DEADLINE_SECONDS_MAX else live.clock() + remaining)
             hang_up = self.served.hang_up
             if not context.add_callback(hang_up):
                 hang_up()
         except Exception:  # noqa: BLE001 - fail open
-            self.joined.live.fault("a call is taken")
+            self.session.live.report_failure("a call is taken")
 
     def end(self, context: Any) -> None:
         """The behaviour is over, in whatever way: the reply is stamped, beside what the application put there."""
-        live = self.joined.live
+        live = self.session.live
         try:
             pair = live.replied(self.served)
             trailing = context.trailing_metadata()
             context.set_trailing_metadata((*trailing, pair) if trailing else (pair,))
         except Exception:  # noqa: BLE001 - fail open
             live.withdrawn(self.served)
-            live.fault("a call is replied to")
+            live.report_failure("a call is replied to")
 
 
 class _UnaryUnary(_Handler):
@@ -140,7 +140,7 @@ class _UnaryUnary(_Handler):
 
     def __call__(self, request: Any, context: Any) -> Any:
         self.begin(context)
-        here = self.joined.parties.here
+        here = self.session.parties.here
         before = getattr(here, "serving", None)
         here.serving = self.served
         try:
@@ -160,7 +160,7 @@ class _StreamUnary(_UnaryUnary):
     unary_unary = None
 
     def __call__(self, request: Any, context: Any) -> Any:
-        return super().__call__(_Items(request, self.joined, self.served), context)
+        return super().__call__(_Items(request, self.session, self.served), context)
 
     @property
     def stream_unary(self) -> Any:  # type: ignore[override]
@@ -173,7 +173,7 @@ class _UnaryStream(_Handler):
 
     def __call__(self, request: Any, context: Any, *send: Any) -> Any:
         self.begin(context)
-        here = self.joined.parties.here
+        here = self.session.parties.here
         before = getattr(here, "serving", None)
         here.serving = self.served
         try:
@@ -184,7 +184,7 @@ class _UnaryStream(_Handler):
         finally:
             here.serving = before
         if send:  # non-blocking: the application sends from threads of its own, and the context tells of the end
-            live, served = self.joined.live, self.served
+            live, served = self.session.live, self.served
             context.add_callback(lambda: live.withdrawn(served))
             return replies
         return _Replies(iter(replies), self, context)
@@ -200,7 +200,7 @@ class _StreamStream(_UnaryStream):
     unary_stream = None
 
     def __call__(self, request: Any, context: Any, *send: Any) -> Any:
-        return super().__call__(_Items(request, self.joined, self.served), context, *send)
+        return super().__call__(_Items(request, self.session, self.served), context, *send)
 
     @property
     def stream_stream(self) -> Any:  # type: ignore[override]
@@ -238,7 +238,7 @@ class _Replies:
 
     def __next__(self) -> Any:
         handler = self._handler
-        here = handler.joined.parties.here
+        here = handler.session.parties.here
         before = getattr(here, "serving", None)
         here.serving = handler.served
         try:
@@ -249,26 +249,26 @@ class _Replies:
             raise
         finally:
             here.serving = before
-        live = handler.joined.live
+        live = handler.session.live
         try:
             live.item_sent(handler.served)
         except Exception:  # noqa: BLE001 - fail open
-            live.fault("an item is sent")
+            live.report_failure("an item is sent")
         return item
 
     def __del__(self) -> None:
         if not self._ended:  # gRPC dropped it: the call was cancelled
-            self._handler.joined.live.withdrawn(self._handler.served)
+            self._handler.session.live.withdrawn(self._handler.served)
 
 
 class _Items:
     """The requests of a streaming call; whoever takes the next one waits for the caller."""
 
-    __slots__ = ("_inner", "_joined", "_served")
+    __slots__ = ("_inner", "_served", "_session")
 
-    def __init__(self, inner: Iterator[Any], joined: Joined, served: Served) -> None:
+    def __init__(self, inner: Iterator[Any], session: Session, served: ServerCall) -> None:
         self._inner = inner
-        self._joined = joined
+        self._session = session
         self._served = served
 
     def __getattr__(self, name: str) -> Any:
@@ -278,23 +278,23 @@ class _Items:
         return self
 
     def __next__(self) -> Any:
-        joined, served = self._joined, self._served
+        session, served = self._session, self._served
         wait = None
         try:
             target = CallerTarget(served=served.party)
             what = f"the next request of {served.method}"
-            wait = joined.live.waits(joined.parties.now(), (target,), deadline=served.deadline, uncoloured=True, what=what)
+            wait = session.live.waits(session.parties.now(), (target,), deadline=served.deadline, uncoloured=True, what=what)
         except Exception:  # noqa: BLE001 - fail open
-            joined.live.fault("a request is awaited")
+            session.live.report_failure("a request is awaited")
         try:
             item = next(self._inner)
         except BaseException:
-            joined.end_wait(wait)
+            session.end_wait(wait)
             raise
         try:
-            joined.live.item_received(served, wait)
+            session.live.item_received(served, wait)
         except Exception:  # noqa: BLE001 - fail open
-            joined.live.fault("a request comes")
+            session.live.report_failure("a request comes")
         return item
 
     def next(self) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stilltrue.runtime.retry_policy import ONE, Copies, copies_of
+from stilltrue.runtime.retry_policy import ONE, RetryPolicy, retry_policy_of
 
 
 def config(*methods: dict[str, Any]) -> tuple[str, str]:
@@ -15,18 +15,18 @@ def config(*methods: dict[str, Any]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("options", "copies"),
+    ("options", "policy"),
     [
         (None, ONE),
         ([("grpc.max_receive_message_length", -1)], ONE),
         ([config({"timeout": "1s"})], ONE),
-        ([config({"retryPolicy": {"maxAttempts": 4}})], Copies(4, hedged=False)),
-        ([config({"retryPolicy": {"maxAttempts": 2}}, {"retryPolicy": {"maxAttempts": 9}})], Copies(5, hedged=False)),
-        ([config({"hedgingPolicy": {"maxAttempts": 3}})], Copies(3, hedged=True)),
+        ([config({"retryPolicy": {"maxAttempts": 4}})], RetryPolicy(4, hedged=False)),
+        ([config({"retryPolicy": {"maxAttempts": 2}}, {"retryPolicy": {"maxAttempts": 9}})], RetryPolicy(5, hedged=False)),
+        ([config({"hedgingPolicy": {"maxAttempts": 3}})], RetryPolicy(3, hedged=True)),
         ([config({"retryPolicy": {"maxAttempts": 4}}), ("grpc.enable_retries", 0)], ONE),
         ([("grpc.service_config", "{")], ONE),
         ([("grpc.service_config", '{"methodConfig": 1}')], ONE),
     ],
 )
-def test_the_options_tell_how_often_a_call_may_be_sent(options: Any, copies: Copies) -> None:
-    assert copies_of(options) == copies
+def test_the_options_tell_how_often_a_call_may_be_sent(options: Any, policy: RetryPolicy) -> None:
+    assert retry_policy_of(options) == policy
