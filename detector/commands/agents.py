@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from detector.commands.shared.connection import Place, asking, detector_option, json_option, timeout_option
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
 from detector.commands.shared.render import console, duration, print_json, table
 from detector.core.times import write_time
 from stilltrue.v1 import detector_pb2 as pb
@@ -20,14 +20,14 @@ STATES = {pb.AGENT_STATE_LIVE: "live", pb.AGENT_STATE_MISSING: "missing"}
 @detector_option
 @timeout_option
 @json_option
-def agents(place: Place, timeout_seconds: float, *, as_json: bool) -> None:
+def agents(endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None:
     """List the processes that are connected, or were until their lease runs out.
 
     \b
     Example:
       stilltrue agents --json | jq -r '.[] | select(.state == "missing") | .process'
     """
-    with asking(place) as stub:
+    with detector_stub(endpoint) as stub:
         found = stub.ListAgents(pb.ListAgentsRequest(), timeout=timeout_seconds).agents
     if as_json:
         print_json([_written(agent) for agent in found])

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from detector.commands.shared.connection import Place, asking, detector_option, json_option, timeout_option
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
 from detector.commands.shared.render import EXIT_CODES, print_json, print_verdict
 from detector.core.verdict import write_verdict
 from stilltrue.protocol.wire import verdict_from_wire
@@ -19,7 +19,7 @@ from stilltrue.v1 import detector_pb2 as pb
 @detector_option
 @timeout_option
 @json_option
-def ask(predicate: str, scope: str, place: Place, timeout_seconds: float, *, as_json: bool) -> None:
+def ask(predicate: str, scope: str, endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None:
     """Take a snapshot now and print the verdict on PREDICATE (deadlock, termination, ...).
 
     Exit code: 0 it holds; 1 it does not; 2 wrong usage, or no detector; 3 undetermined.
@@ -28,7 +28,7 @@ def ask(predicate: str, scope: str, place: Place, timeout_seconds: float, *, as_
     Example:
       stilltrue ask deadlock --scope shop --json
     """
-    with asking(place) as stub:
+    with detector_stub(endpoint) as stub:
         answer = stub.Ask(pb.AskRequest(predicate=predicate, scope=scope), timeout=timeout_seconds)
     verdict = verdict_from_wire(answer.verdict)
     if as_json:

@@ -14,11 +14,11 @@ import click
 from rich.console import Console
 
 from detector.commands.shared.run import CommandError
-from detector.demo.demos import PLAYS, Play
-from detector.demo.harness import SAFE_PATH, Stage, StageError
+from detector.demo.demos import DEMOS, Demo
+from detector.demo.harness import SAFE_PATH, Harness, HarnessError
 from detector.spark.java import JavaError, find_java
 
-DEFAULT_PLAYS = ("pools", "job")
+DEFAULT_DEMOS = ("pools", "job")
 _EXAMPLES = """
 \b
 Examples:
@@ -29,7 +29,7 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("name", required=False, type=click.Choice(sorted(PLAYS)))
+@click.argument("name", required=False, type=click.Choice(sorted(DEMOS)))
 @click.option("--keep", is_flag=True, help="Leave everything running afterwards, until ctrl-C.")
 @click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(1, 86_400), help="How long `healthy` runs.")
 @click.option(
@@ -56,14 +56,14 @@ def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float,
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it
     where = folder or Path(tempfile.mkdtemp(prefix="stilltrue-demo-"))
     try:
-        for index, play_name in enumerate((name,) if name else DEFAULT_PLAYS):
+        for index, demo_name in enumerate((name,) if name else DEFAULT_DEMOS):
             if index:
                 console.print()
-            console.rule(play_name)
-            _show(play_name, where / play_name, console, keep=keep, seconds=seconds, period_seconds=period_seconds)
+            console.rule(demo_name)
+            _show(demo_name, where / demo_name, console, keep=keep, seconds=seconds, period_seconds=period_seconds)
         if name is None:
-            _analyse(where / DEFAULT_PLAYS[0], console)
-    except StageError as error:
+            _analyse(where / DEFAULT_DEMOS[0], console)
+    except HarnessError as error:
         raise CommandError(str(error)) from error
     console.print(f"\nEverything is stopped. Logs and data: {where}", highlight=False)
 
@@ -87,18 +87,18 @@ def _analyse(folder: Path, console: Console) -> None:
         )
     console.print(done.stdout.strip(), soft_wrap=True, markup=False, highlight=False)
     if done.returncode:
-        raise StageError(f"the analysis ended with {done.returncode}; see {folder / 'analysis.log'}")
+        raise HarnessError(f"the analysis ended with {done.returncode}; see {folder / 'analysis.log'}")
 
 
 def _show(name: str, folder: Path, console: Console, *, keep: bool, seconds: float, period_seconds: float) -> None:
-    with Stage(folder) as stage:
-        stage.start_detector("--period-seconds", str(period_seconds))
-        console.print(f"A detector listens on {stage.detector}; its pages: http://{stage.http}/", highlight=False)
-        PLAYS[name](Play(stage, console), seconds)
+    with Harness(folder) as harness:
+        harness.start_detector("--period-seconds", str(period_seconds))
+        console.print(f"A detector listens on {harness.detector}; its pages: http://{harness.http}/", highlight=False)
+        DEMOS[name](Demo(harness, console), seconds)
         if keep:
             console.print(
-                f"\nStill running; look with [bold]stilltrue ask deadlock --detector {stage.detector}[/bold] "
-                f"or http://{stage.http}/ and end it with ctrl-C.",
+                f"\nStill running; look with [bold]stilltrue ask deadlock --detector {harness.detector}[/bold] "
+                f"or http://{harness.http}/ and end it with ctrl-C.",
                 highlight=False,
             )
             with contextlib.suppress(KeyboardInterrupt):

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from detector.commands.shared.input import blocks_of, text_of
-from detector.commands.shared.offline import Asking, Question, complaints
-from detector.commands.shared.parallel import Chunk, PassedOver, answered, chunked, evaluated, size_of
+from detector.commands.shared.offline import OfflineEvaluator, Question, complaints
+from detector.commands.shared.parallel import Chunk, UnknownKeys, chunked, evaluate_chunks, evaluate_files, size_of
 from detector.commands.shared.render import EXIT_CODES, print_verdict
 from detector.commands.shared.run import EXIT_WRONG, CommandError
 from detector.core.document.reader import DocumentError
@@ -131,11 +131,11 @@ def evaluate(
         raise click.UsageError("--draw is for one FILE and one --scope at most, without --jsonl and --json")
     question = Question(predicate=predicate, settings=settings, scopes=scopes, seconds_max=seconds_max)
     try:
-        asking = question.put()
+        evaluator = question.prepare()
         if draw:
-            code = _drawn(asking, files[0], Format(draw))
+            code = _drawn(evaluator, files[0], Format(draw))
         else:
-            code = _batch(question, asking, files) if jsonl else _single(question, asking, files, as_json=as_json)
+            code = _batch(question, evaluator, files) if jsonl else _single(question, evaluator, files, as_json=as_json)
         sys.stdout.flush()
     except (DocumentError, PluginError) as error:
         raise CommandError(str(error)) from None
@@ -146,17 +146,17 @@ def evaluate(
     click.get_current_context().exit(code)
 
 
-def _single(question: Question, asking: Asking, files: tuple[str, ...], *, as_json: bool) -> int:
+def _single(question: Question, evaluator: OfflineEvaluator, files: tuple[str, ...], *, as_json: bool) -> int:
     """Each file is one document; the exit code of them all."""
     answers: list[Holds] = []
     failures: list[str] = []
-    passed_over = PassedOver()
+    unknown_keys = UnknownKeys()
     size = sum(map(size_of, files))
     with _progress(shown=size >= SHOWN_BYTES_MIN) as progress:
         task = progress.add_task("evaluating", total=size if len(files) > 1 else None)
-        for file, done in zip(files, answered(question, asking, files), strict=True):
-            for key in done.passed_over:
-                passed_over(key)
+        for file, done in zip(files, evaluate_files(question, evaluator, files), strict=True):
+            for key in done.unknown_keys:
+                unknown_keys(key)
             if done.error is not None:
                 raise done.error
             failures += complaints(done.verdicts, file)
@@ -170,40 +170,40 @@ def _single(question: Question, asking: Asking, files: tuple[str, ...], *, as_js
             progress.update(task, advance=size_of(file))
     if failures:
         raise CommandError(failures[0])
-    _warn(*passed_over.first)
+    _warn(*unknown_keys.first)
     return EXIT_CODES[next((worst for worst in (Holds.FALSE, Holds.UNDETERMINED) if worst in answers), Holds.TRUE)]
 
 
-def _drawn(asking: Asking, file: str, form: Format) -> int:
+def _drawn(evaluator: OfflineEvaluator, file: str, form: Format) -> int:
     """The picture of one document; its exit code is the answer's."""
-    passed_over = PassedOver()
-    _, (view,) = asking.views(text_of(file), file=file, told=passed_over)
-    verdict = asking.verdict(view)
+    unknown_keys = UnknownKeys()
+    _, (view,) = evaluator.views(text_of(file), file=file, on_unknown_key=unknown_keys)
+    verdict = evaluator.verdict(view)
     for complaint in complaints([verdict], file):
         raise CommandError(complaint)
     click.echo(draw_picture(view, verdict, form), nl=False)
-    _warn(*passed_over.first)
+    _warn(*unknown_keys.first)
     return EXIT_CODES[verdict.holds]
 
 
-def _batch(question: Question, asking: Asking, files: tuple[str, ...]) -> int:
+def _batch(question: Question, evaluator: OfflineEvaluator, files: tuple[str, ...]) -> int:
     """Each line is one document; 0 when every line was evaluated, else 2."""
     code = 0
-    passed_over = PassedOver()
+    unknown_keys = UnknownKeys()
     with _progress() as progress:
         task = progress.add_task("evaluating", total=None if "-" in files else sum(map(size_of, files)))
-        for done in evaluated(question, asking, _chunks(files)):
+        for done in evaluate_chunks(question, evaluator, _chunks(files)):
             if done.verdicts:
                 click.echo("\n".join(done.verdicts))
-            for key in done.passed_over:
-                passed_over(key)
+            for key in done.unknown_keys:
+                unknown_keys(key)
             for complaint in done.complaints:
                 code = EXIT_WRONG
                 _warn(complaint)
             if done.error is not None:
                 raise done.error
             progress.update(task, advance=done.characters)
-    _warn(*passed_over.first)
+    _warn(*unknown_keys.first)
     return code
 
 

@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from detector.commands.shared.connection import Place, asking, detector_option, json_option, timeout_option
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
 from detector.commands.shared.render import console, duration, listed, moment, print_json, table
 from detector.commands.shared.run import CommandError
 from detector.core.times import write_time
@@ -38,7 +38,9 @@ GAP = 2
 @detector_option
 @timeout_option
 @json_option
-def incidents(id: str | None, limit: int, place: Place, timeout_seconds: float, *, open_only: bool, as_json: bool) -> None:
+def incidents(
+    id: str | None, limit: int, endpoint: Endpoint, timeout_seconds: float, *, open_only: bool, as_json: bool
+) -> None:
     """List incidents, the newest first; or tell all of the incident ID: what each party waited for, and how it ended.
 
     One deadlock is one incident, however many snapshots show it. "Unseen" is how long it had lasted when it was seen.
@@ -49,7 +51,7 @@ def incidents(id: str | None, limit: int, place: Place, timeout_seconds: float, 
       stilltrue incidents i-3fa9c2b1d0
       stilltrue show i-3fa9c2b1d0 --format svg > picture.svg
     """
-    with asking(place) as stub:
+    with detector_stub(endpoint) as stub:
         if id is not None:
             one = find_incident(stub, id, timeout_seconds)
             return print_json(written_incident(one)) if as_json else print_incident(one)

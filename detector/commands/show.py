@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from detector.commands.incidents import find_incident, print_incident
-from detector.commands.shared.connection import Place, asking, detector_option, timeout_option
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.render import console, duration, holds_text, listed, moment, print_verdict, styled, table
 from detector.commands.shared.run import CommandError
 from detector.core.document.reader import parse_document
@@ -33,7 +33,7 @@ _WAITS_MAX = 50
 )  # fmt: skip
 @detector_option
 @timeout_option
-def show(id: str, form: str, place: Place, timeout_seconds: float) -> None:
+def show(id: str, form: str, endpoint: Endpoint, timeout_seconds: float) -> None:
     """Show the snapshot ID (a number, or 'latest'), or the incident ID (i-...).
 
     Of an incident, json and the pictures are of the snapshot in which it was first seen.
@@ -44,7 +44,7 @@ def show(id: str, form: str, place: Place, timeout_seconds: float) -> None:
       stilltrue show i-3fa9c2b1d0 --format svg > deadlock.svg
       stilltrue show 17 --format json | stilltrue evaluate deadlock -
     """
-    with asking(place) as stub:
+    with detector_stub(endpoint) as stub:
         incident = find_incident(stub, id, timeout_seconds) if id.startswith("i-") else None
         if incident is not None and form == "text":
             print_incident(incident)

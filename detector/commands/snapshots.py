@@ -7,7 +7,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from detector.commands.shared.connection import Place, asking, detector_option, json_option, timeout_option
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
 from detector.commands.shared.render import console, duration, listed, moment, print_json, table
 from detector.core.times import write_time
 from stilltrue.v1 import detector_pb2 as pb
@@ -21,14 +21,14 @@ ANSWERS = {snapshot_pb2.HOLDS_TRUE: True, snapshot_pb2.HOLDS_FALSE: False}
 @detector_option
 @timeout_option
 @json_option
-def snapshots(limit: int, place: Place, timeout_seconds: float, *, as_json: bool) -> None:
+def snapshots(limit: int, endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None:
     """List the newest snapshots first: when, of how many, how they ended, and which predicates held.
 
     \b
     Example:
       stilltrue snapshots --limit 5
     """
-    with asking(place) as stub:
+    with detector_stub(endpoint) as stub:
         found = stub.ListSnapshots(pb.ListSnapshotsRequest(limit=limit), timeout=timeout_seconds).snapshots
     if as_json:
         print_json([written_summary(summary) for summary in found])

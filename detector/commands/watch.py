@@ -12,7 +12,7 @@ import click
 import grpc
 from rich.markup import escape
 
-from detector.commands.shared.connection import Place, asking, detector_option, json_option
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option
 from detector.commands.shared.render import console, holds_text, listed, moment, print_json, styled
 from detector.commands.shared.run import CommandError
 from detector.core.verdict import write_verdict
@@ -53,14 +53,14 @@ class _Patience:
 )  # fmt: skip
 @detector_option
 @json_option
-def watch(predicate: str, scope: str, silence_seconds_max: float, place: Place, *, as_json: bool) -> None:
+def watch(predicate: str, scope: str, silence_seconds_max: float, endpoint: Endpoint, *, as_json: bool) -> None:
     """Print the verdict on PREDICATE (on each, when not given) as it stands, then whenever it differs. Ends with ctrl-C.
 
     \b
     Example:
       stilltrue watch deadlock --json | jq .core
     """
-    with asking(place) as stub:
+    with detector_stub(endpoint) as stub:
         call: Any = stub.Watch(pb.WatchRequest(predicate=predicate, scope=scope), wait_for_ready=False)
         patience = _Patience(call, silence_seconds_max)
         try:
@@ -72,7 +72,7 @@ def watch(predicate: str, scope: str, silence_seconds_max: float, place: Place, 
                 sys.stdout.flush()
         except grpc.RpcError:
             if patience.lost:
-                text = f"the detector at {place.address} has given no sign of life for {silence_seconds_max:g} s"
+                text = f"the detector at {endpoint.address} has given no sign of life for {silence_seconds_max:g} s"
                 raise CommandError(text) from None
             raise
         finally:

@@ -1,4 +1,4 @@
-"""What `stilltrue demo` shows: each play runs a scene, tells what happens, and checks that the answers are the right ones."""
+"""What `stilltrue demo` shows: each demo runs a scene, tells what happens, and checks that the answers are the right ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from detector.core.verdict import write_verdict
-from detector.demo.harness import Stage, StageError
+from detector.demo.harness import Harness, HarnessError
 from stilltrue import Detector
 
 POLL_SECONDS = 0.2
@@ -20,12 +20,12 @@ ANSWER_SECONDS_MAX = 20.0
 JOB_STRENGTH = 10
 
 
-class Play:
-    """A stage with a teller: what is run is shown, and what must be so is checked."""
+class Demo:
+    """A harness with a teller: what is run is shown, and what must be so is checked."""
 
-    def __init__(self, stage: Stage, console: Console) -> None:
+    def __init__(self, harness: Harness, console: Console) -> None:
         """``console`` is where the story goes."""
-        self.stage = stage
+        self.harness = harness
         self.console = console
 
     def say(self, text: str) -> None:
@@ -35,34 +35,34 @@ class Play:
     def command(self, *arguments: str, exit_codes: tuple[int, ...] = (0,)) -> str:
         """Show a command as a user would type it, run it, show what it prints."""
         self.console.print(f"\n[bold]$ stilltrue {' '.join(arguments)}[/bold]", highlight=False)
-        done = self.stage.run(*arguments)
+        done = self.harness.run(*arguments)
         self.console.print((done.stdout + done.stderr).rstrip(), markup=False, highlight=False, soft_wrap=True)
         if done.returncode not in exit_codes:
-            raise StageError(f"'stilltrue {' '.join(arguments)}' ended with {done.returncode}, expected {exit_codes}")
+            raise HarnessError(f"'stilltrue {' '.join(arguments)}' ended with {done.returncode}, expected {exit_codes}")
         return done.stdout
 
     def verdict(self, predicate: str) -> dict[str, Any]:
         """The verdict on a snapshot taken now, as ``stilltrue ask --json`` prints it."""
         try:
-            with Detector(self.stage.detector) as detector:
+            with Detector(self.harness.detector) as detector:
                 return write_verdict(detector.ask(predicate))
         except grpc.RpcError as error:
-            raise StageError(f"the detector at {self.stage.detector} did not answer: {error}") from error
+            raise HarnessError(f"the detector at {self.harness.detector} did not answer: {error}") from error
 
     def until(self, what: str, so: Callable[[], bool]) -> None:
         """Wait until ``so``, at most a bounded time."""
         give_up = time.monotonic() + ANSWER_SECONDS_MAX
         while not so():
             if time.monotonic() > give_up:
-                raise StageError(f"waited {ANSWER_SECONDS_MAX:g} s in vain for {what}")
+                raise HarnessError(f"waited {ANSWER_SECONDS_MAX:g} s in vain for {what}")
             time.sleep(POLL_SECONDS)
 
     def watch_load(self, name: str, seconds: float) -> None:
         """Show the throughput of a caller for a while."""
-        before = self.stage.stats(name)
+        before = self.harness.stats(name)
         for _ in range(round(seconds / 0.5)):
             time.sleep(0.5)
-            now = self.stage.stats(name)
+            now = self.harness.stats(name)
             rate = 2 * (now["done"] - before["done"])
             self.say(f"   {rate:5d} calls/s done, {now['waiting']:3d} waiting, {now['failed']:2d} failed")
             before = now
@@ -70,7 +70,7 @@ class Play:
     def metric(self, name: str) -> None:
         """Show the lines of one metric."""
         lines = [line for line in self._page() if line.startswith(name) and line.endswith(" 1.0")]
-        self.console.print(f"\n[bold]$ curl -s http://{self.stage.http}/metrics | grep {name}[/bold]", highlight=False)
+        self.console.print(f"\n[bold]$ curl -s http://{self.harness.http}/metrics | grep {name}[/bold]", highlight=False)
         self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
     def count(self, counter: str) -> int:
@@ -79,95 +79,95 @@ class Play:
         return round(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
 
     def _page(self) -> list[str]:
-        with urllib.request.urlopen(f"http://{self.stage.http}/metrics", timeout=5) as page:
+        with urllib.request.urlopen(f"http://{self.harness.http}/metrics", timeout=5) as page:
             return list(page.read().decode().splitlines())
 
     def picture(self) -> None:
         """Draw the wait graph of the newest snapshot into a file and say where it is."""
-        drawn = self.stage.run("show", "latest", "--format", "svg")
+        drawn = self.harness.run("show", "latest", "--format", "svg")
         if drawn.returncode or "<svg" not in drawn.stdout:
-            raise StageError(f"no picture: {drawn.stderr.strip()}")
-        path = self.stage.folder / "deadlock.svg"
+            raise HarnessError(f"no picture: {drawn.stderr.strip()}")
+        path = self.harness.folder / "deadlock.svg"
         path.write_text(drawn.stdout)
         self.say(f"\nThe picture: [bold]{path}[/bold]")
 
 
-def pools(play: Play) -> None:
+def pools(demo: Demo) -> None:
     """Worker pools that call each other in a circle."""
-    play.say("[bold]Three services with pools of 2 workers call each other: orders -> stock -> billing -> orders.[/bold]")
-    play.stage.start_scene("detector.demo.scenes:POOLS")
-    play.say("A light load, one caller:")
-    play.watch_load("load", 2)
-    play.command("ask", "deadlock", exit_codes=(1,))
-    play.say("\nThe load rises to 6 callers. Nothing crashes, no log says why; requests just hang:")
-    play.stage.actors["load"].tell({"threads": 6})
-    play.watch_load("load", 2.5)
-    play.until("the deadlock", lambda: play.verdict("deadlock")["holds"] is True)
-    play.command("ask", "deadlock")
-    play.command("incidents")
-    play.picture()
-    play.metric("stilltrue_predicate_state")
+    demo.say("[bold]Three services with pools of 2 workers call each other: orders -> stock -> billing -> orders.[/bold]")
+    demo.harness.start_scene("detector.demo.scenes:POOLS")
+    demo.say("A light load, one caller:")
+    demo.watch_load("load", 2)
+    demo.command("ask", "deadlock", exit_codes=(1,))
+    demo.say("\nThe load rises to 6 callers. Nothing crashes, no log says why; requests just hang:")
+    demo.harness.processes["load"].tell({"threads": 6})
+    demo.watch_load("load", 2.5)
+    demo.until("the deadlock", lambda: demo.verdict("deadlock")["holds"] is True)
+    demo.command("ask", "deadlock")
+    demo.command("incidents")
+    demo.picture()
+    demo.metric("stilltrue_predicate_state")
 
 
-def locks(play: Play) -> None:
+def locks(demo: Demo) -> None:
     """Locks taken in two orders, across processes."""
-    play.say(
+    demo.say(
         "[bold]orders holds its lock and calls stock, which needs its own; stock does the same the other way round.[/bold]"
     )
-    play.stage.start_scene("detector.demo.scenes:LOCKS")
-    play.say("Only the shop calls:")
-    play.watch_load("shop", 1.5)
-    play.command("ask", "deadlock", exit_codes=(1,))
-    play.say("\nNow the warehouse restocks, too:")
-    play.stage.actors["warehouse"].tell({"threads": 2})
-    play.watch_load("shop", 2)
-    play.until("the deadlock", lambda: play.verdict("deadlock")["holds"] is True)
-    play.command("ask", "deadlock")
-    play.picture()
+    demo.harness.start_scene("detector.demo.scenes:LOCKS")
+    demo.say("Only the shop calls:")
+    demo.watch_load("shop", 1.5)
+    demo.command("ask", "deadlock", exit_codes=(1,))
+    demo.say("\nNow the warehouse restocks, too:")
+    demo.harness.processes["warehouse"].tell({"threads": 2})
+    demo.watch_load("shop", 2)
+    demo.until("the deadlock", lambda: demo.verdict("deadlock")["holds"] is True)
+    demo.command("ask", "deadlock")
+    demo.picture()
 
 
-def job(play: Play) -> None:
+def job(demo: Demo) -> None:
     """A job whose end nobody could tell."""
-    play.say("[bold]Four processes share a job: each piece of work begets two more, for random others. When is it done?[/bold]")
-    play.stage.start_scene("detector.demo.scenes:JOB")
-    play.stage.actors["starter"].tell({"call": {"method": "ada.Work", "count": 1, "strength": JOB_STRENGTH}})
-    play.until("the job to begin", lambda: play.verdict("termination")["holds"] is False)  # before it, all are idle: TRUE
+    demo.say("[bold]Four processes share a job: each piece of work begets two more, for random others. When is it done?[/bold]")
+    demo.harness.start_scene("detector.demo.scenes:JOB")
+    demo.harness.processes["starter"].tell({"call": {"method": "ada.Work", "count": 1, "strength": JOB_STRENGTH}})
+    demo.until("the job to begin", lambda: demo.verdict("termination")["holds"] is False)  # before it, all are idle: TRUE
     begun = time.monotonic()
-    while (verdict := play.verdict("termination"))["holds"] is not True:
-        play.say(f"   {time.monotonic() - begun:4.1f} s  {verdict['witness']['text']}")
+    while (verdict := demo.verdict("termination"))["holds"] is not True:
+        demo.say(f"   {time.monotonic() - begun:4.1f} s  {verdict['witness']['text']}")
         if time.monotonic() - begun > ANSWER_SECONDS_MAX:
-            raise StageError("the job did not end in time")
+            raise HarnessError("the job did not end in time")
         time.sleep(POLL_SECONDS)
-    play.command("ask", "termination")
+    demo.command("ask", "termination")
 
 
-def healthy(play: Play, seconds: float) -> None:
+def healthy(demo: Demo, seconds: float) -> None:
     """A busy shop that is never deadlocked."""
-    play.say(
+    demo.say(
         "[bold]Call cycles, full pools, fan-outs, hedged calls, locks and deadlines under load: busy, but never stuck.[/bold]"
     )
-    play.stage.start_scene("detector.demo.scenes:HEALTHY")
+    demo.harness.start_scene("detector.demo.scenes:HEALTHY")
     begun = time.monotonic()
     done = 0
-    with Progress(*Progress.get_default_columns(), console=play.console) as progress:
+    with Progress(*Progress.get_default_columns(), console=demo.console) as progress:
         task = progress.add_task("healthy", total=seconds)
         while (spent := time.monotonic() - begun) < seconds:
             time.sleep(min(1.0, seconds - spent))
-            before, done = done, sum(play.stage.stats(load)["done"] for load in ("web", "app", "rush"))
-            snapshots, incidents = play.count("stilltrue_snapshots_total"), play.count("stilltrue_incidents_total")
+            before, done = done, sum(demo.harness.stats(load)["done"] for load in ("web", "app", "rush"))
+            snapshots, incidents = demo.count("stilltrue_snapshots_total"), demo.count("stilltrue_incidents_total")
             told = f"{done} calls, {snapshots} snapshots, {incidents} incidents"
             progress.update(task, completed=time.monotonic() - begun, description=told)
             if incidents:
-                raise StageError(f"a false TRUE: {play.stage.run('incidents', '--json').stdout}")
+                raise HarnessError(f"a false TRUE: {demo.harness.run('incidents', '--json').stdout}")
             if done == before:
-                raise StageError("the shop stands still")
-    play.say(f"{told}: not one of them deadlocked.")
-    play.command("ask", "deadlock", exit_codes=(1, 3))
+                raise HarnessError("the shop stands still")
+    demo.say(f"{told}: not one of them deadlocked.")
+    demo.command("ask", "deadlock", exit_codes=(1, 3))
 
 
-PLAYS: dict[str, Callable[[Play, float], None]] = {
-    "pools": lambda play, _: pools(play),
-    "locks": lambda play, _: locks(play),
-    "job": lambda play, _: job(play),
+DEMOS: dict[str, Callable[[Demo, float], None]] = {
+    "pools": lambda demo, _: pools(demo),
+    "locks": lambda demo, _: locks(demo),
+    "job": lambda demo, _: job(demo),
     "healthy": healthy,
 }

@@ -1,4 +1,4 @@
-"""The stage: starts a detector and the processes of a scene, directs them, and always stops what it started."""
+"""The harness: starts a detector and the processes of a scene, directs them, and always stops what it started."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """For Python's children: a folder called `stilltrue` where the user stands (a clone, say) is not taken for the package."""
 
 
-class StageError(RuntimeError):
+class HarnessError(RuntimeError):
     """A process of ours did not start or died; the text says which, and what it said last."""
 
 
-class Actor:
+class ManagedProcess:
     """A process that we started: its lines as they come, its end when we want it."""
 
     def __init__(self, name: str, arguments: list[str], *, environment: Mapping[str, str], log: Path) -> None:
@@ -56,7 +56,7 @@ class Actor:
     @staticmethod
     def _pipe(pipe: IO[str] | None) -> IO[str]:
         if pipe is None:
-            raise AssertionError("every actor has its pipes")
+            raise AssertionError("every process has its pipes")
         return pipe
 
     def line(self, seconds_max: float = START_SECONDS_MAX) -> str:
@@ -64,9 +64,9 @@ class Actor:
         try:
             line = self.lines.get(timeout=seconds_max)
         except queue.Empty:
-            raise StageError(f"{self.name} said nothing for {seconds_max:g} s; see {self.log}") from None
+            raise HarnessError(f"{self.name} said nothing for {seconds_max:g} s; see {self.log}") from None
         if line is None:
-            raise StageError(f"{self.name} ended ({self.process.wait()}); see {self.log}:\n{self._last_words()}")
+            raise HarnessError(f"{self.name} ended ({self.process.wait()}); see {self.log}:\n{self._last_words()}")
         return line
 
     def tell(self, command: Mapping[str, Any]) -> None:
@@ -96,52 +96,52 @@ class Actor:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
 
 
-class Stage:
+class Harness:
     """A detector and the processes of scenes. A context manager: leaving it stops them all."""
 
     def __init__(self, folder: Path) -> None:
         """``folder`` takes the logs and the detector's data; it is made when it is not there."""
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.actors: dict[str, Actor] = {}
+        self.processes: dict[str, ManagedProcess] = {}
         self.detector = ""
         self.http = ""
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Harness:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start_detector(self, *flags: str, ports: tuple[int, int] = (0, 0)) -> Actor:
+    def start_detector(self, *flags: str, ports: tuple[int, int] = (0, 0)) -> ManagedProcess:
         """Start ``stilltrue serve`` and wait until it listens; ``detector`` and ``http`` are its addresses then."""
         command = [sys.executable, "-m", "detector", "serve"]
         command += ["--port", str(ports[0]), "--http-port", str(ports[1]), "--data", str(self.folder / "data"), *flags]
-        actor = self._start("detector", command, {})
+        process = self._start("detector", command, {})
         self.detector = self.http = ""
         while not self.detector:
-            line = actor.line()
+            line = process.line()
             if found := re.search(r"\bgrpc=(\S+) metrics=http://(\S+)/metrics", line):
                 self.detector, self.http = found.groups()
-        return actor
+        return process
 
     def start_scene(self, where: str) -> None:
         """Start every process of the scene ``module:NAME``, and tell each where the others listen."""
         scene = load_scene(where)
         names = [*scene.services, *scene.loads]
         for name in names:
-            self.start_player(where, name)
+            self.start_process(where, name)
         listening = {name: self.address(name) for name in names}
         addresses = {name: listening[name] for name in scene.services}
         for name in names:
-            self.actors[name].tell({"addresses": addresses})
+            self.processes[name].tell({"addresses": addresses})
         for name in names:
-            while not json.loads(self.actors[name].line()).get("ready"):
+            while not json.loads(self.processes[name].line()).get("ready"):
                 pass
         for name in scene.loads:
-            self.actors[name].tell({"begin": True})
+            self.processes[name].tell({"begin": True})
 
-    def start_player(self, where: str, name: str) -> Actor:
+    def start_process(self, where: str, name: str) -> ManagedProcess:
         """Start one process of a scene; it waits for the addresses."""
         return self._start(
             name, [sys.executable, "-m", "detector.demo.process", where, name], {"STILLTRUE_DETECTOR": self.detector}
@@ -149,14 +149,14 @@ class Stage:
 
     def address(self, name: str) -> str:
         """Where the process ``name`` listens; waits for its first line."""
-        return f"127.0.0.1:{json.loads(self.actors[name].line())['port']}"
+        return f"127.0.0.1:{json.loads(self.processes[name].line())['port']}"
 
     def stats(self, name: str) -> dict[str, int]:
         """The newest numbers of a caller: calls done, failed and waiting."""
-        actor = self.actors[name]
-        line = actor.line()
-        while not actor.lines.empty():
-            line = actor.line()
+        process = self.processes[name]
+        line = process.line()
+        while not process.lines.empty():
+            line = process.line()
         return dict(json.loads(line))
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -172,17 +172,17 @@ class Stage:
 
     def stop(self) -> None:
         """Stop all that we started: the detector last, so that it sees the others leave."""
-        for actor in [a for a in self._in_order() if a.name != "detector"]:
-            actor.send(signal.SIGKILL if actor.process.poll() is None else 0)
-            actor.stop()
-        if "detector" in self.actors:
-            self.actors["detector"].stop()
-        self.actors.clear()
+        for process in [a for a in self._in_order() if a.name != "detector"]:
+            process.send(signal.SIGKILL if process.process.poll() is None else 0)
+            process.stop()
+        if "detector" in self.processes:
+            self.processes["detector"].stop()
+        self.processes.clear()
 
-    def _in_order(self) -> Iterator[Actor]:
-        yield from reversed(self.actors.values())
+    def _in_order(self) -> Iterator[ManagedProcess]:
+        yield from reversed(self.processes.values())
 
-    def _start(self, name: str, arguments: list[str], environment: Mapping[str, str]) -> Actor:
-        actor = Actor(name, arguments, environment=environment, log=self.folder / f"{name}.log")
-        self.actors[name] = actor
-        return actor
+    def _start(self, name: str, arguments: list[str], environment: Mapping[str, str]) -> ManagedProcess:
+        process = ManagedProcess(name, arguments, environment=environment, log=self.folder / f"{name}.log")
+        self.processes[name] = process
+        return process

@@ -19,7 +19,7 @@ from detector.demo.served import AioService, ThreadService
 from stilltrue import Agent
 
 
-class Player(Protocol):
+class SceneProcess(Protocol):
     """A process of a scene, once it listens."""
 
     port: int
@@ -43,7 +43,7 @@ def load_scene(where: str) -> Scene:
     return scene
 
 
-def play(scene: Scene, name: str) -> Player:
+def start(scene: Scene, name: str) -> SceneProcess:
     """Start the process ``name`` of ``scene``; the detector's address comes from ``STILLTRUE_DETECTOR``."""
     service = scene.services.get(name)
     agent = Agent(service=name, instance=name, reactive=service is not None and service.reactive)
@@ -55,13 +55,13 @@ def play(scene: Scene, name: str) -> Player:
 
 def main() -> None:
     """Play one process until standard input ends."""
-    player = play(load_scene(sys.argv[1]), sys.argv[2])
-    _say({"port": player.port})
-    player.dial(json.loads(sys.stdin.readline())["addresses"])
+    process = start(load_scene(sys.argv[1]), sys.argv[2])
+    _say({"port": process.port})
+    process.dial(json.loads(sys.stdin.readline())["addresses"])
     _say({"ready": True})
     for line in sys.stdin:
-        player.obey(json.loads(line))
-    player.stop()
+        process.obey(json.loads(line))
+    process.stop()
     os._exit(0)  # workers that are blocked for ever (that is what a scene may be about) are not waited for
 
 

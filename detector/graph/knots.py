@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from detector.graph.columns import Bools, Ints
-from detector.graph.remainder import Stuck
+from detector.graph.remainder import RemainderGraph
 
 SHRUNK_PARTIES_MAX = 64
 """A larger knot is given whole: to leave out its parties one by one would cost its square, and nobody would read it."""
 
 
-def smallest_knot(graph: Stuck, *, most: int) -> Ints:
+def smallest_knot(graph: RemainderGraph, *, most: int) -> Ints:
     """The smallest bottom component, shrunk until no party of it can be left out.
 
     Parameters
@@ -41,7 +41,7 @@ def smallest_knot(graph: Stuck, *, most: int) -> Ints:
     return np.flatnonzero(members)
 
 
-def bottom(graph: Stuck) -> Bools:
+def bottom(graph: RemainderGraph) -> Bools:
     """(N,) whether the party's component is a bottom one: nobody in it waits for anybody outside."""
     labels, matrix = graph.labels, graph.matrix
     waiters = np.repeat(labels, np.diff(matrix.indptr))
@@ -51,7 +51,7 @@ def bottom(graph: Stuck) -> Bools:
     return at_bottom
 
 
-def _closed(graph: Stuck, members: Bools) -> Bools:
+def _closed(graph: RemainderGraph, members: Bools) -> Bools:
     """The largest closed set inside ``members``."""
     while True:
         inside = np.zeros(len(graph.targets) + 1, np.int64)

@@ -23,7 +23,7 @@ SOME_WAITS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Opened:
+class OpenWaits:
     """Some open waits, sorted by waiter.
 
     Attributes
@@ -43,7 +43,7 @@ class Opened:
     parties: int
 
     @classmethod
-    def of(cls, columns: WaitColumns, *, positions: bool = True) -> Opened:
+    def of(cls, columns: WaitColumns, *, positions: bool = True) -> OpenWaits:
         """All waits of ``columns``; without ``positions`` nobody will ask which of them are open."""
         kind = columns.waiter.dtype
         return cls(
@@ -97,7 +97,7 @@ class Opened:
         for low in range(0, len(self), PIECE_WAITS):
             flags[self.waiter[low : low + PIECE_WAITS].astype(np.intp)] = flag
 
-    def only(self, keep: Bools) -> Opened:
+    def only(self, keep: Bools) -> OpenWaits:
         """The waits in ``keep`` (O,), with all their targets."""
         rows = np.flatnonzero(keep)
         if len(rows) == len(keep):
@@ -108,7 +108,7 @@ class Opened:
         np.cumsum(sizes, out=indptr[1:])
         at = np.repeat(begins - indptr[:-1], sizes)
         at += np.arange(len(at), dtype=at.dtype)
-        return Opened(
+        return OpenWaits(
             open=self.open[rows],
             waiter=self.waiter[rows],
             short=self.short[rows],
@@ -117,7 +117,7 @@ class Opened:
             parties=self.parties,
         )
 
-    def without_over(self, free: Bools) -> Opened:
+    def without_over(self, free: Bools) -> OpenWaits:
         """The waits of parties that are not free; of who has several, those that are not over (or all, where all are)."""
         left = self.only(~free[self.waiter.astype(np.intp)])
         if not len(left) or left.single():
@@ -127,7 +127,7 @@ class Opened:
         still[left.waiter[keep]] = True
         return left.only(keep | ~still[left.waiter])
 
-    def settled(self, free: Bools) -> Opened:
+    def settled(self, free: Bools) -> OpenWaits:
         """The waits that are not over, of parties that are not free, without the targets that have come.
 
         At the end of a reduction whoever is not free has such a wait, or is held. Before the end a wait that is over may be
@@ -156,7 +156,7 @@ class Opened:
         rows = np.flatnonzero(np.concatenate(keeps))
         indptr = np.zeros(len(rows) + 1, self.indptr.dtype)
         np.cumsum(np.concatenate(sizes), out=indptr[1:])
-        return Opened(
+        return OpenWaits(
             open=self.open[rows],
             waiter=self.waiter[rows],
             short=np.concatenate(shorts),

@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from detector.graph.columns import Bools, Ints
 from detector.graph.functional_graph import FREE, STUCK, UNKNOWN, follow
-from detector.graph.open_waits import Opened
+from detector.graph.open_waits import OpenWaits
 
 FREED_SHARE_MIN = 32
 """A leap that frees fewer than one in this many of the waiting parties is not worth another."""
@@ -28,7 +28,7 @@ WAITS_MIN = 500
 """With fewer open waits than this, going party by party is faster than a search."""
 
 
-def leap(free: Bools, held: Bools | None, rest: Opened) -> bool:
+def free_reachable(free: Bools, held: Bools | None, rest: OpenWaits) -> bool:
     """Free what follows from ``free`` (in place); whether it was worth it, so that another leap may be.
 
     Parameters
@@ -55,7 +55,7 @@ def leap(free: Bools, held: Bools | None, rest: Opened) -> bool:
     return FREED_SHARE_MIN * freed >= len(waiter)
 
 
-def _along(free: Bools, held: Bools | None, rest: Opened) -> int:
+def _along(free: Bools, held: Bools | None, rest: OpenWaits) -> int:
     """Free all whose way, on which each waits for one, ends at a free party; how many parties that frees."""
     after = np.arange(len(free))
     waiter = rest.waiter.astype(np.intp)
@@ -86,7 +86,7 @@ def _by_one(free: Bools, easy: Bools, waiter: Ints, indptr: Ints, targets: Ints)
     return int(np.count_nonzero(free) - before)
 
 
-def _on_no_cycle(free: Bools, held: Bools | None, rest: Opened) -> int:
+def _on_no_cycle(free: Bools, held: Bools | None, rest: OpenWaits) -> int:
     """Free all from whom no way leads to a cycle or to a party that is held; how many parties that frees."""
     waiter, indptr, targets, size = rest.waiter, rest.indptr, rest.targets, len(free)
     graph = _by_waiter(waiter, indptr, targets, size)

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from detector.graph.columns import Bools, Ints, WaitColumns
-from detector.graph.open_waits import Opened
-from detector.graph.reachability import leap
-from detector.graph.sweep import swept
-from detector.graph.worklist import Ledger
+from detector.graph.open_waits import OpenWaits
+from detector.graph.reachability import free_reachable
+from detector.graph.sweep import sweep_all
+from detector.graph.worklist import Worklist
 
-LEAPS_MAX = 8
+SEARCHES_MAX = 8
 """So many leaps, then party by party: what bounds the searches."""
 
 
@@ -67,7 +67,7 @@ class Reduction:
         ended : (W,) waits of the columns that end by themselves.
         released : (P,) parties that are free from now on.
         """
-        rest = Opened(
+        rest = OpenWaits(
             open=self.open,
             waiter=self.waiter,
             short=self.short,
@@ -82,7 +82,7 @@ class Reduction:
         if released is not None:
             gone |= released[self.waiter]
             held = None if held is None else held & ~released
-        free, held, rest = begun(rest.only(~gone), held)
+        free, held, rest = initial(rest.only(~gone), held)
         return _settled(free, held, _run(free, held, rest))
 
 
@@ -117,7 +117,7 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
     G. Bracha and S. Toueg, Distributed deadlock detection, Distributed Computing 2 (1987), section 3 (the static k-of-n
     model). R. C. Holt, Some deadlock properties of computer systems, Computing Surveys 4 (1972) (graph reductions).
     """
-    free, held, rest = begun(_opened(columns, ended), held)
+    free, held, rest = initial(_open_waits(columns, ended), held)
     return _settled(free, held, _run(free, held, rest))
 
 
@@ -130,17 +130,17 @@ def remainder(columns: WaitColumns, *, ended: Bools | None = None, held: Bools |
     >>> remainder(WaitColumns.of([Wait(waiter=PartyName("a"), among=(PartyName("a"),))])).tolist()
     [0]
     """
-    free, held, rest = begun(_opened(columns, ended, positions=False), held)
+    free, held, rest = initial(_open_waits(columns, ended, positions=False), held)
     _run(free, held, rest)
     return np.flatnonzero(~free)
 
 
-def _opened(columns: WaitColumns, ended: Bools | None, *, positions: bool = True) -> Opened:
-    rest = Opened.of(columns, positions=positions)
+def _open_waits(columns: WaitColumns, ended: Bools | None, *, positions: bool = True) -> OpenWaits:
+    rest = OpenWaits.of(columns, positions=positions)
     return rest if ended is None else rest.only(~ended)
 
 
-def begun(rest: Opened, held: Bools | None) -> tuple[Bools, Bools | None, Opened]:
+def initial(rest: OpenWaits, held: Bools | None) -> tuple[Bools, Bools | None, OpenWaits]:
     """Rule 1: who is free when ``rest`` are all open waits, who is held (None: nobody), and the waits."""
     free = np.ones(rest.parties, np.bool_)
     rest.set_waiters(free, False)
@@ -150,34 +150,34 @@ def begun(rest: Opened, held: Bools | None) -> tuple[Bools, Bools | None, Opened
     return free, held, rest
 
 
-def _run(free: Bools, held: Bools | None, rest: Opened) -> Opened:
+def _run(free: Bools, held: Bools | None, rest: OpenWaits) -> OpenWaits:
     """Apply the rules to their end, in place for ``free``; some waits among which are all that are open then."""
     if not free.any():
         return rest  # nobody is there to begin with
     if held is None and rest.one_way():
         free[:] = True
         return rest
-    if swept(free, held, rest):
+    if sweep_all(free, held, rest):
         return rest
-    return finished(free, held, rest.without_over(free))
+    return run_to_end(free, held, rest.without_over(free))
 
 
-def finished(free: Bools, held: Bools | None, rest: Opened) -> Opened:
+def run_to_end(free: Bools, held: Bools | None, rest: OpenWaits) -> OpenWaits:
     """The same where sweeps are no longer worth their while; ``rest``: the waits of parties that are not free."""
-    for _ in range(LEAPS_MAX):
-        if not leap(free, held, rest):
+    for _ in range(SEARCHES_MAX):
+        if not free_reachable(free, held, rest):
             break
         rest = rest.without_over(free)
-        if not len(rest) or swept(free, held, rest):
+        if not len(rest) or sweep_all(free, held, rest):
             return rest
         rest = rest.without_over(free)
     rest = rest.without_over(free)
-    ledger = Ledger(free=free, owed=_owed(held, rest), waiter=rest.waiter, short=rest.short.copy())
-    ledger.push(rest.indptr, rest.targets)
+    worklist = Worklist(free=free, owed=_owed(held, rest), waiter=rest.waiter, short=rest.short.copy())
+    worklist.run(rest.indptr, rest.targets)
     return rest
 
 
-def _owed(held: Bools | None, rest: Opened) -> Ints:
+def _owed(held: Bools | None, rest: OpenWaits) -> Ints:
     """(P,) the waits of each party, and one more for who is held."""
     owed = rest.waits_of_each()
     if held is not None:
@@ -185,7 +185,7 @@ def _owed(held: Bools | None, rest: Opened) -> Ints:
     return owed
 
 
-def _settled(free: Bools, held: Bools | None, rest: Opened) -> Reduction:
+def _settled(free: Bools, held: Bools | None, rest: OpenWaits) -> Reduction:
     """The reduction as it stands, run to its end, when all open waits are among ``rest``."""
     left = rest.settled(free)
     return Reduction(

@@ -13,7 +13,7 @@ from detector.graph.reduction import Reduction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stuck:
+class RemainderGraph:
     """The remainder as a graph of its own: N parties, numbered anew, and the open waits among them.
 
     Attributes
@@ -52,7 +52,7 @@ class Stuck:
         return self.targets[self.indptr[wait] : self.indptr[wait + 1]]
 
 
-def stuck(columns: WaitColumns, reduction: Reduction) -> Stuck:
+def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGraph:
     """The remainder of a finished reduction as a graph of its own; parties that are merely held are left out.
 
     A held party waits for nothing that is known, so what waits for it is kept as it is, without that target.
@@ -70,7 +70,7 @@ def stuck(columns: WaitColumns, reduction: Reduction) -> Stuck:
     waiter = place[reduction.waiter]
     matrix = _matrix(np.repeat(waiter, np.diff(indptr)), targets[inside], len(parties))
     _, labels = connected_components(matrix, directed=True, connection="strong")
-    return Stuck(
+    return RemainderGraph(
         parties=parties,
         waits=reduction.open,
         waiter=waiter,

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from detector.graph.columns import Bools, Ints
-from detector.graph.open_waits import Opened
+from detector.graph.open_waits import OpenWaits
 
 MANY_SHARE = 32
 """A sweep that frees fewer than one in this many of those who wait frees few."""
@@ -78,7 +78,7 @@ class Block:
         self.__init__(self._waiter[rows], self._short[rows], matrix)  # type: ignore[misc]
 
 
-def swept(free: Bools, held: Bools | None, rest: Opened, share_min: float = 0.0) -> bool:
+def sweep_all(free: Bools, held: Bools | None, rest: OpenWaits, share_min: float = 0.0) -> bool:
     """Sweep over the waits in ``rest``, in place for ``free`` (P,); whether that was the end.
 
     It was not when ``FEW_SWEEPS_MAX`` sweeps freed few, and about as many as the sweep before: ways are long then.
@@ -99,7 +99,7 @@ def swept(free: Bools, held: Bools | None, rest: Opened, share_min: float = 0.0)
     return False
 
 
-def _blocks(held: Bools | None, rest: Opened) -> Iterator[Block]:
+def _blocks(held: Bools | None, rest: OpenWaits) -> Iterator[Block]:
     """The waits in blocks; of a held party (P,) none ever ends."""
     for low, high, matrix, short in rest.counting():
         waiter = rest.waiter[low:high]

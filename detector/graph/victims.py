@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import breadth_first_order
 from detector.graph.columns import Floats, Ints, WaitColumns
 from detector.graph.knots import bottom
 from detector.graph.reduction import Reduction
-from detector.graph.remainder import Stuck, stuck
+from detector.graph.remainder import RemainderGraph, remainder_graph
 
 EXACT_PARTIES_MAX = 24
 TRIES_MAX = 3_000
@@ -41,7 +41,7 @@ Cost = Callable[[Ints], Floats]
 """What it costs that each of some parties gives up; infinity: never."""
 
 
-def victims(columns: WaitColumns, reduction: Reduction, graph: Stuck, cost: Cost) -> Victims:
+def victims(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, cost: Cost) -> Victims:
     """Find parties whose giving up (all their waits end, and they let go) frees the remainder of ``reduction``.
 
     Parameters
@@ -63,7 +63,7 @@ def victims(columns: WaitColumns, reduction: Reduction, graph: Stuck, cost: Cost
     return _rounds(columns, reduction, graph, cost)
 
 
-def _between_cycles(graph: Stuck) -> Ints:
+def _between_cycles(graph: RemainderGraph) -> Ints:
     """The parties on cycles, and those on the way from one cycle to another; the others follow by themselves."""
     _, begins = np.unique(graph.labels[graph.cyclic], return_index=True)
     if np.count_nonzero(graph.cyclic) > EXACT_PARTIES_MAX:
@@ -74,7 +74,7 @@ def _between_cycles(graph: Stuck) -> Ints:
     return np.flatnonzero(seen)
 
 
-def _smallest(graph: Stuck, inner: Ints, prices: Floats) -> Ints | None:
+def _smallest(graph: RemainderGraph, inner: Ints, prices: Floats) -> Ints | None:
     """The smallest, then cheapest set out of ``inner``; None when it was not found in ``TRIES_MAX`` tries."""
     price = dict(zip(inner.tolist(), prices.tolist(), strict=True))
     bit = {party: 1 << at for at, party in enumerate(inner.tolist())}
@@ -113,7 +113,7 @@ def _frees(waits: Sequence[tuple[int, int, int]], free: int, everybody: int) -> 
         free = everybody & ~blocked
 
 
-def _rounds(columns: WaitColumns, reduction: Reduction, graph: Stuck, cost: Cost) -> Victims:
+def _rounds(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, cost: Cost) -> Victims:
     """A party of every bottom component a round, later ever more, until everybody is free."""
     given_up = np.zeros(len(columns.names), np.bool_)
     rounds, count = 0, 1
@@ -128,7 +128,7 @@ def _rounds(columns: WaitColumns, reduction: Reduction, graph: Stuck, cost: Cost
         if reduction.free.all():
             return Victims(parties=np.flatnonzero(given_up), exact=bool(given_up.sum() == 1))
         before = len(graph.parties)
-        graph = stuck(columns, reduction)
+        graph = remainder_graph(columns, reduction)
         rounds += 1
         if before >= LARGE_PARTIES_MIN and FREED_SHARE_MIN * (before - len(graph.parties)) < before:
             count *= 8
@@ -136,7 +136,7 @@ def _rounds(columns: WaitColumns, reduction: Reduction, graph: Stuck, cost: Cost
             count *= 2
 
 
-def _of_each_knot(graph: Stuck, cost: Cost, count: int) -> Ints:
+def _of_each_knot(graph: RemainderGraph, cost: Cost, count: int) -> Ints:
     """The ``count`` cheapest of the most waited for in each bottom component.
 
     Of all its parties where none of these may give up; of all parties there are where no bottom may.

@@ -15,7 +15,7 @@ import numpy as np
 from detector.graph.columns import Ints
 from detector.graph.cycles import smallest_cycle
 from detector.graph.knots import smallest_knot
-from detector.graph.remainder import Stuck
+from detector.graph.remainder import RemainderGraph
 
 RESTING_MAX = 64
 """Waits that are looked up for a witness: more sentences than this nobody reads."""
@@ -32,7 +32,7 @@ class Evidence:
     waits: Ints
 
 
-def evidence(graph: Stuck) -> Evidence:
+def evidence(graph: RemainderGraph) -> Evidence:
     """Core, behind and the smallest witness found for a remainder that is not empty.
 
     Returns
@@ -59,7 +59,7 @@ def evidence(graph: Stuck) -> Evidence:
     )
 
 
-def _resting(graph: Stuck, members: Ints, kind: str) -> Ints:
+def _resting(graph: RemainderGraph, members: Ints, kind: str) -> Ints:
     """For each member of the witness (the first ``RESTING_MAX``) the first of its waits that the members keep open."""
     shown = members[:RESTING_MAX]
     telling = np.zeros(len(graph.parties), np.bool_)

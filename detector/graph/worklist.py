@@ -15,7 +15,7 @@ FRONTIER_PARTIES_MIN = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ledger:
+class Worklist:
     """The books of a reduction under way, changed in place; columns as in :class:`~detector.graph.reduction.Reduction`."""
 
     free: Bools
@@ -23,7 +23,7 @@ class Ledger:
     waiter: Ints
     short: Ints
 
-    def push(self, indptr: Ints, targets: Ints) -> None:
+    def run(self, indptr: Ints, targets: Ints) -> None:
         """Run the rules to their end, given the open waits' targets; every free party among them counts once, now."""
         ups, waits = _turned(indptr, targets, len(self.free))
         listed = np.zeros(len(self.free), np.bool_)

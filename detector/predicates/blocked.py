@@ -10,7 +10,7 @@ from detector.core.times import clock
 from detector.graph.columns import Bools, Ints
 from detector.graph.partial import Bounds
 from detector.graph.reduction import Reduction
-from detector.graph.remainder import Stuck, stuck
+from detector.graph.remainder import RemainderGraph, remainder_graph
 from detector.graph.witness import Evidence, evidence
 from detector.predicates.explain import sentences, shortened
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness, process_of
@@ -19,7 +19,7 @@ NAMED_MAX = 12
 """Parties that a FALSE or UNDETERMINED answer names, at most; who could still move is often everybody."""
 
 
-def blocked_verdict(name: str, snapshot: Snapshot, found: Bounds, graph: Stuck | None) -> Verdict:
+def blocked_verdict(name: str, snapshot: Snapshot, found: Bounds, graph: RemainderGraph | None) -> Verdict:
     """The answer that ``found`` gives: TRUE when even the certain view leaves parties over, as ``graph`` (section 6)."""
     if graph is not None:
         return _true(name, snapshot, graph)
@@ -28,9 +28,9 @@ def blocked_verdict(name: str, snapshot: Snapshot, found: Bounds, graph: Stuck |
     return _undetermined(name, snapshot, found)
 
 
-def certain_graph(snapshot: Snapshot, found: Bounds) -> Stuck | None:
+def certain_graph(snapshot: Snapshot, found: Bounds) -> RemainderGraph | None:
     """The remainder that is certain, as a graph; None when there is none."""
-    return stuck(snapshot.waits, found.certain) if found.anything_stuck(found.certain) else None
+    return remainder_graph(snapshot.waits, found.certain) if found.anything_stuck(found.certain) else None
 
 
 def as_of(snapshot: Snapshot) -> str:
@@ -39,7 +39,7 @@ def as_of(snapshot: Snapshot) -> str:
     return "when the snapshot began" if begun is None else f"as of {clock(begun)}"
 
 
-def _true(name: str, snapshot: Snapshot, graph: Stuck) -> Verdict:
+def _true(name: str, snapshot: Snapshot, graph: RemainderGraph) -> Verdict:
     waits = snapshot.waits
     proof = evidence(graph)
     parties = waits.named(proof.witness)

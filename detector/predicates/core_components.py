@@ -16,7 +16,7 @@ from stilltrue.model import PartyName, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CoreComponent:
     """What is told of one part of a core: a text, a sentence for each of its waits (a bounded number), who is behind it."""
 
     text: str
@@ -24,15 +24,15 @@ class Part:
     behind: tuple[PartyName, ...]
 
 
-def part_of(verdict: Verdict, snapshot: Snapshot, core: Sequence[PartyName]) -> Part:
+def core_component(verdict: Verdict, snapshot: Snapshot, core: Sequence[PartyName]) -> CoreComponent:
     """The part ``core`` (sorted) of the core of ``verdict``, given on ``snapshot``; where it is all, in the verdict's words."""
     if set(core) == set(verdict.core):
-        return Part(text=verdict.witness.text, waits=verdict.explanation, behind=verdict.behind)
+        return CoreComponent(text=verdict.witness.text, waits=verdict.explanation, behind=verdict.behind)
     waits = snapshot.waits
     members = frozenset(core)
     inside = np.fromiter((name in members for name in waits.names), np.bool_, len(waits.names))
     own = np.flatnonzero(inside[waits.waiter])
-    return Part(
+    return CoreComponent(
         text=f"{len(core)} parties wait for one another: {', '.join(shortened(core))}",
         waits=sentences(snapshot, own.tolist(), len(own)),
         behind=_behind(waits, core, verdict.behind),

@@ -11,7 +11,7 @@ from detector.graph.confirm import confirmed
 from detector.graph.partial import Bounds, bounds
 from detector.predicates.blocked import blocked_verdict, certain_graph
 from detector.predicates.preference import find_preference
-from detector.predicates.suggestion import with_cure
+from detector.predicates.suggestion import with_suggestion
 from stilltrue.model import Verdict
 
 
@@ -39,7 +39,7 @@ class Deadlock:
         found = stuck_bounds(snapshot)
         graph = certain_graph(snapshot, found)
         verdict = blocked_verdict(self.name, snapshot, found, graph)
-        return with_cure(verdict, snapshot, found.certain, graph, self._preference, self._never)
+        return with_suggestion(verdict, snapshot, found.certain, graph, self._preference, self._never)
 
 
 def stuck_bounds(snapshot: Snapshot) -> Bounds:

@@ -6,7 +6,7 @@ from detector.core.snapshot import Snapshot
 from detector.predicates.amounts import amount_of, total_of
 from detector.predicates.blocked import as_of
 from detector.predicates.explain import shortened
-from detector.predicates.verdicts import answered, hangs_on_missing, undeclared
+from detector.predicates.verdicts import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Activity, Holds, ProcessName, Verdict
 
 
@@ -47,20 +47,24 @@ class LostMessage:
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy:
             text = f"{len(busy)} not idle ({', '.join(shortened(busy))}), {as_of(snapshot)}: nothing is lost for good"
-            return answered(self.name, snapshot, Holds.FALSE, "busy", text, busy)
+            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", text, busy)
         carried = total_of(message.facts.get(self._count, 1) for message in snapshot.in_transit)
         lost = sent.total - sent.carried - (received.total - received.carried) - carried
         counts = f"{sent.total - sent.carried:g} sent, {received.total - received.carried:g} received, {carried:g} in transit"
         if snapshot.missing:
-            return hangs_on_missing(self.name, snapshot, counts)
+            return depends_on_missing(self.name, snapshot, counts)
         if lost < 0 or sent.odd or received.odd:
             odd = sorted({*sent.odd, *received.odd})
-            return answered(self.name, snapshot, Holds.UNDETERMINED, "contradiction", f"{counts}: the counts contradict", odd)
+            return process_verdict(
+                self.name, snapshot, Holds.UNDETERMINED, "contradiction", f"{counts}: the counts contradict", odd
+            )
         channels = self._channels(snapshot)
         parties = {name for source, target, _ in channels for name in (source, target)}
         told = [f"{source} sent {target} {missing:g} more than {target} received" for source, target, missing in channels]
         holds = Holds.TRUE if lost > 0 else Holds.FALSE
-        return answered(self.name, snapshot, holds, "count", f"{counts}: {lost:g} lost", parties if lost > 0 else (), told)
+        return process_verdict(
+            self.name, snapshot, holds, "count", f"{counts}: {lost:g} lost", parties if lost > 0 else (), told
+        )
 
     def _channels(self, snapshot: Snapshot) -> list[tuple[ProcessName, ProcessName, float]]:
         """The channels whose own counts differ by more than what is in transit on them, sorted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from detector.core.snapshot import Snapshot
 from detector.predicates.blocked import as_of
 from detector.predicates.explain import shortened
-from detector.predicates.verdicts import answered, hangs_on_missing, undeclared
+from detector.predicates.verdicts import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Activity, Fact, Facts, Holds, ProcessState, Verdict
 
 
@@ -52,11 +52,13 @@ class PhaseEnded:
             parts = [f"{len(inside)} processes are in it ({', '.join(shortened(inside))})"] if inside else []
             parts += [f"{len(carried)} of its messages are in transit ({', '.join(shortened(carried))})"] if carried else []
             text = f"phase {asked} had not ended {as_of(snapshot)}: {' and '.join(parts)}"
-            return answered(self.name, snapshot, Holds.FALSE, "busy", text, inside)
+            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", text, inside)
         over = f"phase {asked} is over at all {len(processes)} processes"
         if snapshot.missing:
-            return hangs_on_missing(self.name, snapshot, f"{over} that reported")
-        return answered(self.name, snapshot, Holds.TRUE, "phase", f"{over}, and none of its messages is in transit", processes)
+            return depends_on_missing(self.name, snapshot, f"{over} that reported")
+        return process_verdict(
+            self.name, snapshot, Holds.TRUE, "phase", f"{over}, and none of its messages is in transit", processes
+        )
 
     def _of(self, facts: Facts) -> int | None:
         phase: Fact | None = facts.get(self._fact)

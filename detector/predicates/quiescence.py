@@ -7,7 +7,7 @@ from detector.graph.columns import Bools
 from detector.predicates.blocked import as_of
 from detector.predicates.deadlock import stuck_bounds
 from detector.predicates.explain import shortened
-from detector.predicates.verdicts import answered, hangs_on_missing
+from detector.predicates.verdicts import depends_on_missing, process_verdict
 from stilltrue.model import Activity, Holds, ProcessName, Verdict, process_of
 
 
@@ -38,16 +38,16 @@ class Quiescence:
         ]
         if moving or receivable:
             text = _moving(sorted(moving), receivable)
-            return answered(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot)}", moving)
+            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot)}", moving)
         doubtful = sorted(name for name in blocked if name in not_certain)
         if snapshot.missing:
-            return hangs_on_missing(self.name, snapshot, f"nobody of the {len(processes)} that reported can move")
+            return depends_on_missing(self.name, snapshot, f"nobody of the {len(processes)} that reported can move")
         if doubtful:
             named = ", ".join(shortened(doubtful))
             text = f"the waits of {named} rest on no stamp: the next snapshot must show the very same waits"
-            return answered(self.name, snapshot, Holds.UNDETERMINED, "unconfirmed", text, doubtful)
+            return process_verdict(self.name, snapshot, Holds.UNDETERMINED, "unconfirmed", text, doubtful)
         text = f"{len(processes) - len(blocked)} processes are idle, {len(blocked)} are blocked for good"
-        return answered(self.name, snapshot, Holds.TRUE, "quiet", text, processes)
+        return process_verdict(self.name, snapshot, Holds.TRUE, "quiet", text, processes)
 
 
 def _waiters(snapshot: Snapshot, free: Bools) -> tuple[set[ProcessName], set[ProcessName]]:

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 from detector.core.snapshot import Snapshot
 from detector.graph.reduction import Reduction
-from detector.graph.remainder import Stuck
+from detector.graph.remainder import RemainderGraph
 from detector.graph.victims import victims
 from detector.predicates.explain import shortened
 from detector.predicates.preference import Costs, Preference, PreferenceError
 from stilltrue.model import Holds, Verdict
 
 
-def with_cure(
+def with_suggestion(
     verdict: Verdict,
     snapshot: Snapshot,
     reduction: Reduction,
-    graph: Stuck | None,
+    graph: RemainderGraph | None,
     preference: Preference,
     never: Sequence[str],
 ) -> Verdict:

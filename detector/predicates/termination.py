@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from detector.core.snapshot import Snapshot
 from detector.predicates.blocked import as_of
 from detector.predicates.explain import shortened
-from detector.predicates.verdicts import answered, hangs_on_missing, ways
+from detector.predicates.verdicts import depends_on_missing, process_verdict, routes
 from stilltrue.model import Activity, Holds, Verdict
 
 
@@ -26,13 +26,13 @@ class Termination:
         processes = snapshot.present()
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy or snapshot.in_transit:
-            return answered(self.name, snapshot, Holds.FALSE, "busy", _busy(snapshot, busy), busy)
+            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", _busy(snapshot, busy), busy)
         if snapshot.missing:
-            return hangs_on_missing(
+            return depends_on_missing(
                 self.name, snapshot, f"all {len(processes)} that reported are idle and nothing is in transit"
             )
         text = f"all {len(processes)} processes are idle and no message is in transit"
-        return answered(self.name, snapshot, Holds.TRUE, "idle", text, processes)
+        return process_verdict(self.name, snapshot, Holds.TRUE, "idle", text, processes)
 
 
 def _busy(snapshot: Snapshot, busy: Sequence[str]) -> str:
@@ -41,5 +41,5 @@ def _busy(snapshot: Snapshot, busy: Sequence[str]) -> str:
     if busy:
         parts.append(f"{len(busy)} not idle ({', '.join(shortened(busy))})")
     if snapshot.in_transit:
-        parts.append(f"{len(snapshot.in_transit)} in transit ({', '.join(shortened(ways(snapshot)))})")
+        parts.append(f"{len(snapshot.in_transit)} in transit ({', '.join(shortened(routes(snapshot)))})")
     return f"{' and '.join(parts)}, {as_of(snapshot)}"

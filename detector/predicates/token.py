@@ -7,7 +7,7 @@ import math
 from detector.core.snapshot import Snapshot
 from detector.predicates.amounts import Amount, amount_of
 from detector.predicates.explain import shortened
-from detector.predicates.verdicts import answered, hangs_on_missing, undeclared
+from detector.predicates.verdicts import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Holds, Verdict
 
 
@@ -44,9 +44,9 @@ class TokenLost:
             return _no_answer(self.name, snapshot, self._fact, amount)
         short = amount.total < self._expected and not math.isclose(amount.total, self._expected)
         if short and snapshot.missing:
-            return hangs_on_missing(self.name, snapshot, _sum(amount, self._fact, self._expected))
+            return depends_on_missing(self.name, snapshot, _sum(amount, self._fact, self._expected))
         holds = Holds.TRUE if short else Holds.FALSE
-        return answered(self.name, snapshot, holds, "sum", _sum(amount, self._fact, self._expected), amount.holders)
+        return process_verdict(self.name, snapshot, holds, "sum", _sum(amount, self._fact, self._expected), amount.holders)
 
 
 class TokenDuplicated:
@@ -77,9 +77,9 @@ class TokenDuplicated:
             return _no_answer(self.name, snapshot, self._fact, amount)
         over = amount.total > self._expected and not math.isclose(amount.total, self._expected)
         if not over and snapshot.missing:
-            return hangs_on_missing(self.name, snapshot, _sum(amount, self._fact, self._expected))
+            return depends_on_missing(self.name, snapshot, _sum(amount, self._fact, self._expected))
         holds = Holds.TRUE if over else Holds.FALSE
-        return answered(self.name, snapshot, holds, "sum", _sum(amount, self._fact, self._expected), amount.holders)
+        return process_verdict(self.name, snapshot, holds, "sum", _sum(amount, self._fact, self._expected), amount.holders)
 
 
 def _at_least_nothing(expected: float) -> float:
@@ -94,7 +94,7 @@ def _no_answer(name: str, snapshot: Snapshot, fact: str, amount: Amount) -> Verd
     if not amount.declared:
         return undeclared(name, snapshot, fact)
     text = f"the fact {fact!r} of {', '.join(shortened(amount.odd))} is no amount"
-    return answered(name, snapshot, Holds.UNDETERMINED, "undeclared", text, amount.odd)
+    return process_verdict(name, snapshot, Holds.UNDETERMINED, "undeclared", text, amount.odd)
 
 
 def _sum(amount: Amount, fact: str, expected: float) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import stilltrue.agent
 from detector.ops.logs import Log
 from detector.sidecar.admin import Admin
-from detector.sidecar.http2.connection import End
-from detector.sidecar.http2.relay import Relay, Way
-from detector.sidecar.http2.routes import Channels, Dialler, WayIn, WayOut
+from detector.sidecar.http2.connection import Connection
+from detector.sidecar.http2.relay import Relay, Route
+from detector.sidecar.http2.routes import Dialler, InboundRoute, OutboundRoute, UpstreamChannels
 from detector.sidecar.interception import Inbound
 from detector.sidecar.routing import Address
 from detector.sidecar.settings import Settings
@@ -70,14 +70,14 @@ class Sidecar:
         """Listen, and dial the detector. Raises :class:`CannotListenError`."""
         settings = self.settings
         inbound = Inbound(self.program, tells_party=settings.tells_party, scheme=b"http" if self._tls_in is not None else b"")
-        out = Channels(self.program, settings.upstreams, b"https" if self._tls_out is not None else b"")
+        out = UpstreamChannels(self.program, settings.upstreams, b"https" if self._tls_out is not None else b"")
         admin = await self._admin()
         incoming = await self._listen(
-            "--inbound", settings.inbound, lambda: WayIn(self._dialler, settings.program, inbound), self._tls_in
+            "--inbound", settings.inbound, lambda: InboundRoute(self._dialler, settings.program, inbound), self._tls_in
         )
         outgoing = None
         if settings.upstreams:
-            way_out = lambda: WayOut(self._dialler, out, self._tls_out)  # noqa: E731 - made for each connection
+            way_out = lambda: OutboundRoute(self._dialler, out, self._tls_out)  # noqa: E731 - made for each connection
             outgoing = await self._listen("--outbound", settings.outbound, way_out, None)
             out.ourselves = outgoing
         self.agent.start()
@@ -112,7 +112,7 @@ class Sidecar:
         self._servers.append(server)
         return _bound(server)
 
-    async def _listen(self, flag: str, address: Address, way: Callable[[], Way], tls: Tls | None) -> Address:
+    async def _listen(self, flag: str, address: Address, way: Callable[[], Route], tls: Tls | None) -> Address:
         try:
             server = await asyncio.get_running_loop().create_server(
                 lambda: self._accept(way()), address.host, address.port, backlog=BACKLOG, ssl=tls.context if tls else None
@@ -122,7 +122,7 @@ class Sidecar:
         self._servers.append(server)
         return _bound(server)
 
-    def _accept(self, way: Way) -> End:
+    def _accept(self, way: Route) -> Connection:
         relay = Relay(way, fault=self.agent.live.report_failure, warn=self._warn, closed=self._closed)
         self.relays[relay] = None
         return relay.caller

@@ -1,4 +1,4 @@
-"""Whose outbound call is it: the inbound call that it names, or the only one of its trace. Anything else is unknown.
+"""Attributes an outbound call to the inbound call that made it; where the evidence is ambiguous, the caller is unknown.
 
 The rules (docs/sidecar.md argues why no doubt becomes a TRUE):
 
@@ -20,7 +20,7 @@ TRACES_MAX = 10_000
 """Traces remembered at the most, of each kind."""
 
 
-class How(Enum):
+class Attribution(Enum):
     """How the caller of an outbound call was found, or why it was not."""
 
     PARTY = "party"
@@ -30,7 +30,7 @@ class How(Enum):
     UNKNOWN = "unknown"
 
 
-class Whose:
+class CallerAttribution:
     """The inbound calls in progress, by what an outbound call may say of them."""
 
     def __init__(self, traces_max: int = TRACES_MAX) -> None:
@@ -60,20 +60,20 @@ class Whose:
             if answered:
                 self._remember(self._answered, call.trace)
 
-    def caller(self, party: str, trace: bytes) -> tuple[InboundCall | None, How]:
+    def caller(self, party: str, trace: bytes) -> tuple[InboundCall | None, Attribution]:
         """The inbound call that an outbound one belongs to; ``party`` and ``trace`` are what it says (empty: nothing)."""
         if party:  # rule 1
             call = self._by_party.get(PartyName(party))
-            return (call, How.PARTY) if call is not None else (None, How.ENDED)
+            return (call, Attribution.PARTY) if call is not None else (None, Attribution.ENDED)
         if not trace:
-            return None, How.UNKNOWN
+            return None, Attribution.UNKNOWN
         calls = self._by_trace.get(trace)
         if not calls:
             self._remember(self._shared, trace)
-            return None, How.ENDED if trace in self._answered else How.UNKNOWN
+            return None, Attribution.ENDED if trace in self._answered else Attribution.UNKNOWN
         if len(calls) > 1 or trace in self._shared:  # rules 2 and 3
-            return None, How.AMBIGUOUS
-        return calls[0], How.TRACE
+            return None, Attribution.AMBIGUOUS
+        return calls[0], Attribution.TRACE
 
     def suspects(self, trace: bytes) -> list[InboundCall]:
         """Those to which an outbound call of an ambiguous trace may belong."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from detector.sidecar.attribution import trace_of
 from detector.sidecar.http2.headers import Headers, size_of
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
-from detector.sidecar.tracking.observer import Call
+from detector.sidecar.tracking.observer import TrackedCall
 from detector.sidecar.tracking.program import Program
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode
@@ -89,7 +89,7 @@ class Inbound:
         self._tells_party = tells_party
         self._scheme = scheme
 
-    def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, Call | None]:
+    def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, TrackedCall | None]:
         """A request came from outside."""
         request = _Request(headers, self._scheme)
         if not request.followed:
@@ -99,14 +99,14 @@ class Inbound:
         call = self._program.arrives(method, stamp, request.timeout, request.trace)
         if self._tells_party and _fits(request.kept, limit):
             request.kept.append((_PARTY, call.party.encode()))
-        return request.kept, InboundHappenings(self._program, call)
+        return request.kept, TrackedInboundCall(self._program, call)
 
     def stripped(self, headers: Headers) -> Headers:
         """Without what the program forwards of ours."""
         return _without_ours(headers)
 
 
-class InboundHappenings:
+class TrackedInboundCall:
     """One call that came."""
 
     __slots__ = ("_call", "_program")
@@ -153,7 +153,7 @@ class Outbound:
         self._channel = channel
         self._scheme = scheme
 
-    def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, Call | None]:
+    def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, TrackedCall | None]:
         """The program makes a call."""
         request = _Request(headers, self._scheme)
         if not request.followed:
@@ -167,14 +167,14 @@ class Outbound:
         call, pair = self._program.calls(method, channel, request.timeout, trace=request.trace, party=party)
         if fits:
             request.kept.append(_header(pair))
-        return request.kept, OutboundHappenings(self._program, call)
+        return request.kept, TrackedOutboundCall(self._program, call)
 
     def stripped(self, headers: Headers) -> Headers:
         """Without our stamp."""
         return _without_ours(headers)
 
 
-class OutboundHappenings:
+class TrackedOutboundCall:
     """One call that the program made."""
 
     __slots__ = ("_call", "_program")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from detector.sidecar.admin import METRICS, TEXT, Page, Pages, as_json, exposition, ok
-from detector.sidecar.attribution import How
+from detector.sidecar.attribution import Attribution
 from detector.sidecar.settings import Settings
 from detector.sidecar.tracking.program import DISTRUSTED, Program
 from stilltrue.agent import Agent
@@ -42,7 +42,9 @@ def pages(settings: Settings, agent: Agent, program: Program, connections: Calla
 
 def describe(settings: Settings, agent: Agent, program: Program) -> dict[str, object]:
     """Who this is, where its calls go, and its coverage: what counts as active because nobody can tell."""
-    unknown = sum(count for how, count in program.callers.items() if how not in (How.PARTY.value, How.TRACE.value))
+    unknown = sum(
+        count for how, count in program.callers.items() if how not in (Attribution.PARTY.value, Attribution.TRACE.value)
+    )
     return {
         "process": {
             "service": agent.process.service,
@@ -66,7 +68,9 @@ def describe(settings: Settings, agent: Agent, program: Program) -> dict[str, ob
 def _metrics(agent: Agent, program: Program, connections: int) -> str:
     live = agent.live
     served, queued = program.pool.counts
-    callers = [({"caller": how}, float(program.callers[how])) for how in sorted([*(how.value for how in How), DISTRUSTED])]
+    callers = [
+        ({"caller": how}, float(program.callers[how])) for how in sorted([*(how.value for how in Attribution), DISTRUSTED])
+    ]
     return exposition(
         [
             ("stilltrue_sidecar_inbound_calls_total", "counter", "Calls that came to the program.", [({}, program.inbound)]),

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detector.checkpoints.graph.graph import DataflowGraph, Edge, Routing, Sharing, Stage, StageName
-from detector.checkpoints.graph.job import Emit, Job, Place
+from detector.checkpoints.graph.job import Emit, Job, VertexContext
 from detector.checkpoints.protocol.barriers import BarrierRecorder
 from detector.checkpoints.protocol.coordinator import Schedule
 from detector.checkpoints.protocol.points import Record, Value
@@ -73,9 +73,9 @@ class Total:
 
 
 def job(records: int, parallelism: int) -> Job:
-    def share(place: Place) -> SplitSource:
+    def share(context: VertexContext) -> SplitSource:
         mine = {f"s{n}": [f"k{i * 7 % KEYS}" for i in range(records // parallelism)] for n in range(parallelism)}
-        return SplitSource(mine, place, batch=64)
+        return SplitSource(mine, context, batch=64)
 
     graph = DataflowGraph.of(
         [

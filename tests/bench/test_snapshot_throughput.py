@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from detector.demo.harness import Actor, Stage
+from detector.demo.harness import Harness, ManagedProcess
 from detector.demo.scene import Load, Scene, Service, Work
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1.detector_pb2_grpc import DetectorServiceStub
@@ -40,7 +40,7 @@ def here_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", here)
 
 
-def calls_a_second(stage: Stage, load: Actor, ask: DetectorServiceStub | None) -> float:
+def calls_a_second(harness: Harness, load: ManagedProcess, ask: DetectorServiceStub | None) -> float:
     """Calls done in one window, with a snapshot a second when there is somebody to ask."""
     stop = threading.Event()
 
@@ -51,10 +51,10 @@ def calls_a_second(stage: Stage, load: Actor, ask: DetectorServiceStub | None) -
             stop.wait(1.0)
 
     asking = threading.Thread(target=go_on)
-    before, begun = stage.stats(load.name)["done"], time.monotonic()
+    before, begun = harness.stats(load.name)["done"], time.monotonic()
     asking.start()
     time.sleep(WINDOW_SECONDS)  # the window that is measured
-    after, ended = stage.stats(load.name)["done"], time.monotonic()
+    after, ended = harness.stats(load.name)["done"], time.monotonic()
     stop.set()
     asking.join()
     return (after - before) / (ended - begun)
@@ -62,14 +62,14 @@ def calls_a_second(stage: Stage, load: Actor, ask: DetectorServiceStub | None) -
 
 @pytest.mark.usefixtures("here_importable")
 def test_what_a_snapshot_a_second_costs(tmp_path: Path) -> None:
-    with Stage(tmp_path) as stage:
-        stage.start_detector("--period-seconds", "0")
-        stage.start_scene("test_snapshot_throughput:SCENE")
-        load = stage.actors["load"]
-        with grpc.insecure_channel(stage.detector) as channel:
+    with Harness(tmp_path) as harness:
+        harness.start_detector("--period-seconds", "0")
+        harness.start_scene("test_snapshot_throughput:SCENE")
+        load = harness.processes["load"]
+        with grpc.insecure_channel(harness.detector) as channel:
             stub = DetectorServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
-            calls_a_second(stage, load, None)
-            pairs = [(calls_a_second(stage, load, None), calls_a_second(stage, load, stub)) for _ in range(ROUNDS)]
+            calls_a_second(harness, load, None)
+            pairs = [(calls_a_second(harness, load, None), calls_a_second(harness, load, stub)) for _ in range(ROUNDS)]
     lost = [1 - with_snapshots / without for without, with_snapshots in pairs]
     print(f"\ncalls/s without {statistics.median(w for w, _ in pairs):.0f}, with {statistics.median(w for _, w in pairs):.0f}")
     print(f"lost with a snapshot a second: median {statistics.median(lost):+.1%}, from {min(lost):+.1%} to {max(lost):+.1%}")

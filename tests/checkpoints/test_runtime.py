@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from detector.checkpoints.graph.graph import DataflowGraph, Edge, Routing, Sharing, Stage, StageName
-from detector.checkpoints.graph.job import Emit, Job, Place
+from detector.checkpoints.graph.job import Emit, Job, VertexContext
 from detector.checkpoints.protocol.coordinator import Schedule
 from detector.checkpoints.protocol.points import CompletedPoint, FailReason, PointKind, Value
 from detector.checkpoints.runtime.inbox import InboxFullError
@@ -58,7 +58,7 @@ def word_count(outs: list[list[Value]], *, step: Callable[[Value], None] = lambd
         make={
             SRC: lambda place: SplitSource(SPLITS, place, batch=4),
             COUNT: lambda _place: Counted(word, one_more),
-            OUT: lambda place: Collected(place, outs[place.index]),
+            OUT: lambda context: Collected(context, outs[context.index]),
         },
         keys={(SRC, COUNT): word},
     )
@@ -148,8 +148,8 @@ def two_pipelines(outs: list[list[Value]], ready: asyncio.Event, go: asyncio.Eve
                 return ()
             return None if values is None else list(values)
 
-    def source(place: Place) -> SplitSource:
-        return Waiting({"s": list(range(100))}, place)
+    def source(context: VertexContext) -> SplitSource:
+        return Waiting({"s": list(range(100))}, context)
 
     return Job(
         graph=graph,

@@ -231,7 +231,7 @@ def test_at_a_lull_nothing_waits_for_what_comes_later(full: int, monkeypatch: py
 
     question = Question(predicate="deadlock")
     answers = 0
-    for done in batch.evaluated(question, question.put(), chunks(), cores=2):
+    for done in batch.evaluate_chunks(question, question.prepare(), chunks(), cores=2):
         answers += len(done.verdicts)
     assert (asked, answers) == ([full + 1], full + 2)
 

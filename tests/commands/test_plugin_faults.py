@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from detector.commands.evaluate import evaluate
-from detector.commands.shared import offline as asking
-from detector.commands.shared.time_limit import OverrunError, within
+from detector.commands.shared import offline
+from detector.commands.shared.time_limit import OverrunError, time_limit
 from detector.core.predicate import Predicate
 from detector.core.snapshot import Snapshot
 from detector.predicates.deadlock import Deadlock
@@ -37,7 +37,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(name: str, settings: object) -> Predicate:
         return Moody()
 
-    monkeypatch.setattr(asking, "find_predicate", find)
+    monkeypatch.setattr(offline, "find_predicate", find)
 
 
 def test_the_other_lines_are_answered_and_the_exit_code_is_2() -> None:
@@ -63,7 +63,7 @@ def test_a_single_document_that_was_not_evaluated_is_one_line_and_2() -> None:
 
 
 def forever() -> None:
-    with within(0.01):
+    with time_limit(0.01):
         while True:
             pass
 
@@ -71,7 +71,7 @@ def forever() -> None:
 def test_a_limit_is_lifted_afterwards() -> None:
     with pytest.raises(OverrunError, match=r"took longer than 0.01 s"):
         forever()
-    with within(0.01):
+    with time_limit(0.01):
         pass
     begun = time.monotonic()
     while time.monotonic() < begun + 0.03:

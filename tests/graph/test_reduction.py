@@ -10,10 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector.graph import open_waits as opened
-from detector.graph import reachability as closure
-from detector.graph import reduction, sweep
-from detector.graph import worklist as push
+from detector.graph import open_waits, reachability, reduction, sweep, worklist
 from detector.graph.columns import WaitColumns, columns_of_lists
 from detector.graph.reduction import reduce
 from stilltrue.model import PartyName, Wait
@@ -90,11 +87,11 @@ def test_every_gear_gives_the_same(waits: list[Wait], rng: random.Random) -> Non
         patch.setattr(sweep, "FEW_SHARE", rng.choice([0, 1, 10**9]))
         patch.setattr(sweep, "FEW_SWEEPS_MAX", rng.choice([0, 1, 10**9]))
         patch.setattr(sweep, "SWEEPS_MAX", rng.choice([1, 2, 64]))
-        patch.setattr(opened, "PIECE_TARGETS", rng.choice([1, 2, 3, 1 << 19]))
-        patch.setattr(opened, "COUNT_BYTE_MAX", rng.choice([0, 126]))
-        patch.setattr(reduction, "LEAPS_MAX", rng.choice([0, 1, 8]))
-        patch.setattr(closure, "WAITS_MIN", rng.choice([0, 10**9]))
-        patch.setattr(push, "FRONTIER_PARTIES_MIN", rng.choice([1, 2, 10**9]))
+        patch.setattr(open_waits, "PIECE_TARGETS", rng.choice([1, 2, 3, 1 << 19]))
+        patch.setattr(open_waits, "COUNT_BYTE_MAX", rng.choice([0, 126]))
+        patch.setattr(reduction, "SEARCHES_MAX", rng.choice([0, 1, 8]))
+        patch.setattr(reachability, "WAITS_MIN", rng.choice([0, 10**9]))
+        patch.setattr(worklist, "FRONTIER_PARTIES_MIN", rng.choice([1, 2, 10**9]))
         assert remainder(columns) == plain(waits)
         assert list(columns.named(reduction.remainder(columns))) == plain(waits)
         held = np.array([rng.random() < 0.3 for _ in columns.names], np.bool_)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from detector.graph import cycles, victims
 from detector.graph.columns import Floats, Ints, WaitColumns
 from detector.graph.reduction import reduce
-from detector.graph.remainder import Stuck, stuck
+from detector.graph.remainder import RemainderGraph, remainder_graph
 from detector.graph.victims import Victims
 from detector.graph.witness import evidence
 from stilltrue.model import PartyName, Wait
@@ -32,10 +32,10 @@ def graphs(draw: st.DrawFn, kind: str = "any") -> list[Wait]:
     return waits
 
 
-def remains(waits: list[Wait]) -> tuple[WaitColumns, Stuck | None]:
+def remains(waits: list[Wait]) -> tuple[WaitColumns, RemainderGraph | None]:
     columns = WaitColumns.of(waits)
     reduction = reduce(columns)
-    return columns, (None if reduction.free.all() else stuck(columns, reduction))
+    return columns, (None if reduction.free.all() else remainder_graph(columns, reduction))
 
 
 def is_closed(waits: list[Wait], members: set[str]) -> bool:
@@ -113,7 +113,7 @@ def cure(waits: list[Wait], never: frozenset[str] = frozenset()) -> tuple[WaitCo
     def cost(parties: Ints) -> Floats:
         return np.array([np.inf if name in never else float(name[1:]) for name in columns.named(parties)])
 
-    return columns, victims.victims(columns, reduction, stuck(columns, reduction), cost)
+    return columns, victims.victims(columns, reduction, remainder_graph(columns, reduction), cost)
 
 
 def frees(waits: list[Wait], given_up: tuple[str, ...]) -> bool:

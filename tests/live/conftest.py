@@ -1,4 +1,4 @@
-"""A stage for each live test: a real detector and real processes, all stopped at its end."""
+"""A harness for each live test: a real detector and real processes, all stopped at its end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from detector.demo.demos import Play
-from detector.demo.harness import Stage
+from detector.demo.demos import Demo
+from detector.demo.harness import Harness
 
 HERE = str(Path(__file__).parent)
 
@@ -25,32 +25,32 @@ def scenes_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, scenes_importable: None) -> Iterator[Stage]:
-    with Stage(tmp_path) as stage:
-        stage.start_detector("--period-seconds", "0.5")
-        yield stage
+def harness(tmp_path: Path, scenes_importable: None) -> Iterator[Harness]:
+    with Harness(tmp_path) as harness:
+        harness.start_detector("--period-seconds", "0.5")
+        yield harness
 
 
 @pytest.fixture
-def play(stage: Stage) -> Play:
-    return Play(stage, Console(file=sys.stderr))
+def demo(harness: Harness) -> Demo:
+    return Demo(harness, Console(file=sys.stderr))
 
 
 Verdict = dict[str, Any]
 
 
 @pytest.fixture
-def until_true(play: Play) -> Callable[[str], Verdict]:
+def until_true(demo: Demo) -> Callable[[str], Verdict]:
     """Ask until the predicate holds, and give the verdict."""
 
     def wait(predicate: str) -> Verdict:
         found: list[Verdict] = []
 
         def holds() -> bool:
-            found.append(play.verdict(predicate))
+            found.append(demo.verdict(predicate))
             return found[-1]["holds"] is True
 
-        play.until(f"{predicate} to hold", holds)
+        demo.until(f"{predicate} to hold", holds)
         return found[-1]
 
     return wait

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import pytest
 
-from detector.demo.harness import Stage
+from detector.demo.harness import Harness
 
 pytestmark = pytest.mark.live
 
@@ -120,8 +120,8 @@ def alertmanager(pager: tuple[str, queue.SimpleQueue[Page]], tmp_path: Path) -> 
 
 
 @pytest.fixture
-def prometheus(stage: Stage, alertmanager: str, tmp_path: Path) -> Iterator[str]:
-    """The address of a Prometheus that scrapes the stage's detector, with our rules, all of it every second."""
+def prometheus(harness: Harness, alertmanager: str, tmp_path: Path) -> Iterator[str]:
+    """The address of a Prometheus that scrapes the harness's detector, with our rules, all of it every second."""
     command, address = program("prometheus"), f"127.0.0.1:{free_port()}"
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES.read_text().replace("interval: 15s", "interval: 1s").replace("interval: 30s", "interval: 1s"))
@@ -129,7 +129,7 @@ def prometheus(stage: Stage, alertmanager: str, tmp_path: Path) -> Iterator[str]
     settings = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(rules)],
-        "scrape_configs": [{"job_name": "stilltrue", "static_configs": [{"targets": [stage.http]}]}],
+        "scrape_configs": [{"job_name": "stilltrue", "static_configs": [{"targets": [harness.http]}]}],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
     }
     config.write_text(json.dumps(settings))
@@ -163,10 +163,10 @@ def page(pages: queue.SimpleQueue[Page], status: str) -> Page:
 
 
 def test_a_deadlock_is_paged_with_its_core_and_resolved_after_the_cure(
-    stage: Stage, prometheus: str, pager: tuple[str, queue.SimpleQueue[Page]]
+    harness: Harness, prometheus: str, pager: tuple[str, queue.SimpleQueue[Page]]
 ) -> None:
     _, pages = pager
-    stage.start_scene("detector.demo.scenes:POOLS")
+    harness.start_scene("detector.demo.scenes:POOLS")
     until(
         "a first answer", lambda: bool(asked(prometheus, 'stilltrue_predicate_state{predicate="deadlock",state="false"} == 1'))
     )
@@ -174,7 +174,7 @@ def test_a_deadlock_is_paged_with_its_core_and_resolved_after_the_cure(
     assert stat(prometheus, "Deadlock") == "did not hold"
     assert pages.empty()
 
-    stage.actors["load"].tell({"threads": 6})
+    harness.processes["load"].tell({"threads": 6})
     firing = page(pages, "firing")
     assert firing["labels"]["alertname"] == "StilltrueDeadlock"
     assert firing["annotations"]["summary"] == "Deadlock: billing, orders, stock will wait for each other for ever"
@@ -182,15 +182,15 @@ def test_a_deadlock_is_paged_with_its_core_and_resolved_after_the_cure(
 
     assert stat(prometheus, "Deadlock") == "HOLDS"
 
-    stage.actors["stock"].send(signal.SIGKILL)
+    harness.processes["stock"].send(signal.SIGKILL)
     resolved = page(pages, "resolved")
     assert resolved["fingerprint"] == firing["fingerprint"]
     assert asked(prometheus, "stilltrue_incident_core_info") == []
 
 
-def test_the_live_metrics_are_well_formed_and_the_dashboards_show_them(stage: Stage, prometheus: str) -> None:
-    stage.start_scene("detector.demo.scenes:POOLS")
-    text = fetched(f"http://{stage.http}/metrics")
+def test_the_live_metrics_are_well_formed_and_the_dashboards_show_them(harness: Harness, prometheus: str) -> None:
+    harness.start_scene("detector.demo.scenes:POOLS")
+    text = fetched(f"http://{harness.http}/metrics")
     command = [program("promtool"), "check", "metrics"]
     checked = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -208,15 +208,15 @@ def test_without_alertmanager_the_detector_tells_a_webhook_itself(
     tmp_path: Path, scenes_importable: None, pager: tuple[str, queue.SimpleQueue[Page]]
 ) -> None:
     url, pages = pager
-    with Stage(tmp_path) as stage:
-        stage.start_detector("--period-seconds", "0.5", "--lease-seconds", "1", "--notify-url", url)
-        stage.start_scene("detector.demo.scenes:POOLS")
-        stage.actors["load"].tell({"threads": 6})
+    with Harness(tmp_path) as harness:
+        harness.start_detector("--period-seconds", "0.5", "--lease-seconds", "1", "--notify-url", url)
+        harness.start_scene("detector.demo.scenes:POOLS")
+        harness.processes["load"].tell({"threads": 6})
         opened = pages.get(timeout=ALERT_SECONDS_MAX)
         assert (opened["event"], opened["incident"]["predicate"]) == ("opened", "deadlock")
         assert ": billing, orders, stock wait for each other; stilltrue show " in opened["text"]
         assert {party.partition("/")[0] for party in opened["incident"]["core"]} == {"billing", "orders", "stock"}
-        stage.actors["stock"].send(signal.SIGKILL)
+        harness.processes["stock"].send(signal.SIGKILL)
         closed = pages.get(timeout=ALERT_SECONDS_MAX)
         assert (closed["event"], closed["incident"]["id"]) == ("closed", opened["incident"]["id"])
         assert pages.empty()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from detector.demo.demos import Play, healthy
-from detector.demo.harness import Stage
+from detector.demo.demos import Demo, healthy
+from detector.demo.harness import Harness
 
 pytestmark = pytest.mark.live
 Verdict = dict[str, Any]
@@ -26,14 +26,14 @@ def kinds(parties: list[str]) -> Counter[str]:
     return Counter(re.sub(r"#\d+|:.*|-\d+$", "", party) for party in parties)
 
 
-def call(stage: Stage, method: str, count: int = 1, load: str = "load") -> None:
-    stage.actors[load].tell({"call": {"method": method, "count": count, "strength": 0}})
+def call(harness: Harness, method: str, count: int = 1, load: str = "load") -> None:
+    harness.processes[load].tell({"call": {"method": method, "count": count, "strength": 0}})
 
 
-def test_pools_in_a_circle(stage: Stage, play: Play, until_true: Until) -> None:
-    stage.start_scene("detector.demo.scenes:POOLS")
-    assert play.verdict("deadlock")["holds"] is False
-    stage.actors["load"].tell({"threads": 6})
+def test_pools_in_a_circle(harness: Harness, demo: Demo, until_true: Until) -> None:
+    harness.start_scene("detector.demo.scenes:POOLS")
+    assert demo.verdict("deadlock")["holds"] is False
+    harness.processes["load"].tell({"threads": 6})
     verdict = until_true("deadlock")
     assert kinds(verdict["core"]) == {"orders/Place": 2, "stock/Reserve": 2, "billing/Charge": 2}
     assert kinds(verdict["behind"]) == {"load/thread": 6}
@@ -41,40 +41,40 @@ def test_pools_in_a_circle(stage: Stage, play: Play, until_true: Until) -> None:
     assert verdict["witness"]["parties"]
 
 
-def test_what_show_prints_is_read_back_to_the_same_verdict(stage: Stage, until_true: Until, tmp_path: Any) -> None:
-    stage.start_scene("live_scenes:SELF")
-    call(stage, "echo.Outer", 2)
+def test_what_show_prints_is_read_back_to_the_same_verdict(harness: Harness, until_true: Until, tmp_path: Any) -> None:
+    harness.start_scene("live_scenes:SELF")
+    call(harness, "echo.Outer", 2)
     asked = until_true("deadlock")
-    shown = stage.run("show", str(asked["snapshot"]["id"]), "--format", "json")
+    shown = harness.run("show", str(asked["snapshot"]["id"]), "--format", "json")
     document = tmp_path / "snapshot.json"
     document.write_text(shown.stdout)
-    again = stage.run("evaluate", "deadlock", str(document), "--json")
+    again = harness.run("evaluate", "deadlock", str(document), "--json")
     assert again.returncode == 0
     verdict = json.loads(again.stdout)
     for key in ("holds", "remainder", "core", "behind", "witness", "missing", "until"):
         assert verdict[key] == asked[key], key
 
 
-def test_a_call_to_oneself_on_a_pool_of_one(stage: Stage, until_true: Until) -> None:
-    stage.start_scene("live_scenes:SELF")
-    call(stage, "echo.Outer")
+def test_a_call_to_oneself_on_a_pool_of_one(harness: Harness, until_true: Until) -> None:
+    harness.start_scene("live_scenes:SELF")
+    call(harness, "echo.Outer")
     verdict = until_true("deadlock")
     assert kinds(verdict["core"]) == {"echo/Outer": 1}
     assert kinds(verdict["behind"]) == {"load/thread": 1}
 
 
-def test_locks_in_two_orders_across_processes(stage: Stage, until_true: Until) -> None:
-    stage.start_scene("detector.demo.scenes:LOCKS")
-    stage.actors["warehouse"].tell({"threads": 1})
+def test_locks_in_two_orders_across_processes(harness: Harness, until_true: Until) -> None:
+    harness.start_scene("detector.demo.scenes:LOCKS")
+    harness.processes["warehouse"].tell({"threads": 1})
     verdict = until_true("deadlock")
     assert kinds(verdict["core"]) == {"orders/Place": 1, "orders/Note": 1, "stock/Reserve": 1, "stock/Restock": 1}
     assert kinds(verdict["behind"]) == {"shop/thread": 1, "warehouse/thread": 1}
 
 
 @pytest.mark.parametrize("scene", ["FAN_OUT", "FAN_OUT_AIO"])
-def test_a_fan_out_of_which_one_branch_is_stuck(stage: Stage, until_true: Until, scene: str) -> None:
-    stage.start_scene(f"live_scenes:{scene}")
-    call(stage, "front.Place")
+def test_a_fan_out_of_which_one_branch_is_stuck(harness: Harness, until_true: Until, scene: str) -> None:
+    harness.start_scene(f"live_scenes:{scene}")
+    call(harness, "front.Place")
     verdict = until_true("deadlock")
     assert kinds(verdict["core"]) == {"back/Get": 1, "mid/Pass": 1}
     behind = kinds(verdict["behind"])
@@ -82,22 +82,22 @@ def test_a_fan_out_of_which_one_branch_is_stuck(stage: Stage, until_true: Until,
     assert behind["load/thread"] == 1
 
 
-def test_the_first_of_two_will_do(stage: Stage, until_true: Until) -> None:
-    stage.start_scene("live_scenes:FIRST_OF")
-    call(stage, "front.Place")
+def test_the_first_of_two_will_do(harness: Harness, until_true: Until) -> None:
+    harness.start_scene("live_scenes:FIRST_OF")
+    call(harness, "front.Place")
     verdict = until_true("deadlock")
     assert kinds(verdict["core"]) == {"back/Get": 1, "mid/Pass": 1}
     assert "front/Place" not in kinds(verdict["behind"])
     assert "load/thread" not in kinds(verdict["behind"])
 
 
-def test_a_deadline_makes_a_gridlock_of_it(stage: Stage, play: Play, until_true: Until) -> None:
-    stage.start_scene("live_scenes:DEADLINE")
-    stage.actors["load"].tell({"threads": 6})
+def test_a_deadline_makes_a_gridlock_of_it(harness: Harness, demo: Demo, until_true: Until) -> None:
+    harness.start_scene("live_scenes:DEADLINE")
+    harness.processes["load"].tell({"threads": 6})
     verdict = until_true("gridlock")
     assert verdict["until"] is not None
     assert kinds(verdict["core"]) == {"orders/Place": 2, "stock/Reserve": 2, "billing/Charge": 2}
-    assert play.verdict("deadlock")["holds"] is False
+    assert demo.verdict("deadlock")["holds"] is False
 
 
 @pytest.mark.parametrize(
@@ -109,26 +109,26 @@ def test_a_deadline_makes_a_gridlock_of_it(stage: Stage, play: Play, until_true:
     ],
 )
 def test_a_near_miss_is_never_called_a_deadlock(
-    stage: Stage, play: Play, scene: str, load: str, method: str, threads: int
+    harness: Harness, demo: Demo, scene: str, load: str, method: str, threads: int
 ) -> None:
-    stage.start_scene(f"live_scenes:{scene}")
-    stage.actors[load].tell({"threads": threads})
-    before = stage.stats(load)["done"]
+    harness.start_scene(f"live_scenes:{scene}")
+    harness.processes[load].tell({"threads": threads})
+    before = harness.stats(load)["done"]
     for _ in range(10):
-        assert play.verdict("deadlock")["holds"] is False
-    play.until("more calls", lambda: stage.stats(load)["done"] > before)
-    assert play.count("stilltrue_incidents_total") == 0
+        assert demo.verdict("deadlock")["holds"] is False
+    demo.until("more calls", lambda: harness.stats(load)["done"] > before)
+    assert demo.count("stilltrue_incidents_total") == 0
 
 
-def test_a_deadlock_is_seen_without_being_asked_for(stage: Stage, play: Play) -> None:
-    stage.start_scene("live_scenes:SELF")
-    call(stage, "echo.Outer")
-    play.until("the incident", lambda: bool(json.loads(stage.run("incidents", "--json").stdout or "[]")))
-    (incident,) = json.loads(stage.run("incidents", "--json").stdout)
+def test_a_deadlock_is_seen_without_being_asked_for(harness: Harness, demo: Demo) -> None:
+    harness.start_scene("live_scenes:SELF")
+    call(harness, "echo.Outer")
+    demo.until("the incident", lambda: bool(json.loads(harness.run("incidents", "--json").stdout or "[]")))
+    (incident,) = json.loads(harness.run("incidents", "--json").stdout)
     assert kinds(incident["core"]) == {"echo/Outer": 1}
     assert incident["closed"] is None
 
 
-def test_a_healthy_shop(stage: Stage, play: Play) -> None:
+def test_a_healthy_shop(harness: Harness, demo: Demo) -> None:
     """The short form of the soak: cycles, queues, fan-outs, hedged calls, locks, deadlines under load, and no false TRUE."""
-    healthy(play, 8)
+    healthy(demo, 8)

@@ -79,7 +79,7 @@ class Followed:
 
 
 class Joined:
-    """A relay between two wires, and its own way and taker."""
+    """A relay between two wires, and its own way and observer."""
 
     def __init__(self, refusal: str = "") -> None:
         self.refusal = refusal

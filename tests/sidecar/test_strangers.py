@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import grpc
 import pytest
 
-from detector.demo.harness import Actor, Stage
+from detector.demo.harness import Harness, ManagedProcess
 
 PROGRAMS = Path(__file__).parent / "programs"
 METHOD = "/shop.Shop/Visit"
@@ -48,11 +48,11 @@ def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Shops:
     """Programs, each behind a sidecar of its own."""
 
-    def __init__(self, folder: Path, stage: Stage, modules: Path) -> None:
+    def __init__(self, folder: Path, harness: Harness, modules: Path) -> None:
         self._folder = folder
-        self._stage = stage
+        self._stage = harness
         self._modules = modules
-        self._actors: list[Actor] = []
+        self._actors: list[ManagedProcess] = []
         self._channels: list[grpc.Channel] = []
         self.admin: dict[str, str] = {}
 
@@ -90,21 +90,21 @@ class Shops:
     def close(self) -> None:
         for channel in self._channels:
             channel.close()
-        for actor in reversed(self._actors):
-            actor.stop()
+        for process in reversed(self._actors):
+            process.stop()
 
-    def _start(self, name: str, command: list[str]) -> Actor:
+    def _start(self, name: str, command: list[str]) -> ManagedProcess:
         environment = {"NODE_PATH": str(self._modules)}
-        actor = Actor(name, command, environment=environment, log=self._folder / f"{name}.log")
-        self._actors.append(actor)
-        return actor
+        process = ManagedProcess(name, command, environment=environment, log=self._folder / f"{name}.log")
+        self._actors.append(process)
+        return process
 
 
 @pytest.fixture
 def shops(tmp_path: Path, node_modules: Path) -> Iterator[Shops]:
-    with Stage(tmp_path / "stage") as stage:
-        stage.start_detector("--period-seconds", "0.2")
-        shops = Shops(tmp_path, stage, node_modules)
+    with Harness(tmp_path / "harness") as harness:
+        harness.start_detector("--period-seconds", "0.2")
+        shops = Shops(tmp_path, harness, node_modules)
         try:
             yield shops
         finally:

@@ -20,7 +20,7 @@ KeyOf = Callable[[Value], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class VertexContext:
     """Where a vertex stands: its stage, its index from 0, and how many there are."""
 
     stage: StageName
@@ -74,7 +74,7 @@ class Job:
     """A graph, what each stage's vertices are made by, and the keys of the KEYED edges."""
 
     graph: DataflowGraph
-    make: Mapping[StageName, Callable[[Place], Made]]
+    make: Mapping[StageName, Callable[[VertexContext], Made]]
     keys: Mapping[tuple[StageName, StageName], KeyOf] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from detector.checkpoints.graph.job import Emit, Place
+from detector.checkpoints.graph.job import Emit, VertexContext
 from detector.checkpoints.protocol.points import CompletedPoint, Value
 from stilltrue.model import ProcessName
 
@@ -16,10 +16,10 @@ class SplitSource:
     values at a time. The state is where each split stands.
     """
 
-    def __init__(self, splits: Mapping[str, Sequence[Value]], place: Place, *, batch: int = 16) -> None:
+    def __init__(self, splits: Mapping[str, Sequence[Value]], context: VertexContext, *, batch: int = 16) -> None:
         self._splits = splits
         self._batch = batch
-        self._at = dict.fromkeys(sorted(splits)[place.index :: place.parallelism], 0)
+        self._at = dict.fromkeys(sorted(splits)[context.index :: context.parallelism], 0)
 
     def read(self) -> Iterable[Value] | None:
         """The next values of the split whose turn it is."""
@@ -88,8 +88,8 @@ class Collected:
     state is all that was received, so this is a sink for bounded results.
     """
 
-    def __init__(self, place: Place, out: list[Value] | None = None) -> None:
-        self._vertex = ProcessName(f"{place.stage}-{place.index + 1}")
+    def __init__(self, context: VertexContext, out: list[Value] | None = None) -> None:
+        self._vertex = ProcessName(f"{context.stage}-{context.index + 1}")
         self._out: list[Value] = [] if out is None else out
         self._values: list[Value] = []
 

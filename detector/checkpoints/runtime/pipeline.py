@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from detector.checkpoints.graph.graph import DataflowGraph, index_of
-from detector.checkpoints.graph.job import Commits, Job, Place
+from detector.checkpoints.graph.job import Commits, Job, VertexContext
 from detector.checkpoints.graph.router import Router
 from detector.checkpoints.protocol.barriers import BarrierRecorder
 from detector.checkpoints.protocol.coordinator import Coordinator, Effects, Schedule
@@ -186,7 +186,7 @@ class Pipeline:
         parallelism = next(one.parallelism for one in graph.stages if one.name == stage)
         return Vertex(
             name,
-            made=self._job.make[stage](Place(stage=stage, index=index_of(name), parallelism=parallelism)),
+            made=self._job.make[stage](VertexContext(stage=stage, index=index_of(name), parallelism=parallelism)),
             recorder=self._recorder_of(graph, name),
             regular=frozenset(graph.topology.incoming(name)) - graph.back,
             inbox=inboxes[name],

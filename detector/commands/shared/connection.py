@@ -49,7 +49,7 @@ _SECURITY = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Endpoint:
     """Where a detector is, and what it is shown: the files are PEM, the token is sent as a bearer token."""
 
     address: str
@@ -69,28 +69,28 @@ class Place:
 
 
 def detector_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--detector`` and what belongs to it, as one argument ``place``. Their environment is that of the agents."""
+    """``--detector`` and what belongs to it, as one argument ``endpoint``. Their environment is that of the agents."""
 
     @functools.wraps(command)
-    def with_place(
+    def with_endpoint(
         *, address: str, ca: bytes | None, certificate: bytes | None, key: bytes | None, token: bytes | None, **rest: Any
     ) -> Any:
         if (certificate is None) is not (key is None):
             raise click.UsageError("--tls-cert-file needs --tls-key-file, and that needs it")
         if token is not None and ca is None and certificate is None:
             raise click.UsageError("--token-file needs TLS (--tls-ca-file): a token is no secret without")
-        place = Place(address=address, ca=ca, certificate=certificate, key=key, token=(token or b"").decode().strip())
-        return command(place=place, **rest)
+        endpoint = Endpoint(address=address, ca=ca, certificate=certificate, key=key, token=(token or b"").decode().strip())
+        return command(endpoint=endpoint, **rest)
 
     for flag, name, variable, text in reversed(_FILES):
-        with_place = click.option(
+        with_endpoint = click.option(
             flag, name, type=click.Path(exists=True, dir_okay=False, path_type=Path), envvar=variable, show_envvar=True,
             callback=_read, help=text,
-        )(with_place)  # fmt: skip
+        )(with_endpoint)  # fmt: skip
     return click.option(
         "--detector", "address", default=DEFAULT_ADDRESS, metavar="HOST:PORT", envvar="STILLTRUE_DETECTOR", show_default=True,
         show_envvar=True, callback=_checked, help="Where the detector listens.",
-    )(with_place)  # fmt: skip
+    )(with_endpoint)  # fmt: skip
 
 
 def _read(ctx: click.Context, param: click.Parameter, value: Path | None) -> bytes | None:  # noqa: ARG001
@@ -116,13 +116,13 @@ def json_option(command: F) -> F:
 
 
 @contextmanager
-def asking(place: Place) -> Iterator[detector_pb2_grpc.DetectorServiceStub]:
-    """A stub for the detector at ``place``; what goes wrong is a :class:`CommandError`."""
-    with place.channel() as channel:
+def detector_stub(endpoint: Endpoint) -> Iterator[detector_pb2_grpc.DetectorServiceStub]:
+    """A stub for the detector at ``endpoint``; what goes wrong is a :class:`CommandError`."""
+    with endpoint.channel() as channel:
         try:
             yield detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]
         except grpc.RpcError as error:
-            raise failure(error, place.address) from None
+            raise failure(error, endpoint.address) from None
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from detector.commands.shared.time_limit import OverrunError, within
-from detector.core.document.keys import Told, unheard
+from detector.commands.shared.time_limit import OverrunError, time_limit
+from detector.core.document.keys import OnUnknownKey, ignore_unknown_key
 from detector.core.document.reader import parse_document
 from detector.core.predicate import Predicate
 from detector.core.registry import PluginError, ask, find_predicate
@@ -27,7 +27,7 @@ class Question:
     scopes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     seconds_max: float = 0
 
-    def put(self) -> Asking:
+    def prepare(self) -> OfflineEvaluator:
         """Find the predicate.
 
         Raises
@@ -35,36 +35,36 @@ class Question:
         UnknownPredicateError, PluginError
             As :func:`~detector.core.registry.find_predicate`.
         """
-        return Asking(question=self, predicate=find_predicate(self.predicate, self.settings))
+        return OfflineEvaluator(question=self, predicate=find_predicate(self.predicate, self.settings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class OfflineEvaluator:
     """A question whose predicate has been found."""
 
     question: Question
     predicate: Predicate
 
     def verdicts(
-        self, text: str, *, file: str, first_line: int = 1, told: Told = unheard
+        self, text: str, *, file: str, first_line: int = 1, on_unknown_key: OnUnknownKey = ignore_unknown_key
     ) -> tuple[dict[str, Any], list[Verdict]]:
         """The document in ``text`` as it stands, and a verdict for each scope (for everybody, when there is none).
 
-        ``told`` is told of each key that was passed over.
+        ``on_unknown_key`` is told of each key that was passed over.
 
         Raises
         ------
         DocumentError
             When the text is no snapshot document.
         """
-        raw, views = self.views(text, file=file, first_line=first_line, told=told)
+        raw, views = self.views(text, file=file, first_line=first_line, on_unknown_key=on_unknown_key)
         return raw, [self.verdict(view) for view in views]
 
     def views(
-        self, text: str, *, file: str, first_line: int = 1, told: Told = unheard
+        self, text: str, *, file: str, first_line: int = 1, on_unknown_key: OnUnknownKey = ignore_unknown_key
     ) -> tuple[dict[str, Any], list[Snapshot]]:
         """The document in ``text`` as it stands, and its snapshot as each scope sees it; as :meth:`verdicts`."""
-        raw, snapshot = parse_document(text, file=file, first_line=first_line, told=told)
+        raw, snapshot = parse_document(text, file=file, first_line=first_line, on_unknown_key=on_unknown_key)
         return raw, [scoped(snapshot, name, labels) for name, labels in self.question.scopes.items()] or [snapshot]
 
     def verdict(self, view: Snapshot) -> Verdict:
@@ -73,14 +73,16 @@ class Asking:
         if self.question.scopes and not (view.processes or view.missing):
             return _unanswered(name, view.ref, "empty", f"no process bears {view.ref.scope}")
         try:
-            with within(self.question.seconds_max):
+            with time_limit(self.question.seconds_max):
                 return ask(self.predicate, view)
         except OverrunError as error:
             return _unanswered(name, view.ref, "overrun", f"{name} {error}")
         except PluginError as error:
             return _unanswered(name, view.ref, "failed", str(error))
 
-    def lines(self, text: str, *, file: str, line: int, told: Told = unheard) -> tuple[list[str], list[str]]:
+    def lines(
+        self, text: str, *, file: str, line: int, on_unknown_key: OnUnknownKey = ignore_unknown_key
+    ) -> tuple[list[str], list[str]]:
         """The verdicts on one line of JSON, one JSON text each; and what went wrong with the predicate, one line each.
 
         Raises
@@ -88,7 +90,7 @@ class Asking:
         DocumentError
             When the line is no snapshot document.
         """
-        raw, verdicts = self.verdicts(text, file=file, first_line=line, told=told)
+        raw, verdicts = self.verdicts(text, file=file, first_line=line, on_unknown_key=on_unknown_key)
         own = {"id": raw["id"]} if "id" in raw else {}
         return [json.dumps(write_verdict(verdict) | own) for verdict in verdicts], complaints(verdicts, f"{file}: {line}")
 

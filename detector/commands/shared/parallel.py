@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from detector.commands.shared.input import Block, text_of
-from detector.commands.shared.offline import Asking, Question
+from detector.commands.shared.offline import OfflineEvaluator, Question
 from detector.core.document.reader import DocumentError
 from stilltrue.model import Verdict
 
@@ -36,49 +36,53 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ChunkResult:
     """What came of a chunk: verdicts as JSON in order, complaints about the predicate, the keys that were passed over, and
     the error that ended it.
     """
 
     verdicts: list[str]
     complaints: list[str]
-    passed_over: list[DocumentError]
+    unknown_keys: list[DocumentError]
     error: DocumentError | None
     characters: int
 
 
-class PassedOver:
+class UnknownKeys:
     """Keys that nobody knows, each remembered once for each kind of object, with the place where it was first met."""
 
     def __init__(self) -> None:
         self.first: list[DocumentError] = []
         self._known: set[tuple[object, object]] = set()
 
-    def __call__(self, passed_over: DocumentError) -> None:
+    def __call__(self, unknown_keys: DocumentError) -> None:
         """Remember it, unless it is known."""
-        key = (passed_over.path[0] if len(passed_over.path) > 1 else None, passed_over.path[-1])
+        key = (unknown_keys.path[0] if len(unknown_keys.path) > 1 else None, unknown_keys.path[-1])
         if key not in self._known:
             self._known.add(key)
-            self.first.append(passed_over)
+            self.first.append(unknown_keys)
 
 
-_asking: Asking | None = None
+_evaluator: OfflineEvaluator | None = None
 """The worker's own predicate: made once in each process, by :func:`_begin`."""
 
 
-def evaluated(question: Question, asking: Asking, chunks: Iterator[Chunk], *, cores: int | None = None) -> Iterator[Done]:
+def evaluate_chunks(
+    question: Question, evaluator: OfflineEvaluator, chunks: Iterator[Chunk], *, cores: int | None = None
+) -> Iterator[ChunkResult]:
     """The chunks' results, in their order; ends after the first that holds an error.
 
     Parameters
     ----------
-    question, asking : what is asked, and the same with its predicate found.
+    question, evaluator : what is asked, and the same with its predicate found.
     chunks : see :func:`chunked`.
     cores : how many processes may work at once; None is one for each core that this process may use.
     """
-    alone = (work(asking, chunk) for chunk in _first(chunks))
+    alone = (evaluate_chunk(evaluator, chunk) for chunk in _first(chunks))
     cores = cores or _cores()
-    rest = _together(question, asking, chunks, cores) if cores > 1 else (work(asking, chunk) for chunk in chunks)
+    rest = (
+        _together(question, evaluator, chunks, cores) if cores > 1 else (evaluate_chunk(evaluator, chunk) for chunk in chunks)
+    )
     for done in chain(alone, rest):
         yield done
         if done.error is not None:
@@ -115,26 +119,26 @@ def chunked(file: str, blocks: Iterable[Block]) -> Iterator[Chunk]:
         yield Chunk(file, first, tuple(held), lull=False)
 
 
-def work(asking: Asking, chunk: Chunk) -> Done:
+def evaluate_chunk(evaluator: OfflineEvaluator, chunk: Chunk) -> ChunkResult:
     """Evaluate a chunk's lines, up to the first that is no snapshot document; empty lines say nothing."""
     verdicts: list[str] = []
     complaints: list[str] = []
-    passed_over = PassedOver()
+    unknown_keys = UnknownKeys()
     error = None
     for number, text in enumerate(chunk.lines, start=chunk.line):
         if not text.strip():
             continue
         try:
-            more, wrong = asking.lines(text, file=chunk.file, line=number, told=passed_over)
+            more, wrong = evaluator.lines(text, file=chunk.file, line=number, on_unknown_key=unknown_keys)
         except DocumentError as found:
             error = found
             break
         verdicts += more
         complaints += wrong
-    return Done(verdicts, complaints, passed_over.first, error, sum(map(len, chunk.lines)) + len(chunk.lines))
+    return ChunkResult(verdicts, complaints, unknown_keys.first, error, sum(map(len, chunk.lines)) + len(chunk.lines))
 
 
-def _together(question: Question, asking: Asking, chunks: Iterator[Chunk], cores: int) -> Iterator[Done]:
+def _together(question: Question, evaluator: OfflineEvaluator, chunks: Iterator[Chunk], cores: int) -> Iterator[ChunkResult]:
     """As many chunks at once as there are cores, a bounded number waiting; the results in order.
 
     At a lull all that wait are answered, and the last chunk here and now.
@@ -143,14 +147,14 @@ def _together(question: Question, asking: Asking, chunks: Iterator[Chunk], cores
     if first is None:
         return
     with _workers(question, cores) as pool:
-        waiting: deque[Future[Done]] = deque()
+        waiting: deque[Future[ChunkResult]] = deque()
         for chunk in chain((first,), chunks):
             if not chunk.lull:
-                waiting.append(pool.submit(_work, chunk))
+                waiting.append(pool.submit(_evaluate_chunk, chunk))
             while len(waiting) > (0 if chunk.lull else 2 * cores):
                 yield waiting.popleft().result()
             if chunk.lull:
-                yield work(asking, chunk)
+                yield evaluate_chunk(evaluator, chunk)
         while waiting:
             yield waiting.popleft().result()
 
@@ -161,34 +165,36 @@ def _workers(question: Question, cores: int) -> ProcessPoolExecutor:
 
 
 def _begin(question: Question) -> None:
-    global _asking  # noqa: PLW0603 - one per worker process, set before its first chunk
-    _asking = question.put()
+    global _evaluator  # noqa: PLW0603 - one per worker process, set before its first chunk
+    _evaluator = question.prepare()
 
 
-def _work(chunk: Chunk) -> Done:
-    assert _asking is not None, "a worker begins before it works"
-    return work(_asking, chunk)
+def _evaluate_chunk(chunk: Chunk) -> ChunkResult:
+    assert _evaluator is not None, "a worker begins before it works"
+    return evaluate_chunk(_evaluator, chunk)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FileResult:
     """What came of a file that is one document: its verdicts, the keys that were passed over, or the error."""
 
     verdicts: list[Verdict]
-    passed_over: list[DocumentError]
+    unknown_keys: list[DocumentError]
     error: DocumentError | None
 
 
-def answered(question: Question, asking: Asking, files: Sequence[str], *, cores: int | None = None) -> Iterator[Answer]:
+def evaluate_files(
+    question: Question, evaluator: OfflineEvaluator, files: Sequence[str], *, cores: int | None = None
+) -> Iterator[FileResult]:
     """The files' answers, in their order, a document each; parameters as for :func:`evaluated`."""
     cores = min(cores or _cores(), len(files))
     if cores == 1 or sum(map(size_of, files)) < CHUNKS_ALONE_MAX * CHUNK_CHARACTERS_MIN:
-        yield from (answer(asking, file) for file in files)
+        yield from (evaluate_file(evaluator, file) for file in files)
         return
     with _workers(question, cores) as pool:
-        waiting: deque[Future[Answer]] = deque()
+        waiting: deque[Future[FileResult]] = deque()
         for file in files:
-            waiting.append(pool.submit(_answer, file))
+            waiting.append(pool.submit(_evaluate_file, file))
             if len(waiting) > 2 * cores:
                 yield waiting.popleft().result()
         while waiting:
@@ -200,19 +206,19 @@ def size_of(file: str) -> int:
     return Path(file).stat().st_size if Path(file).is_file() else 0
 
 
-def answer(asking: Asking, file: str) -> Answer:
+def evaluate_file(evaluator: OfflineEvaluator, file: str) -> FileResult:
     """Evaluate the document that ``file`` holds."""
-    passed_over = PassedOver()
+    unknown_keys = UnknownKeys()
     gc.disable()  # a document is millions of small values and no circle: looking for circles takes half the time
     try:
-        _, verdicts = asking.verdicts(text_of(file), file=file, told=passed_over)
+        _, verdicts = evaluator.verdicts(text_of(file), file=file, on_unknown_key=unknown_keys)
     except DocumentError as error:
-        return Answer([], passed_over.first, error)
+        return FileResult([], unknown_keys.first, error)
     finally:
         gc.enable()
-    return Answer(verdicts, passed_over.first, None)
+    return FileResult(verdicts, unknown_keys.first, None)
 
 
-def _answer(file: str) -> Answer:
-    assert _asking is not None, "a worker begins before it works"
-    return answer(_asking, file)
+def _evaluate_file(file: str) -> FileResult:
+    assert _evaluator is not None, "a worker begins before it works"
+    return evaluate_file(_evaluator, file)

@@ -14,7 +14,7 @@ class OverrunError(BaseException):
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Iterator[None]:
     """Raise :class:`OverrunError` in the block when it runs longer than ``seconds``; 0 is no limit.
 
     Works where signals do (the main thread, not on Windows); elsewhere the block runs unlimited.

@@ -15,7 +15,7 @@ from typing import Any
 
 from detector.core.document.values import DocumentError, Path
 
-Told = Callable[[DocumentError], object]
+OnUnknownKey = Callable[[DocumentError], object]
 """Is told of a key that was passed over: a complaint that is not raised."""
 
 ANNOTATIONS = frozenset({"$schema", "comment", "description", "expect", "id", "meta", "name", "note", "title"})
@@ -25,7 +25,7 @@ NEAR_SHARE_MIN = 0.78
 """How much of two keys must agree (difflib's ratio) for one to be taken for the other, misspelt."""
 
 
-class Place(Enum):
+class ObjectKind(Enum):
     """The objects of a document, each with the keys that it may have."""
 
     DOCUMENT = ("begun", "ended", "id", "in_transit", "missing", "previous", "processes", "scope", "waits")
@@ -34,22 +34,22 @@ class Place(Enum):
     MESSAGE = ("facts", "source", "target", "what")
 
 
-_EXPECTED = {place: ANNOTATIONS.union(place.value) for place in Place}
+_EXPECTED = {place: ANNOTATIONS.union(place.value) for place in ObjectKind}
 
 
-def unheard(_passed_over: DocumentError) -> None:
+def ignore_unknown_key(_passed_over: DocumentError) -> None:
     """For those who do not want to be told."""
 
 
 class KeyCheck:
     """Looks at the keys of one document's objects."""
 
-    def __init__(self, told: Told) -> None:
-        """``told``: hears of each key that is passed over, once for each kind of object."""
-        self._told = told
-        self._passed_over: set[tuple[Place, str]] = set()
+    def __init__(self, on_unknown_key: OnUnknownKey) -> None:
+        """``on_unknown_key``: hears of each key that is passed over, once for each kind of object."""
+        self._on_unknown_key = on_unknown_key
+        self._passed_over: set[tuple[ObjectKind, str]] = set()
 
-    def check(self, place: Place, keys: Collection[str], owner: Callable[[str], Path]) -> None:
+    def check(self, place: ObjectKind, keys: Collection[str], owner: Callable[[str], Path]) -> None:
         """Look at ``keys``; ``owner`` gives the path of the object that has one of them.
 
         Raises
@@ -67,7 +67,7 @@ class KeyCheck:
             if near is not None:
                 raise DocumentError(f'unknown key; did you mean "{near}"? ({OWN})', path=path)
             self._passed_over.add((place, key))
-            self._told(DocumentError(f"unknown key, passed over ({OWN})", path=path))
+            self._on_unknown_key(DocumentError(f"unknown key, passed over ({OWN})", path=path))
 
 
 def first_with(key: str, values: Sequence[Mapping[str, Any]]) -> int:
@@ -75,7 +75,7 @@ def first_with(key: str, values: Sequence[Mapping[str, Any]]) -> int:
     return next(at for at, value in enumerate(values) if key in value)
 
 
-def _meant(place: Place, key: str) -> str | None:
+def _meant(place: ObjectKind, key: str) -> str | None:
     """The known key that ``key`` is most likely a misspelling of; None when it is nothing like one."""
     plain = {_plain(known): known for known in place.value}
     near = get_close_matches(_plain(key), plain, n=1, cutoff=NEAR_SHARE_MIN)

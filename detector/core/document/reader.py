@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, NoReturn
 
-from detector.core.document.keys import KeyCheck, Place, Told, first_with, unheard
+from detector.core.document.keys import KeyCheck, ObjectKind, OnUnknownKey, first_with, ignore_unknown_key
 from detector.core.document.locate import line_of
 from detector.core.document.values import (
     DocumentError,
@@ -42,14 +42,16 @@ NAN = float("nan")
 ACTIVITIES = {activity.value: activity for activity in Activity}
 
 
-def parse_document(text: str, *, file: str = "", first_line: int = 1, told: Told = unheard) -> tuple[Any, Snapshot]:
+def parse_document(
+    text: str, *, file: str = "", first_line: int = 1, on_unknown_key: OnUnknownKey = ignore_unknown_key
+) -> tuple[Any, Snapshot]:
     """Read one JSON text: the raw object and its snapshot.
 
     Parameters
     ----------
     text : the JSON text.
     file, first_line : where it stands, for the error.
-    told : is told of each key that is passed over because nobody knows it: a complaint with its place, which is not raised.
+    on_unknown_key : called for each unknown key that is ignored, with an error that names its place and is not raised.
 
     Raises
     ------
@@ -70,18 +72,18 @@ def parse_document(text: str, *, file: str = "", first_line: int = 1, told: Told
         return error.at(file=file, line=first_line + line_of(text, error.path) - 1)
 
     try:
-        return raw, read_document(raw, lambda passed_over: told(placed(passed_over)))
+        return raw, read_document(raw, lambda passed_over: on_unknown_key(placed(passed_over)))
     except DocumentError as error:
         raise placed(error) from None
 
 
-def read_document(raw: object, told: Told = unheard) -> Snapshot:
+def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key) -> Snapshot:
     """The snapshot that a parsed document says.
 
     Parameters
     ----------
     raw : the document.
-    told : as for :func:`parse_document`, with the key alone for a place; once for each key in each kind of object.
+    on_unknown_key : as for :func:`parse_document`, with the key alone for a place; once for each key in each kind of object.
 
     Raises
     ------
@@ -89,8 +91,8 @@ def read_document(raw: object, told: Told = unheard) -> Snapshot:
         Naming the key that breaks a rule, or is misspelt.
     """
     top = object_of(raw, ())
-    keys = KeyCheck(told)
-    keys.check(Place.DOCUMENT, top, lambda _: ())
+    keys = KeyCheck(on_unknown_key)
+    keys.check(ObjectKind.DOCUMENT, top, lambda _: ())
     missing = tuple(sorted({process(name, ("missing", at)) for at, name in enumerate(list_of(top, "missing", ()))}))
     processes = {
         process(name, ("processes", name)): _state(value, ("processes", name), keys)
@@ -134,7 +136,7 @@ def _waits(values: list[Any], path: Path, keys: KeyCheck) -> WaitColumns:
     if set(map(type, values)) - {dict}:
         _blame(object_of, values, path)
     said: set[str] = set().union(*values)
-    keys.check(Place.WAIT, said, lambda key: (*path, first_with(key, values)))
+    keys.check(ObjectKind.WAIT, said, lambda key: (*path, first_with(key, values)))
     waiters = [row.get("waiter") for row in values]
     if not _all_parties(waiters):
         _blame(party, waiters, path, "waiter")
@@ -207,7 +209,7 @@ def _flags(rows: list[Mapping[str, Any]], path: Path) -> list[bool]:
 
 def _state(raw: object, path: Path, keys: KeyCheck) -> ProcessState:
     value = object_of(raw, path)
-    keys.check(Place.PROCESS, value, lambda _: path)
+    keys.check(ObjectKind.PROCESS, value, lambda _: path)
     word = value.get("activity", "active")
     if not isinstance(word, str) or word not in ACTIVITIES:
         refuse('"active", "idle" or "blocked"', word, (*path, "activity"))
@@ -224,7 +226,7 @@ def _state(raw: object, path: Path, keys: KeyCheck) -> ProcessState:
 
 def _message(raw: object, path: Path, keys: KeyCheck) -> Message:
     value = object_of(raw, path)
-    keys.check(Place.MESSAGE, value, lambda _: path)
+    keys.check(ObjectKind.MESSAGE, value, lambda _: path)
     target = value.get("target")
     return Message(
         source=process(value.get("source"), (*path, "source")),

@@ -28,7 +28,7 @@ from scipy.sparse.csgraph import connected_components
 from detector.core.assembler import Assembled
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
-from detector.predicates.core_components import part_of
+from detector.predicates.core_components import core_component
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, Wait, process_of
 
 GRIDLOCK = "gridlock"
@@ -155,7 +155,7 @@ class Incidents:
         if before is not None:  # rule 4
             incident = replace(before, closed=None, ending="", seen=now, last_snapshot=snapshot, keys=core.keys)
         else:
-            part = part_of(verdict, judged, core.parties)
+            part = core_component(verdict, judged, core.parties)
             incident = Incident(
                 id=new_id,
                 predicate=verdict.predicate,

@@ -26,39 +26,39 @@ NO_TABLE = b"\x20"
 """Said once, before the first header block: we use no compression table, whatever size the peer allows (RFC 7541, 4.2)."""
 
 
-class Joint(Protocol):
+class ConnectionPair(Protocol):
     """What joins two ends."""
 
-    def made(self, end: End) -> None:
+    def made(self, end: Connection) -> None:
         """The connection is made."""
 
-    def headers(self, end: End, number: int, headers: Headers, ends: bool) -> bytes:
+    def headers(self, end: Connection, number: int, headers: Headers, ends: bool) -> bytes:
         """A header block came: the frames to send on."""
 
-    def data(self, end: End, number: int, flags: int, payload: bytes) -> bool:
+    def data(self, end: Connection, number: int, flags: int, payload: bytes) -> bool:
         """A DATA frame came: whether it passes."""
 
-    def reset(self, end: End, number: int) -> bool:
+    def reset(self, end: Connection, number: int) -> bool:
         """RST_STREAM came: whether it passes."""
 
-    def settings(self, end: End, flags: int, payload: bytes) -> bytes:
+    def settings(self, end: Connection, flags: int, payload: bytes) -> bytes:
         """SETTINGS came: the frame to send on."""
 
-    def lost(self, end: End) -> None:
+    def lost(self, end: Connection) -> None:
         """The connection is gone."""
 
-    def broken(self, end: End, why: str) -> None:
+    def broken(self, end: Connection, why: str) -> None:
         """The peer broke the protocol; the connection is being closed."""
 
 
-class End(asyncio.Protocol):
-    """A connection of a relay. It is written to from :meth:`Joint` and by its other end."""
+class Connection(asyncio.Protocol):
+    """A connection of a relay. It is written to from :meth:`ConnectionPair` and by its other end."""
 
-    def __init__(self, joint: Joint, faces_caller: bool) -> None:
+    def __init__(self, pair: ConnectionPair, faces_caller: bool) -> None:
         """``faces_caller``: the peer is who calls, and begins with HTTP/2's preface."""
-        self._joint = joint
+        self._pair = pair
         self.faces_caller = faces_caller
-        self.other: End = self
+        self.other: Connection = self
         self.list_bytes_max: int | None = None
         self.made = False
         self.gone = False
@@ -86,14 +86,14 @@ class End(asyncio.Protocol):
         if waiting:
             self._transport.write(b"".join(waiting))
         self._read_or_not()
-        self._joint.made(self)
+        self._pair.made(self)
 
     def data_received(self, data: bytes) -> None:
         """Cut into frames, look, pass on."""
         try:
             passed = self._take(data)
         except BrokenFrameError as error:
-            self._joint.broken(self, str(error))
+            self._pair.broken(self, str(error))
             self.close()
             self.other.close()
             return
@@ -103,7 +103,7 @@ class End(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """The connection is gone."""
         self.gone = True
-        self._joint.lost(self)
+        self._pair.lost(self)
 
     def pause_writing(self) -> None:
         """The peer reads slowly: read no more of what is meant for it."""
@@ -196,7 +196,7 @@ class End(asyncio.Protocol):
         if self._block is not None and kind != CONTINUATION:
             raise BrokenFrameError("a header block is cut off")
         if kind == DATA:
-            return None if self._joint.data(self, number, flags, data[at + HEAD_BYTES : end]) else b""
+            return None if self._pair.data(self, number, flags, data[at + HEAD_BYTES : end]) else b""
         if kind == HEADERS:
             self._block_number, self._block_ends = number, bool(flags & END_STREAM)
             return self._fragment(block_fragment(flags, data[at + HEAD_BYTES : end]), flags)
@@ -205,9 +205,9 @@ class End(asyncio.Protocol):
                 raise BrokenFrameError("CONTINUATION: of nothing")
             return self._fragment(data[at + HEAD_BYTES : end], flags)
         if kind == SETTINGS:
-            return self._joint.settings(self, flags, data[at + HEAD_BYTES : end])
+            return self._pair.settings(self, flags, data[at + HEAD_BYTES : end])
         if kind == RST_STREAM:
-            return None if self._joint.reset(self, number) else b""
+            return None if self._pair.reset(self, number) else b""
         if kind == PUSH_PROMISE:
             raise BrokenFrameError("PUSH_PROMISE: gRPC knows none")
         return None
@@ -223,11 +223,11 @@ class End(asyncio.Protocol):
                 raise BrokenFrameError("a header block that is too long")
             return b""
         self._block = None
-        return self._joint.headers(self, self._block_number, self._reader.read(block), self._block_ends)
+        return self._pair.headers(self, self._block_number, self._reader.read(block), self._block_ends)
 
 
-def joined(joint: Joint) -> tuple[End, End]:
+def connection_pair(pair: ConnectionPair) -> tuple[Connection, Connection]:
     """Two ends of one joint: towards the caller, and towards the server."""
-    caller, server = End(joint, True), End(joint, False)
+    caller, server = Connection(pair, True), Connection(pair, False)
     caller.other, server.other = server, caller
     return caller, server

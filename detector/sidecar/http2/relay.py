@@ -2,7 +2,7 @@
 
 DATA, flow control, PING, GOAWAY, RST_STREAM and SETTINGS pass as they are, so that windows, limits, keepalives, half-closes and
 cancellations are the peers' own, from end to end. Only header blocks are read and written anew, since each connection has a
-compression table of its own; there the stamps come and go. The relay decides nothing: it tells its :class:`Taker`.
+compression table of its own; there the stamps come and go. The relay decides nothing: it tells its :class:`CallObserver`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from detector.sidecar.http2.connection import End, joined
+from detector.sidecar.http2.connection import Connection, connection_pair
 from detector.sidecar.http2.frames import (
     ACK,
     END_STREAM,
@@ -31,20 +31,20 @@ from detector.sidecar.http2.frames import (
 )
 from detector.sidecar.http2.headers import Headers, write_headers
 from detector.sidecar.http2.messages import MessageCounter
-from detector.sidecar.tracking.observer import Call, Taker, refusal
+from detector.sidecar.tracking.observer import CallObserver, TrackedCall, refusal
 
 STREAM_MAX = 2**31 - 1
 LINGER_SECONDS = 5.0
 """How long a connection whose streams were all refused stays open, for the caller to read why."""
 
 
-class Way(Protocol):
+class Route(Protocol):
     """Where a relay leads."""
 
     def begin(self, relay: Relay) -> None:
         """The caller has connected."""
 
-    def choose(self, relay: Relay, headers: Headers) -> Taker | str:
+    def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:
         """A request came: whom to tell of it, or why it cannot go on."""
 
 
@@ -53,7 +53,7 @@ class Stream:
 
     __slots__ = ("call", "reply", "reply_ended", "request", "request_ended")
 
-    def __init__(self, call: Call | None) -> None:
+    def __init__(self, call: TrackedCall | None) -> None:
         self.call = call
         self.request = MessageCounter()
         self.reply = MessageCounter()
@@ -65,28 +65,28 @@ class Relay:
     """Two joined connections. ``caller`` is the end towards who calls, ``server`` the end towards who serves."""
 
     def __init__(
-        self, way: Way, *, fault: Callable[[str], None], warn: Callable[[str], None], closed: Callable[[Relay], None]
+        self, way: Route, *, fault: Callable[[str], None], warn: Callable[[str], None], closed: Callable[[Relay], None]
     ) -> None:
         """``fault`` is told where something of ours failed; the call goes on without us. ``warn``: of broken peers."""
-        self._way = way
+        self._route = way
         self._closed = closed
-        self._taker: Taker | None = None
+        self._observer: CallObserver | None = None
         self._own_settings = 0
         self._fault = fault
         self._warn = warn
         self.streams: dict[int, Stream] = {}
         self.refused: set[int] = set()
         self.newest = 0
-        self.caller, self.server = joined(self)
+        self.caller, self.server = connection_pair(self)
 
     # -- what an end tells ---------------------------------------------------------------------------------------------
 
-    def made(self, end: End) -> None:
+    def made(self, end: Connection) -> None:
         """A connection is made."""
         if end.faces_caller:
-            self._way.begin(self)
+            self._route.begin(self)
 
-    def headers(self, end: End, number: int, headers: Headers, ends: bool) -> bytes:
+    def headers(self, end: Connection, number: int, headers: Headers, ends: bool) -> bytes:
         """A header block came over ``end``: the frames to send on."""
         to = end.other
         if end.faces_caller:
@@ -104,13 +104,13 @@ class Relay:
         if ends and call is not None:
             headers = self._tell_trailers(call, headers, to.list_bytes_max)
             stream.call = None  # type: ignore[union-attr]  # a call is a stream's
-        elif ends and self._taker is not None:
-            headers = self._taker.stripped(headers)
+        elif ends and self._observer is not None:
+            headers = self._observer.stripped(headers)
         if ends and stream is not None:
             self._reply_ended(number, stream)
         return header_frames(number, to.first_block() + write_headers(headers), ends=ends)
 
-    def data(self, end: End, number: int, flags: int, payload: bytes) -> bool:
+    def data(self, end: Connection, number: int, flags: int, payload: bytes) -> bool:
         """A DATA frame came over ``end``; whether it is to be sent on."""
         stream = self.streams.get(number)
         if stream is None:
@@ -132,7 +132,7 @@ class Relay:
                 self._reply_ended(number, stream)
         return True
 
-    def reset(self, end: End, number: int) -> bool:
+    def reset(self, end: Connection, number: int) -> bool:
         """RST_STREAM came over ``end``; whether it is to be sent on."""
         stream = self.streams.pop(number, None)
         if stream is not None:
@@ -142,7 +142,7 @@ class Relay:
             return False
         return True
 
-    def settings(self, end: End, flags: int, payload: bytes) -> bytes:
+    def settings(self, end: Connection, flags: int, payload: bytes) -> bytes:
         """SETTINGS came over ``end``: the frame to send on. The size of compression tables is each connection's own."""
         if flags & ACK:
             if end.faces_caller and self._own_settings:
@@ -157,11 +157,11 @@ class Relay:
                 kept.append((name, value))
         return settings_frame(kept)
 
-    def broken(self, end: End, why: str) -> None:
+    def broken(self, end: Connection, why: str) -> None:
         """A peer broke the protocol; nothing to do but to say so."""
         self._warn(f"a connection from the {'caller' if end.faces_caller else 'server'} was closed: {why}")
 
-    def lost(self, end: End) -> None:
+    def lost(self, end: Connection) -> None:
         """A connection is gone: so are its calls, and the other connection."""
         streams, self.streams = self.streams, {}
         for stream in streams.values():
@@ -174,17 +174,17 @@ class Relay:
 
     def _open(self, number: int, headers: Headers, ends: bool) -> bytes:
         self.newest = number
-        taker = self._way.choose(self, headers)
-        if isinstance(taker, str):
-            self.refuse(number, taker, request_ended=ends)
+        observer = self._route.choose(self, headers)
+        if isinstance(observer, str):
+            self.refuse(number, observer, request_ended=ends)
             return b""
-        self._taker = taker
-        call: Call | None = None
+        self._observer = observer
+        call: TrackedCall | None = None
         try:
-            headers, call = taker.opened(headers, self.server.list_bytes_max)
+            headers, call = observer.opened(headers, self.server.list_bytes_max)
         except Exception:  # noqa: BLE001 - fail open
             self._fault("a call is opened")
-            headers = taker.stripped(headers)
+            headers = observer.stripped(headers)
         stream = self.streams[number] = Stream(call)
         if ends:
             self._request_ended(number, stream)
@@ -227,7 +227,7 @@ class Relay:
         if flags & END_STREAM:
             self.refused.discard(number)
 
-    # -- telling the taker ---------------------------------------------------------------------------------------------
+    # -- telling the observer ---------------------------------------------------------------------------------------------
 
     def _request_data(self, stream: Stream, flags: int, payload: bytes) -> None:
         call = stream.call
@@ -271,12 +271,12 @@ class Relay:
         if stream.request_ended:
             self.streams.pop(number, None)
 
-    def _tell_trailers(self, call: Call, headers: Headers, limit: int | None) -> Headers:
+    def _tell_trailers(self, call: TrackedCall, headers: Headers, limit: int | None) -> Headers:
         try:
             return call.trailers(headers, limit)
         except Exception:  # noqa: BLE001 - fail open
             self._fault("a reply ends")
-            return headers if self._taker is None else self._taker.stripped(headers)
+            return headers if self._observer is None else self._observer.stripped(headers)
 
     def _break(self, stream: Stream, *, by_caller: bool) -> None:
         call, stream.call = stream.call, None

@@ -12,7 +12,7 @@ from detector.sidecar.http2.relay import Relay
 from detector.sidecar.interception import Inbound, Outbound
 from detector.sidecar.routing import Address, AddressRefusedError, Upstreams
 from detector.sidecar.tls import Tls
-from detector.sidecar.tracking.observer import Taker
+from detector.sidecar.tracking.observer import CallObserver
 from detector.sidecar.tracking.program import Program
 from stilltrue.protocol.ledger import ChannelRecord
 
@@ -64,49 +64,49 @@ async def _connect(relay: Relay, address: Address, context: ssl.SSLContext | Non
             return
 
 
-class WayIn:
+class InboundRoute:
     """To the program: every connection of a caller has one of its own there."""
 
-    def __init__(self, dialler: Dialler, address: Address, taker: Inbound) -> None:
+    def __init__(self, dialler: Dialler, address: Address, observer: Inbound) -> None:
         """``address`` is the program's."""
         self._dialler = dialler
         self._address = address
-        self._taker = taker
+        self._observer = observer
 
     def begin(self, relay: Relay) -> None:
         """Connect at once; a program that is not there is no connection for the caller, either."""
         self._dialler.dial(relay, self._address, None, lambda _: relay.caller.abort())
 
-    def choose(self, relay: Relay, headers: Headers) -> Taker | str:  # noqa: ARG002 - there is one way
+    def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:  # noqa: ARG002 - there is one way
         """Always the program."""
-        return self._taker
+        return self._observer
 
 
-class Channels:
+class UpstreamChannels:
     """The upstreams' records, shared by all connections to them."""
 
     def __init__(self, program: Program, upstreams: Upstreams, scheme: bytes) -> None:
         self._program = program
         self._scheme = scheme
-        self._takers: dict[Address, Outbound] = {}
+        self._observers: dict[Address, Outbound] = {}
         self.upstreams = upstreams
         self.ourselves: Address | None = None
         """Where the program reaches us: no call is sent there again."""
 
-    def taker(self, address: Address) -> Outbound:
+    def observer(self, address: Address) -> Outbound:
         """Whom to tell of the calls to this upstream."""
-        taker = self._takers.get(address)
-        if taker is None:
-            if len(self._takers) >= CHANNELS_MAX:
-                self._takers.clear()
-            taker = self._takers[address] = Outbound(self._program, ChannelRecord(str(address)), scheme=self._scheme)
-        return taker
+        observer = self._observers.get(address)
+        if observer is None:
+            if len(self._observers) >= CHANNELS_MAX:
+                self._observers.clear()
+            observer = self._observers[address] = Outbound(self._program, ChannelRecord(str(address)), scheme=self._scheme)
+        return observer
 
 
-class WayOut:
+class OutboundRoute:
     """To an upstream. One for each connection: its first request says where it leads."""
 
-    def __init__(self, dialler: Dialler, channels: Channels, tls: Tls | None) -> None:
+    def __init__(self, dialler: Dialler, channels: UpstreamChannels, tls: Tls | None) -> None:
         """``tls``: how upstreams are spoken to; None: plainly."""
         self._dialler = dialler
         self._channels = channels
@@ -122,8 +122,8 @@ class WayOut:
         self._address = only
         self._dialler.dial(relay, only, self._tls, lambda _: relay.caller.abort())
 
-    def choose(self, relay: Relay, headers: Headers) -> Taker | str:
-        """The upstream's taker."""
+    def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:
+        """The upstream's observer."""
         authority = _authority(headers)
         if self._address is None or self._channels.upstreams.only is None:
             try:
@@ -138,7 +138,7 @@ class WayOut:
                     f"stilltrue sidecar: this connection leads to {self._address}; "
                     f"open another grpc.Channel for the authority {authority!r}"
                 )
-        return self._channels.taker(self._address)
+        return self._channels.observer(self._address)
 
 
 def _authority(headers: Headers) -> str:

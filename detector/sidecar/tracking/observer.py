@@ -7,8 +7,8 @@ from typing import Protocol
 from detector.sidecar.http2.headers import Headers
 
 
-class Call(Protocol):
-    """One call, as a taker follows it; each method is one happening."""
+class TrackedCall(Protocol):
+    """One call, as a observer follows it; each method is one happening."""
 
     def request_message(self, count: int) -> None:
         """The ``count``-th message of the request is complete."""
@@ -29,10 +29,10 @@ class Call(Protocol):
         """The call ended without trailers: it was reset, or a connection was lost."""
 
 
-class Taker(Protocol):
+class CallObserver(Protocol):
     """Whom the relay tells of calls."""
 
-    def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, Call | None]:
+    def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, TrackedCall | None]:
         """A request came: what is to be sent on, and its call if it is to be followed."""
 
     def stripped(self, headers: Headers) -> Headers:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 
-from detector.sidecar.attribution import How, Whose
+from detector.sidecar.attribution import Attribution, CallerAttribution
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.pool import GRACE_SECONDS, Later, ProgramPool
 from stilltrue.protocol.ledger import ChannelRecord
@@ -48,7 +48,7 @@ class Program:
         self._later = later
         self._warn = warn
         self._needs_all = needs_all
-        self._whose = Whose()
+        self._attribution = CallerAttribution()
         self._distrusted = set(never_awaited)
         self.pool = ProgramPool(live, workers, later, warn)
         self.callers: Counter[str] = Counter()
@@ -59,7 +59,7 @@ class Program:
     @property
     def in_progress(self) -> int:
         """Inbound calls that are not over."""
-        return len(self._whose)
+        return len(self._attribution)
 
     @property
     def distrusted(self) -> list[str]:
@@ -77,7 +77,7 @@ class Program:
         if timeout is not None:
             served.deadline = live.clock() + timeout
         call = InboundCall(served, trace, stamped=stamp is not None)
-        self._whose.arrived(call)
+        self._attribution.arrived(call)
         self.pool.arrived(call)
         return call
 
@@ -104,7 +104,7 @@ class Program:
 
     def _over(self, call: InboundCall, *, answered: bool) -> None:
         call.over = True
-        self._whose.ended(call, answered=answered)
+        self._attribution.ended(call, answered=answered)
         self.pool.over(call)
         call.made.clear()
 
@@ -115,10 +115,10 @@ class Program:
     ) -> tuple[OutboundCall, Pair]:
         """The program makes a call; ``party`` and ``trace`` are what it says of its caller. Our stamp for it."""
         self.outbound += 1
-        caller, how = self._whose.caller(party, trace)
+        caller, how = self._attribution.caller(party, trace)
         trusted = method not in self._distrusted
         self.callers[how.value if caller is None or trusted else DISTRUSTED] += 1
-        if how is How.ENDED:
+        if how is Attribution.ENDED:
             self._distrust(method, "it was made after its caller had answered")
         if caller is not None:
             self.pool.acted(caller)
@@ -127,8 +127,8 @@ class Program:
         if caller is not None:
             caller.made.append(call)
             self._wait_anew(caller)
-        elif how is How.AMBIGUOUS:
-            for suspect in self._whose.suspects(trace):  # one of them made it: whom else it waits for, nobody knows
+        elif how is Attribution.AMBIGUOUS:
+            for suspect in self._attribution.suspects(trace):  # one of them made it: whom else it waits for, nobody knows
                 self._uncount(suspect)
         return call, pair
 

@@ -23,9 +23,9 @@ from scipy.sparse.csgraph import connected_components
 
 from detector.archive.list_columns import whole
 from detector.graph.columns import Bools, Ints
-from detector.graph.open_waits import Opened
-from detector.graph.reduction import begun, finished
-from detector.graph.sweep import swept
+from detector.graph.open_waits import OpenWaits
+from detector.graph.reduction import initial, run_to_end
+from detector.graph.sweep import sweep_all
 
 SEEN_AT_ONCE_MAX = 8
 """Targets of a wait that are compared one with another, not sorted."""
@@ -104,17 +104,17 @@ class Shard:
         Parameters
         ----------
         held : who is not to be freed.
-        share_min : as of :func:`~detector.graph.sweep.swept`: with more than 0, some of what is left could be freed yet.
+        share_min : as of :func:`~detector.graph.sweep.sweep_all`: with more than 0, some of what is left could be freed yet.
         """
-        free, blocked, rest = begun(self.opened(len(held)), held)
-        if swept(free, blocked, rest, share_min):
+        free, blocked, rest = initial(self.open_waits(len(held)), held)
+        if sweep_all(free, blocked, rest, share_min):
             return Shard._of(rest.settled(free))
         rest = rest.without_over(free)
         if len(held) < NUMBERED_SHARE * len(rest):
-            return Shard._of(finished(free, blocked, rest).settled(free))
+            return Shard._of(run_to_end(free, blocked, rest).settled(free))
         own, parties = Shard._of(rest).numbered()
         free, blocked = free[parties], None if blocked is None else blocked[parties]
-        return Shard._of(finished(free, blocked, own.opened(len(parties))).settled(free)).renamed(parties)
+        return Shard._of(run_to_end(free, blocked, own.open_waits(len(parties))).settled(free)).renamed(parties)
 
     def numbered(self) -> tuple[Shard, Ints]:
         """The same waits over the parties that occur in them, numbered anew; and who those are."""
@@ -155,9 +155,9 @@ class Shard:
         on_cycle[rows[rows == targets]] = True
         return on_cycle
 
-    def opened(self, parties: int) -> Opened:
+    def open_waits(self, parties: int) -> OpenWaits:
         """The same as the reduction wants it, over P parties."""
-        return Opened(
+        return OpenWaits(
             open=np.broadcast_to(np.int32(0), len(self.waiter)),  # nobody asks which they were
             waiter=self.waiter,
             short=self.short,
@@ -167,7 +167,7 @@ class Shard:
         )
 
     @classmethod
-    def _of(cls, rest: Opened) -> Shard:
+    def _of(cls, rest: OpenWaits) -> Shard:
         return cls(waiter=rest.waiter, short=rest.short, indptr=rest.indptr, targets=rest.targets)
 
 

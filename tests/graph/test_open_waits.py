@@ -10,7 +10,7 @@ import pytest
 from detector.graph import open_waits as opened
 from detector.graph import reachability as closure
 from detector.graph.columns import Bools, WaitColumns
-from detector.graph.open_waits import Opened
+from detector.graph.open_waits import OpenWaits
 from detector.graph.reduction import reduce, remainder
 from stilltrue.model import PartyName, Wait
 
@@ -41,7 +41,7 @@ def free(waits: WaitColumns, names: str) -> Bools:
     ],
 )
 def test_the_numbers_alone_say_that_nobody_waits_in_a_circle(waits: dict[str, str], one_way: bool) -> None:
-    assert Opened.of(columns(**waits)).one_way() is one_way
+    assert OpenWaits.of(columns(**waits)).one_way() is one_way
 
 
 def test_one_wait_the_other_way_beyond_those_first_looked_at_is_seen() -> None:
@@ -54,7 +54,7 @@ def test_one_wait_the_other_way_beyond_those_first_looked_at_is_seen() -> None:
 
 def test_what_is_left_at_the_end_has_neither_waits_that_are_over_nor_free_targets() -> None:
     waits = columns(a="bx|c bx", b="a", c="x", d="xy|e", e="e")
-    left = Opened.of(waits).settled(free(waits, "cxyd"))
+    left = OpenWaits.of(waits).settled(free(waits, "cxyd"))
     told = [
         (waits.names[waiter], int(short), [waits.names[at] for at in left.targets[begin:end]])
         for waiter, short, begin, end in zip(left.waiter, left.short, left.indptr, left.indptr[1:], strict=False)
@@ -64,7 +64,7 @@ def test_what_is_left_at_the_end_has_neither_waits_that_are_over_nor_free_target
 
 def test_nothing_is_copied_where_nothing_has_come() -> None:
     waits = columns(a="b", b="a")
-    ring = Opened.of(waits)
+    ring = OpenWaits.of(waits)
     assert ring.settled(free(waits, "")) is ring
 
 
