@@ -12,8 +12,10 @@ from detector.simulator.checks import oracle, permutation
 from detector.simulator.checks.oracle import View
 from detector.simulator.watch import Tally, Watch
 from detector.simulator.world import recipes
-from detector.simulator.world.enabled_actions import Action, whose
+from detector.simulator.world.enabled_actions import Action, owner_of
+from detector.simulator.world.engine import Engine
 from detector.simulator.world.faults import Faults
+from detector.simulator.world.handlers import HANDLERS
 from detector.simulator.world.plan import Plan
 from detector.simulator.world.world import DOUBT_SECONDS, STEP_SECONDS, RecorderOf, World, plain_recorder
 from stilltrue.model import Holds
@@ -30,7 +32,7 @@ AWAKES = 0.05
 """How likely a stalled process is to go on, each time that it is its turn."""
 
 WORK = ("step", "deliver", "take", "expire")
-ALL = (*WORK, "mark", "report")
+ALL = (*WORK, "marker", "report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +60,20 @@ class Run:
         self.plan = plan
         pace = min(1.0, PROCESSES_AT_FULL_PACE / len(plan.instances))  # or nobody would report in time in a large world
         self.world = World(plan, recorder=recorder, story=story, step_seconds=STEP_SECONDS * pace)
-        self.watch = Watch(self.world, predicates=predicates)
+        self.engine = Engine(self.world, HANDLERS)
+        self.watch = Watch(self.engine, predicates=predicates)
         self.faults = Faults(self.world, self.watch)
         self.random = Random(plan.seed)
         self._turns_max = TURNS_MAX_PER_PARTY * (len(plan.instances) + len(plan.roots))
-        self.world.agenda.add("tick", "tick")
-        self.world.agenda.add("fault", "fault")
+        self.world.enabled.add("tick", "tick")
+        self.world.enabled.add("fault", "fault")
         if plan.asks:
-            self.world.agenda.add("ask", "ask")
+            self.world.enabled.add("ask", "ask")
 
     def play(self) -> Result:
         """Step until the world is at rest and all has been asked, or a promise is broken."""
         turns = 0
-        while self.world.agenda.has(*WORK, "ask") and turns < self._turns_max and not self.world.breaches:
+        while self.world.enabled.has(*WORK, "ask") and turns < self._turns_max and not self.world.breaches:
             turns += 1
             action = self._choose()
             if action is not None:
@@ -106,13 +109,13 @@ class Run:
         elif action[0] in {"ask", "wish", "tick", "report"}:
             self.watch.do(action)
             if not self.watch.asks_left:
-                self.world.agenda.discard("ask", "ask")
+                self.world.enabled.discard("ask", "ask")
         else:
-            self.world.do(action)
+            self.engine.do(action)
 
     def _choose(self) -> Action | None:
         """One action at random; None when what was drawn cannot happen now."""
-        action = self.world.agenda.draw(self.random, self.plan.weights)
+        action = self.world.enabled.draw(self.random, self.plan.weights)
         if action is None:
             return None
         if action[0] == "fault":
@@ -127,7 +130,7 @@ class Run:
         if not ways:
             return None
         action = ways[int(self.random.random() * len(ways))] if len(ways) > 1 else ways[0]
-        process = self.world.processes.get(whose(action))
+        process = self.world.processes.get(owner_of(action))
         if process is None or not process.stalled:
             return action
         process.stalled = self.random.random() > AWAKES
@@ -153,7 +156,7 @@ class Run:
             turns += 1
             if turns > self._turns_max:
                 self.world.breach("live: the world never comes to rest")
-            action = self.world.agenda.draw(self.random, self.plan.weights, ALL)
+            action = self.world.enabled.draw(self.random, self.plan.weights, ALL)
             if action is not None:
                 concrete = self._concrete(action)
                 if concrete is not None:

@@ -14,10 +14,9 @@ from detector.predicates.quiescence import Quiescence
 from detector.predicates.termination import Termination
 from detector.predicates.token import TokenDuplicated, TokenLost
 from detector.simulator.checks.promises import Instant, hold, instant
-from detector.simulator.world import cancellation as copies
 from detector.simulator.world.enabled_actions import Action
+from detector.simulator.world.engine import Engine
 from detector.simulator.world.plan import Plan
-from detector.simulator.world.world import World
 from stilltrue.model import Holds, ProcessName, SnapshotId, Verdict
 
 GIVE_UP_SECONDS = 1.0
@@ -48,9 +47,10 @@ class Tally:
 class Watch:
     """Begins snapshots, takes reports, asks the predicates, and checks."""
 
-    def __init__(self, world: World, *, predicates: Sequence[Predicate] | None = None) -> None:
+    def __init__(self, engine: Engine, *, predicates: Sequence[Predicate] | None = None) -> None:
         """``predicates``: the built-in ones by default."""
-        self.world = world
+        self._engine = engine
+        self.world = world = engine.world
         self.predicates = tuple(predicates) if predicates is not None else built_in(world.plan)
         self.initiator = Initiator(
             Timing(
@@ -85,7 +85,7 @@ class Watch:
                 self.world.now = max(now, min(self.initiator.due(now), now + GIVE_UP_SECONDS))
                 self._obey(self.initiator.ticked(self.world.now))
             case ("report", *_):
-                self.world.agenda.discard("report", *action)
+                self.world.enabled.discard("report", *action)
                 self._obey(self.initiator.reported(self.world.reports.pop(action), now))
             case _:
                 raise AssertionError(action)
@@ -109,15 +109,15 @@ class Watch:
 
     def _begins(self, begin: Begin) -> None:
         world, snapshot, members = self.world, begin.snapshot, begin.members
-        copies.notice_overdue(world)
+        self._engine.notice_losses()
         self.begun[snapshot] = instant(world, frozenset(members), outside_before=self._outside_before)
         if world.story is not None:
             world.story.append(f"{world.now:7.2f}  {'detector':<10} begins snapshot {snapshot} of {', '.join(members)}")
         for name in members:
             incarnation = world.processes[name].id.incarnation
-            world.agenda.add("mark", "mark", snapshot, name, incarnation)
+            world.enabled.add("marker", "marker", snapshot, name, incarnation)
             if name in begin.settled:
-                world.agenda.add("mark", "settles", snapshot, name, incarnation, begin.settled[name])
+                world.enabled.add("marker", "settles", snapshot, name, incarnation, begin.settled[name])
 
     def _finishes(self, assembled: Assembled) -> None:
         world, tally = self.world, self.tally
@@ -126,7 +126,7 @@ class Watch:
         tally.snapshots += 1
         tally.incomplete += assembled.outcome is Outcome.INCOMPLETE
         begun = self.begun.pop(snapshot)
-        copies.ended_unnoticed(world)
+        world.network.snapshot_ended()
         self._outside_before = world.outside
         if not self.checking:
             return

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from detector.simulator.fifo.permutation import check_reachable, occurred, permuted, same
-from detector.simulator.fifo.world import FifoWorld, GlobalState, RecorderOf, WorldError, markers
+from detector.simulator.fifo.system import FifoSystem, GlobalState, RecorderOf, StepError, markers
 from detector.simulator.scenario.fifo import back_channels, barriers
 from stilltrue.fifo import Channel, Topology, channel
 from stilltrue.model import ProcessName, SnapshotId
@@ -37,48 +37,48 @@ def total(state: GlobalState) -> int:
     return sum(int(facts.get("tokens", 0)) for facts in (*state.states.values(), *messages))
 
 
-def wander(world: FifoWorld, rng: random.Random, *, beginners: list[list[ProcessName]], steps: int = 120) -> None:
+def wander(system: FifoSystem, rng: random.Random, *, beginners: list[list[ProcessName]], steps: int = 120) -> None:
     """Random sends, deliveries and beginnings; at the end everything is delivered."""
     newest = 0
     for _ in range(steps):
-        ready = [one for one in world.topology.channels if world.queues[one] and one not in world.held]
+        ready = [one for one in system.topology.channels if system.queues[one] and one not in system.held]
         dice = rng.random()
         if dice < 0.08 and newest < 4:
             newest += 1
             for name in rng.choice(beginners):
-                world.begin(name, SnapshotId(newest))
+                system.begin(name, SnapshotId(newest))
         elif dice < 0.5 and ready:
-            world.deliver(rng.choice(ready))
+            system.deliver(rng.choice(ready))
         else:
-            on = rng.choice(world.topology.channels)
-            if int(world.facts[on.source].get("tokens", 0)) > 0:
-                world.send(on, what=f"m{len(world.steps)}", moving={"tokens": 1})
-    world.drain()
+            on = rng.choice(system.topology.channels)
+            if int(system.facts[on.source].get("tokens", 0)) > 0:
+                system.send(on, what=f"m{len(system.steps)}", moving={"tokens": 1})
+    system.drain()
 
 
-def worlds(seed: int, recorder: RecorderOf) -> FifoWorld:
+def systems(seed: int, recorder: RecorderOf) -> FifoSystem:
     rng = random.Random(seed)
     topology = ring_with_chords(rng) if recorder is markers else dataflow(rng)
-    world = FifoWorld(topology, {name: {"tokens": 5} for name in topology.processes}, recorder=recorder)
+    system = FifoSystem(topology, {name: {"tokens": 5} for name in topology.processes}, recorder=recorder)
     back = back_channels(topology)
     sources = [name for name in topology.processes if not set(topology.incoming(name)) - back]
     anybody = [[name] for name in topology.processes] + [list(topology.processes[:2])]
-    wander(world, rng, beginners=anybody if recorder is markers else [sources])
-    return world
+    wander(system, rng, beginners=anybody if recorder is markers else [sources])
+    return system
 
 
 @pytest.mark.parametrize("recorder", [markers, barriers])
 def test_every_snapshot_is_reached_by_the_permuted_run_and_conserves_the_tokens(recorder: RecorderOf) -> None:
     never_occurred = completed = in_channels = 0
     for seed in SEEDS:
-        world = worlds(seed, recorder)
-        expected = total(world.initial)
-        assert set(world.snapshots) == set(world.pending), f"seed {seed}: a snapshot never ended"
-        for snapshot, state in world.snapshots.items():
-            check_reachable(world, snapshot)
+        system = systems(seed, recorder)
+        expected = total(system.initial)
+        assert set(system.snapshots) == set(system.pending), f"seed {seed}: a snapshot never ended"
+        for snapshot, state in system.snapshots.items():
+            check_reachable(system, snapshot)
             assert total(state) == expected, f"seed {seed}: snapshot {snapshot}"
             completed += 1
-            never_occurred += not occurred(world, snapshot)
+            never_occurred += not occurred(system, snapshot)
             in_channels += any(state.channels.values())
     assert completed > len(SEEDS)
     assert never_occurred > 0, "no run was unruly enough to mean anything"
@@ -88,18 +88,18 @@ def test_every_snapshot_is_reached_by_the_permuted_run_and_conserves_the_tokens(
 @pytest.mark.parametrize("recorder", [markers, barriers])
 def test_aligned_channels_hold_nothing_and_a_world_restored_ends_with_the_same_tokens(recorder: RecorderOf) -> None:
     for seed in range(30):
-        world = worlds(seed, recorder)
-        for snapshot in world.snapshots:
-            restored = world.restored(snapshot)
-            assert same(restored.now(), world.snapshots[snapshot])
+        system = systems(seed, recorder)
+        for snapshot in system.snapshots:
+            restored = system.restored(snapshot)
+            assert same(restored.now(), system.snapshots[snapshot])
             again = SnapshotId(9)
-            for name in world.topology.processes if recorder is markers else sources_of(world.topology):
+            for name in system.topology.processes if recorder is markers else sources_of(system.topology):
                 restored.begin(name, again)
             restored.drain()
-            assert total(restored.snapshots[again]) == total(world.initial), f"seed {seed}"
+            assert total(restored.snapshots[again]) == total(system.initial), f"seed {seed}"
             if recorder is barriers:
-                held = {one for one, many in world.snapshots[snapshot].channels.items() if many}
-                assert held <= back_channels(world.topology)
+                held = {one for one, many in system.snapshots[snapshot].channels.items() if many}
+                assert held <= back_channels(system.topology)
 
 
 def sources_of(topology: Topology) -> list[ProcessName]:
@@ -108,31 +108,31 @@ def sources_of(topology: Topology) -> list[ProcessName]:
 
 def test_what_cannot_happen_is_refused() -> None:
     p, q = ProcessName("p"), ProcessName("q")
-    world = FifoWorld(Topology.of([p, q], [channel("p", "q")]), {p: {"tokens": 1, "name": "x"}})
-    with pytest.raises(WorldError, match="p -> q is empty"):
-        world.deliver(channel("p", "q"))
-    with pytest.raises(WorldError, match="there is no channel q -> p"):
-        world.send(channel("q", "p"))
-    with pytest.raises(WorldError, match="there is no process r"):
-        world.begin(ProcessName("r"), SnapshotId(1))
-    with pytest.raises(WorldError, match="p has tokens=1 and cannot give 2"):
-        world.send(channel("p", "q"), moving={"tokens": 2})
-    with pytest.raises(WorldError, match="name is text and cannot move"):
-        world.send(channel("p", "q"), moving={"name": 2})
-    with pytest.raises(WorldError, match="snapshot 1 is not completed"):
-        world.restored(SnapshotId(1))
-    with pytest.raises(WorldError, match="snapshot 1 is not completed"):
-        permuted(world, SnapshotId(1))
-    assert world.steps == []
-    assert world.events == []
+    system = FifoSystem(Topology.of([p, q], [channel("p", "q")]), {p: {"tokens": 1, "name": "x"}})
+    with pytest.raises(StepError, match="p -> q is empty"):
+        system.deliver(channel("p", "q"))
+    with pytest.raises(StepError, match="there is no channel q -> p"):
+        system.send(channel("q", "p"))
+    with pytest.raises(StepError, match="there is no process r"):
+        system.begin(ProcessName("r"), SnapshotId(1))
+    with pytest.raises(StepError, match="p has tokens=1 and cannot give 2"):
+        system.send(channel("p", "q"), moving={"tokens": 2})
+    with pytest.raises(StepError, match="name is text and cannot move"):
+        system.send(channel("p", "q"), moving={"name": 2})
+    with pytest.raises(StepError, match="snapshot 1 is not completed"):
+        system.restored(SnapshotId(1))
+    with pytest.raises(StepError, match="snapshot 1 is not completed"):
+        permuted(system, SnapshotId(1))
+    assert system.steps == []
+    assert system.events == []
 
 
 def test_a_permutation_that_does_not_lead_to_the_recorded_state_is_noticed() -> None:
-    world = worlds(3, markers)
-    snapshot, state = next(iter(world.snapshots.items()))
-    name = world.topology.processes[0]
-    world.snapshots[snapshot] = type(state)(
+    system = systems(3, markers)
+    snapshot, state = next(iter(system.snapshots.items()))
+    name = system.topology.processes[0]
+    system.snapshots[snapshot] = type(state)(
         snapshot=snapshot, states={**state.states, name: {"tokens": 99}}, channels=state.channels
     )
-    with pytest.raises(WorldError, match="do not lead to snapshot"):
-        check_reachable(world, snapshot)
+    with pytest.raises(StepError, match="do not lead to snapshot"):
+        check_reachable(system, snapshot)

@@ -1,6 +1,6 @@
-"""Each numbered rule of markers and barriers, broken on purpose, is caught within a few seeded worlds.
+"""Each numbered rule of markers and barriers, broken on purpose, is caught within a few seeded systems.
 
-Run with ``-s`` to see how many worlds each took; docs/checkpoints.md has the table.
+Run with ``-s`` to see how many systems each took; docs/checkpoints.md has the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from detector.checkpoints.protocol.barriers import BarrierRecorder
 from detector.simulator.fifo.permutation import check_reachable
-from detector.simulator.fifo.world import FifoWorld, RecorderOf, WorldError, markers
+from detector.simulator.fifo.system import FifoSystem, RecorderOf, StepError, markers
 from detector.simulator.scenario.fifo import barriers
 from stilltrue.fifo import ChannelError, Finished, Hold, MarkerRecorder
 
@@ -25,8 +25,8 @@ Mutant = Callable[[pytest.MonkeyPatch], None]
 
 @pytest.fixture(scope="module")
 def fifo() -> ModuleType:
-    """The seeded worlds of test_fifo.py."""
-    spec = spec_from_file_location("stilltrue_fifo_worlds", Path(__file__).with_name("test_fifo.py"))
+    """The seeded systems of test_fifo.py."""
+    spec = spec_from_file_location("stilltrue_fifo_systems", Path(__file__).with_name("test_fifo.py"))
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
@@ -35,19 +35,19 @@ def fifo() -> ModuleType:
 
 
 def breach(fifo: ModuleType, seed: int, recorder: RecorderOf) -> str:
-    """What is wrong with the snapshots of the world with this seed; nothing if all is well."""
+    """What is wrong with the snapshots of the system with this seed; nothing if all is well."""
     try:
-        world: FifoWorld = fifo.worlds(seed, recorder)
-    except (ChannelError, WorldError) as error:
+        system: FifoSystem = fifo.systems(seed, recorder)
+    except (ChannelError, StepError) as error:
         return str(error)
-    if set(world.snapshots) != set(world.pending):
+    if set(system.snapshots) != set(system.pending):
         return "a snapshot never ended"
-    for snapshot, state in world.snapshots.items():
-        if fifo.total(state) != fifo.total(world.initial):
+    for snapshot, state in system.snapshots.items():
+        if fifo.total(state) != fifo.total(system.initial):
             return f"snapshot {snapshot} has {fifo.total(state)} tokens"
         try:
-            check_reachable(world, snapshot)
-        except WorldError as error:
+            check_reachable(system, snapshot)
+        except StepError as error:
             return str(error)
     return ""
 
@@ -185,8 +185,8 @@ MUTANTS: list[tuple[Mutant, RecorderOf]] = [
 def test_the_mutant_is_caught(fifo: ModuleType, mutant: Mutant, recorder: RecorderOf, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
     caught = next(((seed, what) for seed in range(WORLDS_MAX) if (what := breach(fifo, seed, recorder))), None)
-    assert caught is not None, f"{mutant.__name__} went unnoticed in {WORLDS_MAX} worlds"
-    print(f"{mutant.__name__}: world {caught[0] + 1}: {caught[1]}")
+    assert caught is not None, f"{mutant.__name__} went unnoticed in {WORLDS_MAX} systems"
+    print(f"{mutant.__name__}: system {caught[0] + 1}: {caught[1]}")
 
 
 def test_nothing_is_caught_when_no_rule_is_broken(fifo: ModuleType) -> None:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 
 from detector.simulator.checks import oracle
 from detector.simulator.watch import Watch
-from detector.simulator.world.enabled_actions import Action, whose
+from detector.simulator.world.enabled_actions import Action, owner_of
+from detector.simulator.world.engine import Engine
+from detector.simulator.world.handlers import HANDLERS
 from detector.simulator.world.plan import Call, Method, Plan, Service
 from detector.simulator.world.world import World
 from stilltrue.model import PartyName, ProcessName
 
-KINDS = ("step", "deliver", "take", "expire", "mark", "report")
+KINDS = ("step", "deliver", "take", "expire", "marker", "report")
 STATES_MAX = 200_000
 
 
@@ -34,31 +36,36 @@ class Found:
 
 
 @dataclass(slots=True)
-class _Place:
+class _Visit:
     """A world, how it came here, and who was stuck then."""
 
-    world: World
+    engine: Engine
     watch: Watch
     path: tuple[Action, ...]
     stuck: frozenset[PartyName]
     histories: dict[ProcessName, int] = field(default_factory=dict)
 
+    @property
+    def world(self) -> World:
+        """The world that has come here."""
+        return self.engine.world
+
     def do(self, action: Action) -> None:
         if action[0] in {"ask", "tick", "report"}:
             self.watch.do(action)
         else:
-            self.world.do(action)
+            self.engine.do(action)
         self.path = (*self.path, action)
-        name = whose(action)
+        name = owner_of(action)
         self.histories[name] = hash((self.histories.get(name, 0), action))
 
-    def mark(self) -> int:
+    def fingerprint(self) -> int:
         """A number that is equal for equal states."""
         return hash((frozenset(self.histories.items()), tuple(self.watch.begun.items())))
 
     def choices(self) -> list[Action]:
         """All that can happen next; time passes for the detector only when nothing else can."""
-        found = [way for action in self.world.agenda.all(*KINDS) for way in self.world.concrete(action)]
+        found = [way for action in self.world.enabled.all(*KINDS) for way in self.world.concrete(action)]
         if self.watch.asks_left:
             found.append(("ask",))
         if not found and self.watch.begun:
@@ -75,49 +82,49 @@ def explore(plan: Plan, *, states_max: int = STATES_MAX) -> Found:
         if len(seen) >= states_max:
             found.whole = False
             break
-        place = _arrive(plan, todo.pop())
-        _follow(place, seen, todo, found)
+        visit = _arrive(plan, todo.pop())
+        _follow(visit, seen, todo, found)
     found.states = len(seen)
     return found
 
 
-def _arrive(plan: Plan, path: tuple[Action, ...]) -> _Place:
+def _arrive(plan: Plan, path: tuple[Action, ...]) -> _Visit:
     """Replay ``path`` up to its last step, then do that one with open eyes."""
-    world = World(plan, step_seconds=0.0)
-    watch = Watch(world)
-    place = _Place(world, watch, (), frozenset())
+    engine = Engine(World(plan, step_seconds=0.0), HANDLERS)
+    watch = Watch(engine)
+    visit = _Visit(engine, watch, (), frozenset())
     watch.checking = False
     for action in path[:-1]:
-        place.do(action)
+        visit.do(action)
     watch.checking = True
-    place.stuck = oracle.stuck(world)
+    visit.stuck = oracle.stuck(engine.world)
     for action in path[-1:]:
-        place.do(action)
-    return place
+        visit.do(action)
+    return visit
 
 
-def _follow(place: _Place, seen: set[int], todo: list[tuple[Action, ...]], found: Found) -> None:
+def _follow(visit: _Visit, seen: set[int], todo: list[tuple[Action, ...]], found: Found) -> None:
     """Take the first way from state to state, leaving the other ways for later, until nothing new is met."""
     while True:
         found.steps += 1
-        now_stuck = oracle.stuck(place.world)
-        if not place.stuck <= now_stuck:
-            place.world.breach(f"the oracle erred: {sorted(place.stuck - now_stuck)} was stuck and is not")
-        place.stuck = now_stuck
-        if place.world.breaches:
-            found.breaches.append((place.world.breaches[0], place.path))
+        now_stuck = oracle.stuck(visit.world)
+        if not visit.stuck <= now_stuck:
+            visit.world.breach(f"the oracle erred: {sorted(visit.stuck - now_stuck)} was stuck and is not")
+        visit.stuck = now_stuck
+        if visit.world.breaches:
+            found.breaches.append((visit.world.breaches[0], visit.path))
             return
-        mark = place.mark()
-        if mark in seen:
+        fingerprint = visit.fingerprint()
+        if fingerprint in seen:
             return
-        seen.add(mark)
-        choices = place.choices()
+        seen.add(fingerprint)
+        choices = visit.choices()
         if not choices:
             found.ends += 1
-            found.snapshots += place.watch.tally.snapshots
+            found.snapshots += visit.watch.tally.snapshots
             return
-        todo.extend((*place.path, choice) for choice in choices[1:])
-        place.do(choices[0])
+        todo.extend((*visit.path, choice) for choice in choices[1:])
+        visit.do(choices[0])
 
 
 def _small(

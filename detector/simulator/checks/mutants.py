@@ -118,7 +118,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("4", "a server that has a call was never left behind", "repeats", (parts.Channels, "_held", parts.never_repeated)),
     _mutant("4", "who has lost its caller is still waited for", "repeats", (parts.ServerCall, "hang_up", parts.always_heard)),
     _mutant("5", "the last call sent counts as an orphan", "pools", (parts.Channels, "orphans", parts.strict_orphans)),
-    _mutant("6", "an explicit mark is ignored", "pools", (parts.Recorder, "marked", parts.nothing)),
+    _mutant("6", "an explicit marker is ignored", "pools", (parts.Recorder, "marked", parts.nothing)),
     _mutant("7", "facts change one step after their message", "tokens", (parts.Recorder, "sent", parts.sends_then_changes)),
     _mutant("7", "what was taken is counted as still in transit", "tokens", (parts.Recorder, "took", parts.takes_in_two)),
     _mutant("8", "a failed call is over", "failures deadlines", (parts.Recorder, "settled", parts.no_doubt)),

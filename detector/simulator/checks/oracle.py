@@ -6,10 +6,11 @@ holds and answers what it serves; messages arrive; deadlines fire. What is left 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from detector.simulator.world import cancellation as copies
+from detector.simulator.world import cancellation
+from detector.simulator.world.plan import Plan
 from detector.simulator.world.state import Lane, Party, Process, SimCall
 from detector.simulator.world.world import World
 from stilltrue.model import PartyName, ProcessName
@@ -60,7 +61,7 @@ def can_move(world: World, who: Party, left: set[Party], view: View, takers: Tak
     """Whether a blocked party can go on if all but ``left`` do what is asked of them."""
     block = who.block
     assert block is not None
-    if copies.can_be_cancelled(world, who, left) or (view.deadlines and (block.deadline is not None or _interrupted(who))):
+    if _can_be_cancelled(world, who, left) or (view.deadlines and (block.deadline is not None or _interrupted(who))):
         return True
     if block.lock is not None:
         return len(block.lock.holders) < block.lock.capacity or any(holder not in left for holder in block.lock.holders)
@@ -79,9 +80,9 @@ def can_end(world: World, call: SimCall, left: set[Party], view: View, takers: T
         return True
     if any(_worker_can_come(process, pool, left) for process, pool in call.queued):
         return True
-    if view.doubt and copies.untraced(call, left, world.plan):
+    if view.doubt and _untraced(call, left, world.plan):
         return True
-    return bool(call.requests or copies.may_hedge(world, call)) and _can_be_taken(world, call, left, view, takers)
+    return bool(call.requests or cancellation.may_hedge(world, call)) and _can_be_taken(world, call, left, view, takers)
 
 
 def _item_can_come(call: SimCall, lane: Lane, left: set[Party]) -> bool:
@@ -153,7 +154,7 @@ def _awaited(world: World, who: Party, left: set[Party], view: View, takers: Tak
     block = who.block
     if block is None:
         return
-    yield from copies.cancellers(world.plan, who)
+    yield from _cancellers(world.plan, who)
     if block.lock is not None:
         yield from block.lock.holders
     if block.lane is not None and block.lane is block.calls[0].up:
@@ -176,7 +177,7 @@ def quiet(world: World, stuck_now: frozenset[PartyName]) -> bool:
     """Whether nothing will ever happen again but the arrival of messages at those who cannot take them up."""
     if any(not process.idle or process.parties.keys() - stuck_now for process in world.processes.values()):
         return False
-    if world.agenda.has("take") or any(copies.may_hedge(world, call) for call in world.calls.values()):
+    if world.enabled.has("take") or any(cancellation.may_hedge(world, call) for call in world.calls.values()):
         return False
     if any(call.replies and not call.over for call in world.calls.values()):
         return False
@@ -194,3 +195,39 @@ def terminated(world: World, *, knowable: bool = False) -> bool:
         if call.requests or call.queued or call.served or (call.replies and not call.over) or call.broken:
             return False
     return not (knowable and any(process.recorder._doubts for process in world.processes.values()))  # noqa: SLF001
+
+
+def _can_be_cancelled(world: World, who: Party, left: set[Party]) -> bool:
+    """Whether the news that its call is given up is on its way to a party, or its caller can move and might give it up."""
+    if who.method is None or who.call is None or not who.method.interruptible:
+        return False
+    if ("reset", who.process.name, who.name) in world.enabled.bags["deliver"]:
+        return True
+    return not who.call.over and not who.hung and who.call.party not in left
+
+
+def _cancellers(plan: Plan, who: Party) -> Iterator[Party]:
+    """Those who might cancel what a party serves: its caller, or the caller's own where it is bound to wait for the outcome."""
+    while who.method is not None and who.method.interruptible and who.call is not None and not (who.call.over or who.hung):
+        call, caller = who.call, who.call.party
+        if plan.copies_max > 1 or not _is_bound(caller, call):
+            yield caller
+            return
+        who = caller
+
+
+def _is_bound(who: Party, call: SimCall) -> bool:
+    block = who.block
+    if block is None or block.lane is not None or call not in block.calls or block.needs != len(block.calls):
+        return False
+    interrupted = who.method is not None and who.method.interruptible and who.call is not None and who.call.deadline is not None
+    return call.deadline is None and not interrupted
+
+
+def _untraced(call: SimCall, left: set[Party], plan: Plan) -> bool:
+    """Whether more may happen to a call than the two ends' records tell: copies on their way, zombies that do not know it."""
+    if call.requests and call.copies_there > 1:
+        return True
+    if plan.hedged and call.copies_there < plan.copies_max:
+        return True
+    return any(who not in left and who.handle is not None and not who.handle.hung_up for who in call.zombies)

@@ -15,6 +15,8 @@ from typing import Any
 from detector.core.assembler import Assembled, Outcome
 from detector.simulator.checks import oracle
 from detector.simulator.checks.oracle import KNOWABLE
+from detector.simulator.world.engine import Engine
+from detector.simulator.world.handlers import HANDLERS
 from detector.simulator.world.plan import Acquire, Open, Plan
 from detector.simulator.world.world import Entry, World
 from stilltrue.model import Holds, SnapshotId, Verdict
@@ -31,16 +33,17 @@ def check(world: World, assembled: Assembled, verdicts: Iterable[Verdict]) -> li
     snapshot = assembled.snapshot.ref.id
     if snapshot is None or assembled.outcome is not Outcome.COMPLETE:
         return []
-    events = [entry for entry in world.log if entry.action[0] != "mark"]
-    recorded = World(world.plan, step_seconds=world.step_seconds)
+    events = [entry for entry in world.log if entry.action[0] != "marker"]
+    engine = Engine(World(world.plan, step_seconds=world.step_seconds), HANDLERS)
+    recorded = engine.world
     try:
-        _replay(recorded, [entry for entry in events if entry.colour < snapshot])
+        _replay(engine, [entry for entry in events if entry.colour < snapshot])
         found = [
             *_same_reports(recorded, assembled),
             *_same_verdicts(recorded, verdicts),
             *_conserved(recorded, assembled),
         ]
-        _replay(recorded, [entry for entry in events if entry.colour >= snapshot])
+        _replay(engine, [entry for entry in events if entry.colour >= snapshot])
     except (KeyError, IndexError, ValueError, AssertionError) as error:
         return [f"theorem 1: snapshot {snapshot}: the permuted run cannot happen: {error!r}"]
     if outline(recorded) != outline(world):
@@ -51,7 +54,7 @@ def check(world: World, assembled: Assembled, verdicts: Iterable[Verdict]) -> li
 def outline(world: World) -> dict[str, Any]:
     """The state of a world's computation: where every party, message and lock is; nothing of colours."""
     return {
-        "packets": [action for action in world.agenda.all("deliver") if action[0] != "mark"],
+        "packets": [action for action in world.enabled.all("deliver") if action[0] != "marker"],
         "parties": {
             who.name: (who.at, who.step, who.block is not None, tuple(lock.name for lock in who.locks))
             for process in world.processes.values()
@@ -67,10 +70,10 @@ def outline(world: World) -> dict[str, Any]:
     }
 
 
-def _replay(world: World, entries: Iterable[Entry]) -> None:
+def _replay(engine: Engine, entries: Iterable[Entry]) -> None:
     for entry in entries:
-        world.now = entry.now - world.step_seconds
-        world.do(entry.action)
+        engine.world.now = entry.now - engine.world.step_seconds
+        engine.do(entry.action)
 
 
 def _same_reports(recorded: World, assembled: Assembled) -> Iterable[str]:

@@ -166,7 +166,7 @@ def _of_the_dead(world: World) -> bool:
 
 
 def _has_deadlines(world: World) -> bool:
-    return bool(world.agenda.bags["expire"].actions)
+    return bool(world.enabled.bags["expire"].actions)
 
 
 def _termination(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:

@@ -1,4 +1,4 @@
-"""Recording a world by hand, one process or channel at a time, with no algorithm: how states get inconsistent.
+"""Recording a system by hand, one process or channel at a time, with no algorithm: how states get inconsistent.
 
 Chandy and Lamport 1985, section 3.1. For a channel c from p to q: n is how many messages p had sent on c when p was
 recorded, n' how many it had sent when c was recorded; m how many q had received from c when q was recorded, m' how many
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from detector.simulator.fifo.world import FifoWorld, StepKind
+from detector.simulator.fifo.system import FifoSystem, StepKind
 from stilltrue.fifo import Channel
 from stilltrue.model import Facts, Message, ProcessName
 
@@ -23,7 +23,7 @@ class _Counts:
 
 
 @dataclass(slots=True)
-class Look:
+class ManualRecording:
     """What was recorded by hand, each piece with the counts of its own instant."""
 
     states: dict[ProcessName, Facts] = field(default_factory=dict)
@@ -31,19 +31,19 @@ class Look:
     _process_counts: dict[ProcessName, _Counts] = field(default_factory=dict)
     _channel_counts: dict[Channel, _Counts] = field(default_factory=dict)
 
-    def at_process(self, world: FifoWorld, process: ProcessName) -> None:
+    def at_process(self, system: FifoSystem, process: ProcessName) -> None:
         """Record one process now."""
-        if process not in world.facts:
+        if process not in system.facts:
             raise ValueError(f"there is no process {process}")
-        self.states[process] = world.facts[process]
-        self._process_counts[process] = _counts(world)
+        self.states[process] = system.facts[process]
+        self._process_counts[process] = _counts(system)
 
-    def at_channel(self, world: FifoWorld, one: Channel) -> None:
+    def at_channel(self, system: FifoSystem, one: Channel) -> None:
         """Record one channel's messages now."""
-        if one not in world.queues:
+        if one not in system.queues:
             raise ValueError(f"there is no channel {one}")
-        self.channels[one] = world.now().channels[one]
-        self._channel_counts[one] = _counts(world)
+        self.channels[one] = system.now().channels[one]
+        self._channel_counts[one] = _counts(system)
 
     def inconsistency(self, one: Channel) -> str:
         """How ``one`` contradicts its ends: ``n < n'``, ``n > n'``, ``m < m'``, ``m > m'``, or nothing."""
@@ -57,9 +57,9 @@ class Look:
         return ", ".join(found)
 
 
-def _counts(world: FifoWorld) -> _Counts:
-    counts = _Counts(dict.fromkeys(world.queues, 0), dict.fromkeys(world.queues, 0))
-    for step in world.steps:
+def _counts(system: FifoSystem) -> _Counts:
+    counts = _Counts(dict.fromkeys(system.queues, 0), dict.fromkeys(system.queues, 0))
+    for step in system.steps:
         if step.channel is not None:
             side = counts.sent if step.kind is StepKind.SEND else counts.received
             side[step.channel] += 1

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from detector.simulator.fifo.world import FifoWorld, GlobalState, Step, StepKind, WorldError, moved
+from detector.simulator.fifo.system import FifoSystem, GlobalState, Step, StepError, StepKind, moved
 from stilltrue.fifo import Channel, ChannelSnapshot
 from stilltrue.model import Facts, Message, ProcessName, SnapshotId
 
@@ -23,18 +23,18 @@ class Permutation:
     after: tuple[Step, ...]
 
 
-def permuted(world: FifoWorld, snapshot: SnapshotId) -> Permutation:
-    """The permutation of ``world``'s steps for a completed snapshot (WorldError if it is not completed)."""
-    if snapshot not in world.snapshots:
-        raise WorldError(f"snapshot {snapshot} is not completed")
+def permuted(system: FifoSystem, snapshot: SnapshotId) -> Permutation:
+    """The permutation of ``system``'s steps for a completed snapshot (StepError if it is not completed)."""
+    if snapshot not in system.snapshots:
+        raise StepError(f"snapshot {snapshot} is not completed")
     return Permutation(
-        before=tuple(step for step in world.steps if snapshot not in step.cut_for),
-        after=tuple(step for step in world.steps if snapshot in step.cut_for),
+        before=tuple(step for step in system.steps if snapshot not in step.cut_for),
+        after=tuple(step for step in system.steps if snapshot in step.cut_for),
     )
 
 
 def states(initial: GlobalState, steps: Sequence[Step]) -> Iterator[GlobalState]:
-    """Replay ``steps`` from ``initial``: the state before the first, then after each (WorldError if one cannot happen)."""
+    """Replay ``steps`` from ``initial``: the state before the first, then after each (StepError if one cannot happen)."""
     facts = {name: dict(one) for name, one in initial.states.items()}
     queues = {one: deque(messages) for one, messages in initial.channels.items()}
     yield _state(initial, facts, queues)
@@ -47,26 +47,26 @@ def states(initial: GlobalState, steps: Sequence[Step]) -> Iterator[GlobalState]
         yield _state(initial, facts, queues)
 
 
-def check_reachable(world: FifoWorld, snapshot: SnapshotId) -> Permutation:
+def check_reachable(system: FifoSystem, snapshot: SnapshotId) -> Permutation:
     """Build, replay and compare; the permutation if all is well.
 
-    Raises WorldError when a step of the permutation cannot happen where it stands, when the state after the steps
+    Raises StepError when a step of the permutation cannot happen where it stands, when the state after the steps
     before the cuts is not the recorded one, or when the whole does not end where the run is now.
     """
-    order = permuted(world, snapshot)
-    recorded = world.snapshots[snapshot]
-    reached = list(states(world.initial, (*order.before, *order.after)))
+    order = permuted(system, snapshot)
+    recorded = system.snapshots[snapshot]
+    reached = list(states(system.initial, (*order.before, *order.after)))
     if not same(reached[len(order.before)], recorded):
-        raise WorldError(f"the steps before the cuts do not lead to snapshot {snapshot}")
-    if not same(reached[-1], world.now()):
-        raise WorldError(f"permuted for snapshot {snapshot}, the run ends in another state")
+        raise StepError(f"the steps before the cuts do not lead to snapshot {snapshot}")
+    if not same(reached[-1], system.now()):
+        raise StepError(f"permuted for snapshot {snapshot}, the run ends in another state")
     return order
 
 
-def occurred(world: FifoWorld, snapshot: SnapshotId) -> bool:
+def occurred(system: FifoSystem, snapshot: SnapshotId) -> bool:
     """Whether the recorded state was ever the true global state of the run."""
-    recorded = world.snapshots[snapshot]
-    return any(same(state, recorded) for state in states(world.initial, world.steps))
+    recorded = system.snapshots[snapshot]
+    return any(same(state, recorded) for state in states(system.initial, system.steps))
 
 
 def same(one: GlobalState, other: GlobalState) -> bool:
@@ -79,7 +79,7 @@ def _through(queue: deque[Message], step: Step) -> None:
     if step.kind is StepKind.SEND:
         queue.append(step.message)
     elif not queue or queue.popleft() != step.message:
-        raise WorldError(f"{step} cannot happen: the message is not at the head of its channel")
+        raise StepError(f"{step} cannot happen: the message is not at the head of its channel")
 
 
 def _state(

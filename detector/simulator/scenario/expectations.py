@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from detector.simulator.fifo.manual_recording import Look
+from detector.simulator.fifo.manual_recording import ManualRecording
 from detector.simulator.fifo.permutation import check_reachable, occurred
-from detector.simulator.fifo.world import GlobalState, WorldError
+from detector.simulator.fifo.system import GlobalState, StepError
 from detector.simulator.scenario.fifo import FifoStage, channel_of, number_of
 from detector.simulator.scenario.language import Line, ScenarioError, Verb, facts_of, play
 from detector.simulator.scenario.words import channel_in_words, global_state_in_words, process_in_words
 
 
 class FifoExpectations:
-    """Holds a stage's world and snapshots to what a scenario says of them."""
+    """Holds a stage's system and snapshots to what a scenario says of them."""
 
     def __init__(self, stage: FifoStage) -> None:
         self._stage = stage
@@ -51,14 +51,14 @@ class FifoExpectations:
         _expect_lines(line, global_state_in_words(self._stage.completed(number_of(line.words[2:]))))
 
     def _now(self, line: Line) -> None:
-        _expect_lines(line, global_state_in_words(self._stage.world.now()))
+        _expect_lines(line, global_state_in_words(self._stage.system.now()))
 
     def _look(self, line: Line) -> None:
         look = self._look_named(line)
         processes = [process_in_words(name, facts) for name, facts in sorted(look.states.items())]
         _expect_lines(line, processes + [channel_in_words(one, many) for one, many in sorted(look.channels.items())])
 
-    def _look_named(self, line: Line) -> Look:
+    def _look_named(self, line: Line) -> ManualRecording:
         name = line.word(2, "the name of a recording by hand")
         if name not in self._stage.looks:
             raise ValueError("nothing was recorded under that name")
@@ -66,26 +66,26 @@ class FifoExpectations:
 
     def _unfinished(self, line: Line) -> None:
         snapshot = number_of(line.words[2:3])
-        if snapshot in self._stage.world.snapshots or snapshot not in self._stage.world.pending:
-            raise ValueError("it is completed" if snapshot in self._stage.world.snapshots else "nobody has begun it")
+        if snapshot in self._stage.system.snapshots or snapshot not in self._stage.system.pending:
+            raise ValueError("it is completed" if snapshot in self._stage.system.snapshots else "nobody has begun it")
         if line.words[3:4] == ("missing",):
-            _expect(line, self._stage.world.pending[snapshot].missing, line.words[4:])
+            _expect(line, self._stage.system.pending[snapshot].missing, line.words[4:])
 
     def _total(self, line: Line) -> None:
         now = line.words[2:3] == ("now",)
-        state = self._stage.world.now() if now else self._stage.completed(number_of(line.words[2:3]))
+        state = self._stage.system.now() if now else self._stage.completed(number_of(line.words[2:3]))
         for key, expected in facts_of(line.words[3:]).items():
             _expect(line, [f"{key}={_total(state, key)}"], [f"{key}={expected}"])
 
     def _occurred(self, line: Line) -> None:
         snapshot = number_of(line.words[2:3])
         self._stage.completed(snapshot)
-        _expect(line, ["yes" if occurred(self._stage.world, snapshot) else "no"], line.words[3:])
+        _expect(line, ["yes" if occurred(self._stage.system, snapshot) else "no"], line.words[3:])
 
     def _permuted(self, line: Line) -> None:
         snapshot = number_of(line.words[2:])
         self._stage.completed(snapshot)
-        order = check_reachable(self._stage.world, snapshot)
+        order = check_reachable(self._stage.system, snapshot)
         said = [*map(str, order.before), "recorded", *map(str, order.after)]
         self._stage.printed += [f"permuted for snapshot {snapshot}", *(f"  {text}" for text in said)]
         if line.block:
@@ -94,7 +94,7 @@ class FifoExpectations:
     def _held(self, line: Line) -> None:
         words = " ".join(line.words[2:])
         expected = [] if words == "nothing" else sorted(part.strip() for part in words.split(","))
-        _expect(line, sorted(map(str, self._stage.world.held)), expected)
+        _expect(line, sorted(map(str, self._stage.system.held)), expected)
 
     def _inconsistent(self, line: Line) -> None:
         look = self._look_named(line)
@@ -114,7 +114,7 @@ def _total(state: GlobalState, key: str) -> float:
     for facts in (*state.states.values(), *messages):
         here = facts.get(key, 0)
         if isinstance(here, str):
-            raise WorldError(f"{key} is text and has no total")
+            raise StepError(f"{key} is text and has no total")
         total += here
     return total
 

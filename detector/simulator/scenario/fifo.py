@@ -13,7 +13,7 @@ The commands (``[]`` may be left out):
 - ``begin A [ID]``: A begins snapshot ID (the next one, from 1). ``trigger [ID]``: the coordinator bids all sources
   begin.
 - ``look NAME A`` and ``look NAME A -> B``: record one process or one channel by hand, with no algorithm at all.
-- ``restore ID``: go on in a new world, put back from that snapshot.
+- ``restore ID``: go on in a new system, put back from that snapshot.
 - ``expect ...``: see :mod:`detector.simulator.scenario.expectations`; ``verdict`` and ``expect verdict``: see
   :mod:`detector.simulator.scenario.verdicts`.
 """
@@ -24,8 +24,8 @@ from collections.abc import Sequence
 
 from detector.checkpoints.graph.depth_first import back_edges
 from detector.checkpoints.protocol.barriers import BarrierRecorder
-from detector.simulator.fifo.manual_recording import Look
-from detector.simulator.fifo.world import FifoWorld, GlobalState, Marker, Recorder, in_words, markers
+from detector.simulator.fifo.manual_recording import ManualRecording
+from detector.simulator.fifo.system import FifoSystem, GlobalState, Marker, Recorder, in_words, markers
 from detector.simulator.scenario.language import Line, Verb, facts_of, split_at
 from detector.simulator.scenario.words import global_state_in_words
 from stilltrue.fifo import Channel, Topology, channel
@@ -37,22 +37,22 @@ class FifoStage:
 
     def __init__(self) -> None:
         self.printed: list[str] = []
-        self.looks: dict[str, Look] = {}
-        self.left: list[FifoWorld] = []
+        self.looks: dict[str, ManualRecording] = {}
+        self.left: list[FifoSystem] = []
         self._facts: dict[ProcessName, Facts] = {}
         self._channels: list[Channel] = []
         self._barriers = False
-        self._world: FifoWorld | None = None
+        self._system: FifoSystem | None = None
         self._shown: set[SnapshotId] = set()
         self._newest = 0
 
     @property
-    def world(self) -> FifoWorld:
-        """The world, made from the declarations at its first use."""
-        if self._world is None:
+    def system(self) -> FifoSystem:
+        """The system, made from the declarations at its first use."""
+        if self._system is None:
             topology = Topology.of(self._facts, self._channels)
-            self._world = FifoWorld(topology, self._facts, recorder=barriers if self._barriers else markers)
-        return self._world
+            self._system = FifoSystem(topology, self._facts, recorder=barriers if self._barriers else markers)
+        return self._system
 
     def verbs(self) -> dict[str, Verb]:
         """The commands by their first word."""
@@ -74,10 +74,10 @@ class FifoStage:
 
     def completed(self, snapshot: SnapshotId) -> GlobalState:
         """A completed snapshot; ValueError that names who is missing otherwise."""
-        world = self.world
-        if snapshot in world.snapshots:
-            return world.snapshots[snapshot]
-        pending = world.pending.get(snapshot)
+        system = self.system
+        if snapshot in system.snapshots:
+            return system.snapshots[snapshot]
+        pending = system.pending.get(snapshot)
         if pending is None:
             raise ValueError(f"nobody has begun snapshot {snapshot}")
         raise ValueError(f"snapshot {snapshot} is not completed: no record of {', '.join(pending.missing)}")
@@ -89,12 +89,12 @@ class FifoStage:
 
     def _process(self, line: Line) -> None:
         name = ProcessName(line.word(1, "a process"))
-        if self._world is not None or name in self._facts:
+        if self._system is not None or name in self._facts:
             raise ValueError("processes and channels are declared once, before the first event")
         self._facts[name] = facts_of(line.words[2:])
 
     def _channel(self, line: Line) -> None:
-        if self._world is not None:
+        if self._system is not None:
             raise ValueError("processes and channels are declared once, before the first event")
         self._channels.append(channel_of(line.words[1:]))
 
@@ -106,52 +106,52 @@ class FifoStage:
     def _send(self, line: Line) -> None:
         on, what = channel_of(line.words[1:4]), split_at(line.words[4:], "moving", "then")
         moving, then = facts_of(what.get("moving", ())), facts_of(what.get("then", ()))
-        self.world.send(on, what=" ".join(what[""]), moving=moving, then=then)
+        self.system.send(on, what=" ".join(what[""]), moving=moving, then=then)
 
     def _deliver(self, line: Line) -> None:
         on, said = channel_of(line.words[1:4]), split_at(line.words[4:], "then")
-        head = self.world.head(on)
+        head = self.system.head(on)
         if head is not None and said[""]:
             text = " ".join(said[""])
             if text not in _names_of(head):
                 raise ValueError(f"the head of {on} is {_names_of(head)[-1]!r}")
-        self.world.deliver(on, then=facts_of(said.get("then", ())))
+        self.system.deliver(on, then=facts_of(said.get("then", ())))
         self._show_completed()
 
     def _set(self, line: Line) -> None:
-        self.world.change(ProcessName(line.word(1, "a process")), facts_of(line.words[2:]))
+        self.system.change(ProcessName(line.word(1, "a process")), facts_of(line.words[2:]))
 
     def _event(self, line: Line) -> None:
-        self.world.change(ProcessName(line.word(1, "a process")), {}, label=" ".join(line.words[2:]))
+        self.system.change(ProcessName(line.word(1, "a process")), {}, label=" ".join(line.words[2:]))
 
     def _drain(self, _line: Line) -> None:
-        self.world.drain()
+        self.system.drain()
         self._show_completed()
 
     def _begin(self, line: Line) -> None:
-        self.world.begin(ProcessName(line.word(1, "a process")), self._number(line.words[2:]))
+        self.system.begin(ProcessName(line.word(1, "a process")), self._number(line.words[2:]))
         self._show_completed()
 
     def _trigger(self, line: Line) -> None:
         snapshot = self._number(line.words[1:])
-        topology = self.world.topology
+        topology = self.system.topology
         for name in topology.processes:
             if not set(topology.incoming(name)) - back_channels(topology):
-                self.world.begin(name, snapshot)
+                self.system.begin(name, snapshot)
         self._show_completed()
 
     def _look(self, line: Line) -> None:
-        look = self.looks.setdefault(line.word(1, "a name"), Look())
+        look = self.looks.setdefault(line.word(1, "a name"), ManualRecording())
         if "->" in line.words:
-            look.at_channel(self.world, channel_of(line.words[2:]))
+            look.at_channel(self.system, channel_of(line.words[2:]))
         else:
-            look.at_process(self.world, ProcessName(line.word(2, "a process or a channel")))
+            look.at_process(self.system, ProcessName(line.word(2, "a process or a channel")))
 
     def _restore(self, line: Line) -> None:
         snapshot = self._number(line.words[1:])
         self.completed(snapshot)
-        self.left.append(self.world)
-        self._world = self.world.restored(snapshot)
+        self.left.append(self.system)
+        self._system = self.system.restored(snapshot)
         self._shown.clear()
         self.printed.append(f"restored from snapshot {snapshot}")
 
@@ -164,11 +164,11 @@ class FifoStage:
         return number
 
     def _show_completed(self) -> None:
-        for snapshot in sorted(self.world.snapshots):
+        for snapshot in sorted(self.system.snapshots):
             if snapshot not in self._shown:
                 self._shown.add(snapshot)
                 self.printed.append(f"snapshot {snapshot}")
-                self.printed += [f"  {text}" for text in global_state_in_words(self.world.snapshots[snapshot])]
+                self.printed += [f"  {text}" for text in global_state_in_words(self.system.snapshots[snapshot])]
 
 
 def barriers(process: ProcessName, topology: Topology) -> Recorder:

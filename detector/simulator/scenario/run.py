@@ -14,7 +14,7 @@ from detector.simulator.scenario.verdicts import FifoVerdicts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a scenario printed; for the diagram, the events of the world (before or after a restore) with the most of them."""
+    """What a scenario printed; for the diagram, the events of the system (before or after a restore) with the most of them."""
 
     printed: tuple[str, ...]
     events: tuple[Event, ...]
@@ -28,6 +28,5 @@ def run_scenario(text: str, *, more: Mapping[str, Verb] | None = None) -> Outcom
     stage = FifoStage()
     verbs = {**stage.verbs(), **FifoExpectations(stage).verbs(), **FifoVerdicts(stage).verbs(), **(more or {})}
     play(parse(text), verbs)
-    return Outcome(
-        printed=tuple(stage.printed), events=tuple(max((*stage.left, stage.world), key=lambda world: len(world.events)).events)
-    )
+    longest = max((*stage.left, stage.system), key=lambda system: len(system.events))
+    return Outcome(printed=tuple(stage.printed), events=tuple(longest.events))

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from detector.core.registry import PluginError, UnknownPredicateError, ask, find_predicate
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
-from detector.simulator.fifo.world import GlobalState
+from detector.simulator.fifo.system import GlobalState
 from detector.simulator.scenario.fifo import FifoStage, number_of
 from detector.simulator.scenario.language import Line, ScenarioError, Verb, facts_of
 from stilltrue.fifo import ChannelSnapshot
@@ -57,7 +57,7 @@ class FifoVerdicts:
 
     def _snapshot(self, about: str) -> Snapshot:
         if about == "now":
-            return snapshot_of(self._stage.world.now())
+            return snapshot_of(self._stage.system.now())
         look = self._stage.looks.get(about)
         if look is not None:
             by_hand = ChannelSnapshot(snapshot=SnapshotId(0), states=look.states, channels=look.channels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from detector.simulator.fifo.world import GlobalState, facts_in_words, in_words
+from detector.simulator.fifo.system import GlobalState, facts_in_words, in_words
 from stilltrue.fifo import Channel
 from stilltrue.model import Facts, Message, ProcessName
 

@@ -46,7 +46,7 @@ class Bag:
         return len(self.actions)
 
 
-class Agenda:
+class EnabledActions:
     """One bag for each kind of step."""
 
     def __init__(self) -> None:
@@ -86,13 +86,13 @@ class Agenda:
         )
 
 
-def whose(action: Action) -> ProcessName:
+def owner_of(action: Action) -> ProcessName:
     """The process whose event an action is; that of the detector (and of nobody) is the empty name."""
     match action:
         case (
             ("step" | "take" | "interrupt" | "reset" | "hangup", name, *_)
             | ("request", _, _, name)
-            | ("mark", _, name, _)
+            | ("marker", _, name, _)
             | ("settles", _, name, _, _)
         ):
             return ProcessName(name)

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from detector.simulator.world import cancellation as copies
-from detector.simulator.world import parties as running
+from detector.simulator.world import calls, cancellation, parties
 from detector.simulator.world.enabled_actions import Action
 from detector.simulator.world.plan import Fault
 from detector.simulator.world.state import Process
+from detector.simulator.world.world import World
 from stilltrue.model import ProcessName, process_of
 
-if TYPE_CHECKING:
-    from detector.simulator.watch import Watch
-    from detector.simulator.world.world import World
-
-
 DECREES = (Fault.FAIL_CALL, Fault.LOSE_CONNECTION, Fault.CRASH, Fault.RESTART, Fault.JOIN, Fault.LEAVE)
+
+
+class Membership(Protocol):
+    """The detector's side of a process that comes or goes."""
+
+    def joins(self, name: ProcessName) -> None:
+        """A process says hello."""
+
+    def leaves(self, name: ProcessName) -> None:
+        """A process's stream to the detector has ended."""
 
 
 class Faults:
     """The faults that may still strike a world."""
 
-    def __init__(self, world: World, watch: Watch) -> None:
+    def __init__(self, world: World, members: Membership) -> None:
         self._world = world
-        self._watch = watch
+        self._members = members
         self.left = {fault: count for fault, count in world.plan.faults.items() if count}
         self._dead: dict[ProcessName, tuple[str, int]] = {}
 
@@ -41,16 +46,16 @@ class Faults:
         world = self._world
         up = list(world.processes)
         match fault:
-            case Fault.LOSE_MARK | Fault.LOSE_REPORT:
-                found: list[Any] = list(world.agenda.bags["mark" if fault is Fault.LOSE_MARK else "report"].actions)
+            case Fault.LOSE_MARKER | Fault.LOSE_REPORT:
+                found: list[Any] = list(world.enabled.bags["marker" if fault is Fault.LOSE_MARKER else "report"].actions)
             case Fault.FAIL_CALL:
                 found = [call.key for call in world.calls.values() if not call.over]
             case Fault.RETRY:
                 found = [packet for packet in world.replies if not world.calls[packet[1]].over]
                 if world.plan.copies_max > 1:
-                    found = [packet for packet in found if copies.may_repeat(world, world.calls[packet[1]])]
+                    found = [packet for packet in found if cancellation.may_repeat(world, world.calls[packet[1]])]
             case Fault.LOSE_CONNECTION:
-                found = [who for call in world.calls.values() if copies.may_repeat(world, call) for who in call.served]
+                found = [who for call in world.calls.values() if cancellation.may_repeat(world, call) for who in call.served]
                 found = [who.name for who in found if who.block is not None]  # else its loss changes little
             case Fault.CRASH:
                 found = up if len(up) > 1 else []
@@ -79,18 +84,18 @@ class Faults:
     def _happen(self, fault: Fault, target: Any) -> None:
         world = self._world
         match fault:
-            case Fault.LOSE_MARK:
-                world.agenda.discard("mark", *target)
+            case Fault.LOSE_MARKER:
+                world.enabled.discard("marker", *target)
             case Fault.LOSE_REPORT:
-                world.agenda.discard("report", *target)
+                world.enabled.discard("report", *target)
                 del world.reports[target]
             case Fault.FAIL_CALL:
-                world.agenda.discard("deliver", "fail", target)
-                running.gives_up(world, world.calls[target], "fails, perhaps received")
+                world.enabled.discard("deliver", "fail", target)
+                parties.gives_up(world, world.calls[target], "fails, perhaps received")
             case Fault.RETRY:
                 self._retry(target)
             case Fault.LOSE_CONNECTION:
-                copies.loses_connection(world, world.processes[process_of(target)].parties[target])
+                cancellation.loses_connection(world, world.processes[process_of(target)].parties[target])
             case Fault.STALL:
                 world.processes[target].stalled = True
             case Fault.CRASH:
@@ -98,15 +103,15 @@ class Faults:
             case Fault.RESTART | Fault.JOIN:
                 self._start(target)
             case Fault.LEAVE:
-                self._watch.leaves(target)
+                self._members.leaves(target)
 
     def _retry(self, packet: Action) -> None:
         """The caller's library takes the reply for a failure that it may repeat, and tells nobody."""
         world, call = self._world, self._world.calls[packet[1]]
-        world.gone(packet)
+        world.network.remove(packet)
         world.tokens_lost += world.replies.pop(packet)[1]
         call.replies -= 1
-        world.requests(call)
+        calls.requests(world, call)
 
     def _decree(self) -> None:
         """What was said to be for ever was said of the system without this."""
@@ -117,7 +122,7 @@ class Faults:
     def _start(self, name: ProcessName) -> None:
         service, incarnation = self._dead.pop(name, (self._world.plan.spares.get(name, ""), 0))
         self._world.start(name, service, incarnation + 1)
-        self._watch.joins(name)
+        self._members.joins(name)
 
     def _crash(self, process: Process) -> None:
         world = self._world
@@ -131,17 +136,17 @@ class Faults:
             call.served[:] = [who for who in call.served if who.process is not process]
             call.zombies[:] = [who for who in call.zombies if who.process is not process]
             if call.party.process is process:
-                world.orphan(call)
+                calls.orphan(world, call)
         for who in list(process.parties.values()):
-            world.agenda.discard("step", "step", process.name, who.name)
-            copies.forgets(world, who)
-            world.agenda.discard("expire", "expire", process.name, who.name)
+            world.enabled.discard("step", "step", process.name, who.name)
+            cancellation.forgets(world, who)
+            world.enabled.discard("expire", "expire", process.name, who.name)
             if who.block is not None and who.block.lock is not None and who in who.block.lock.queue:
                 who.block.lock.queue.remove(who)
             for lock in list(who.locks):
-                running.hand_over(world, who, lock)
+                parties.hand_over(world, who, lock)
         for pool in process.queues:
-            world.agenda.discard("take", "take", process.name, pool)
+            world.enabled.discard("take", "take", process.name, pool)
         for call in list(world.calls.values()):
-            world.mourn(call)
-        self._watch.leaves(process.name)
+            calls.mourn(world, call)
+        self._members.leaves(process.name)

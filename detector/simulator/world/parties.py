@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detector.simulator.diagram import Kind
-from detector.simulator.world import cancellation as copies
-from detector.simulator.world import streaming
+from detector.simulator.world import calls, cancellation, streaming
 from detector.simulator.world.plan import Acquire, Call, Cancel, Finish, Open, Plan, Put, Release, Take, Work
 from detector.simulator.world.state import Block, Lock, Party, Process, SimCall
+from detector.simulator.world.world import World
 from stilltrue.model import Facts, ProcessName
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall
 from stilltrue.protocol.report import CallTarget, ResourceTarget
-
-if TYPE_CHECKING:
-    from detector.simulator.world.world import World
 
 
 def advance(world: World, who: Party) -> None:
@@ -45,9 +42,9 @@ def start(world: World, process: Process, call: SimCall, handle: ServerCall) -> 
     world.begins(who)
     world.tell(process, f"{who.name} starts to serve {call.name}")
     if method.interruptible and call.deadline is not None:
-        world.agenda.add("expire", "interrupt", process.name, who.name)
+        world.enabled.add("expire", "interrupt", process.name, who.name)
     if call.over:
-        copies.cancels(world, call)
+        cancellation.cancels(world, call)
 
 
 def settles(world: World, call: SimCall) -> None:
@@ -55,15 +52,15 @@ def settles(world: World, call: SimCall) -> None:
     if not call.over:
         call.over = True
         call.party.process.calls.pop(call.key[2], None)
-        world.agenda.discard("expire", "expire", call.key)
-        world.agenda.discard("deliver", "fail", call.key)
-        world.agenda.discard("expire", "hedge", call.key)
+        world.enabled.discard("expire", "expire", call.key)
+        world.enabled.discard("deliver", "fail", call.key)
+        world.enabled.discard("expire", "hedge", call.key)
         streaming.hangs_up(world, call)
-        copies.cancels(world, call)
+        cancellation.cancels(world, call)
         block = call.party.block
         if block is not None and _come(block):
             world.wakes(call.party)
-    world.tidy(call)
+    calls.tidy(world, call)
 
 
 def gives_up(world: World, call: SimCall, why: str) -> None:
@@ -91,7 +88,7 @@ def abort(world: World, who: Party) -> None:
     world.moves(who)
     if who.block is not None and who.block.lock is not None and who in who.block.lock.queue:
         who.block.lock.queue.remove(who)
-        world.agenda.discard("expire", "expire", who.process.name, who.name)
+        world.enabled.discard("expire", "expire", who.process.name, who.name)
     who.block = None
     for call in [call for call in who.process.calls.values() if call.party is who]:
         gives_up(world, call, "is cancelled with its maker")
@@ -179,14 +176,14 @@ def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiti
     call = SimCall(key, made, stamp, who, service, method, deadline, token)
     world.calls[key] = process.calls[made.number] = call
     if world.of_service[service]:
-        world.requests(call)
+        calls.requests(world, call)
     else:
-        world.mourn(call)
+        calls.mourn(world, call)
     world.tell(process, f"{who.name} calls {service}.{method}: call {made.number}" + (", with the token" if token else ""))
     if deadline is not None:
-        world.agenda.add("expire", "expire", key)
+        world.enabled.add("expire", "expire", key)
     if world.plan.hedged:
-        world.agenda.add("expire", "hedge", key)
+        world.enabled.add("expire", "hedge", key)
     return call
 
 
@@ -209,7 +206,7 @@ def _acquires(world: World, who: Party, op: Acquire) -> None:
         world.tell(who.process, f"{who.name} waits for {lock.name}")
         _blocks(world, who, Block(lock=lock, deadline=deadline))
         if deadline is not None:
-            world.agenda.add("expire", "expire", who.process.name, who.name)
+            world.enabled.add("expire", "expire", who.process.name, who.name)
         return
     if who.step == 0:
         lock.holders.append(who)
@@ -278,13 +275,13 @@ def _ends(world: World, who: Party) -> None:
     process = who.process
     who.done = True
     del process.parties[who.name]
-    world.agenda.discard("step", "step", process.name, who.name)
+    world.enabled.discard("step", "step", process.name, who.name)
     if who.call is None or who.handle is None:
         world.tell(process, f"{who.name} is done")
         world.root_done(process)
         return
     call = who.call
-    copies.forgets(world, who)
+    cancellation.forgets(world, who)
     (call.zombies if who.hung else call.served).remove(who)
     heard = not (who.aborted or who.hung)
     token = 1 if heard and who.method is not None and who.method.returns_token and process.tokens else 0
@@ -303,7 +300,7 @@ def _ends(world: World, who: Party) -> None:
     packet = ("reply", call.key, call.copies_back)
     world.replies[packet] = (stamp, token)
     world.tell(process, f"{who.name} replies to {call.name}" + (", with the token" if token else ""))
-    world.post(packet, process.name, ProcessName(call.key[0]))
+    world.network.post(packet, process.name, ProcessName(call.key[0]))
     world.draw(process, Kind.SEND, packet=packet, label=f"reply {call.key[2]}")
 
 
@@ -311,8 +308,8 @@ def _unheard(world: World, call: SimCall) -> None:
     """A cancelled handler sends nothing that matters: its caller gives up by itself, or learns that the call failed."""
     if not (call.over or call.requests or call.replies or call.served or call.queued):
         call.broken = True
-        world.agenda.add("deliver", "fail", call.key)
-    world.tidy(call)
+        world.enabled.add("deliver", "fail", call.key)
+    calls.tidy(world, call)
 
 
 _RUN: Mapping[type, Callable[[World, Party, Any], None]] = {

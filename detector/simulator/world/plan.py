@@ -20,7 +20,7 @@ class Order(Enum):
 class Fault(Enum):
     """What may go wrong; each comes from outside the system, a bounded number of times."""
 
-    LOSE_MARK = "a mark is lost"
+    LOSE_MARKER = "a marker is lost"
     LOSE_REPORT = "a report is lost"
     FAIL_CALL = "a call fails at its caller, who cannot tell whether it was received"
     RETRY = "a server answers with a failure, and the request is sent once more under its number"
@@ -130,7 +130,7 @@ class Weights:
     deliver: float = 1.0
     step: float = 1.0
     take: float = 1.0
-    mark: float = 0.5
+    marker: float = 0.5
     report: float = 0.5
     expire: float = 0.2
     ask: float = 0.1

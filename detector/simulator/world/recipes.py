@@ -79,7 +79,7 @@ def _calls(random: Random, services: int, methods: int, *, wide: float, deadline
 
 def _weights(random: Random) -> Weights:
     return Weights(
-        mark=random.choice((0.05, 0.2, 1.0)),
+        marker=random.choice((0.05, 0.2, 1.0)),
         report=random.choice((0.1, 0.5, 2.0)),
         deliver=random.choice((0.3, 1.0, 3.0)),
         take=random.choice((0.3, 1.0, 3.0)),
@@ -179,7 +179,7 @@ def _deadlines(random: Random, seed: int, processes: int) -> Plan:
     usual = _mixture("deadlines", random, seed, processes, wide=0.3, deadline=0.3, pools=(0, 1, 1))
     if random.random() < 0.6:
         return usual
-    late = replace(usual.weights, deliver=0.03, expire=1.0, mark=1.0, report=2.0, ask=0.4)
+    late = replace(usual.weights, deliver=0.03, expire=1.0, marker=1.0, report=2.0, ask=0.4)
     return replace(usual, weights=late, asks=8)  # messages outlive the patience of those who sent them
 
 
@@ -196,7 +196,7 @@ def _tokens(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _failures(random: Random, seed: int, processes: int) -> Plan:
-    faults = {Fault.FAIL_CALL: 2, Fault.LOSE_MARK: 1, Fault.LOSE_REPORT: 1, Fault.STALL: 2}
+    faults = {Fault.FAIL_CALL: 2, Fault.LOSE_MARKER: 1, Fault.LOSE_REPORT: 1, Fault.STALL: 2}
     return _mixture("failures", random, seed, processes, wide=0.3, deadline=0.1, silent=0.1, faults=faults)
 
 
@@ -229,7 +229,7 @@ def _store(random: Random, seed: int, processes: int) -> Plan:
         instances=instances,
         roots=tuple((name, rounds()) for name in instances for _ in range(random.randint(1, 2))),
         locks={"wide": 2},
-        weights=replace(_weights(random), ask=random.choice((0.2, 2.0)), mark=random.choice((0.1, 0.3)), report=4.0),
+        weights=replace(_weights(random), ask=random.choice((0.2, 2.0)), marker=random.choice((0.1, 0.3)), report=4.0),
         asks=random.randint(8, 16),
         pending_max=random.randint(1, 4),
     )
@@ -246,7 +246,7 @@ def _streams(random: Random, seed: int, processes: int) -> Plan:
     usual = replace(usual, asks=random.randint(4, 8), pending_max=random.randint(1, 3))
     if random.random() < 0.5:
         return usual
-    slow = replace(usual.weights, deliver=0.05, mark=1.0, report=2.0, ask=0.4)
+    slow = replace(usual.weights, deliver=0.05, marker=1.0, report=2.0, ask=0.4)
     return replace(usual, weights=slow, asks=10)  # items are on their way for longer than a snapshot takes
 
 
@@ -275,7 +275,7 @@ def _repeats(random: Random, seed: int, processes: int) -> Plan:
     usual = _mixture(
         "repeats", random, seed, processes, wide=0.2, lock=0.4, cancel=0.1, heeding=0.5, pools=(0, 1, 1, 2), faults=faults
     )
-    slow = replace(usual.weights, deliver=random.choice((0.05, 0.3, 1.0)), mark=2.0, report=4.0, ask=0.4, fault=0.1)
+    slow = replace(usual.weights, deliver=random.choice((0.05, 0.3, 1.0)), marker=2.0, report=4.0, ask=0.4, fault=0.1)
     return replace(usual, copies_max=random.randint(2, 4), weights=slow, asks=random.randint(8, 16), pending_max=2)
 
 

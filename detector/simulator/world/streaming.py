@@ -6,19 +6,15 @@ the reader takes it, and that step ends the reader's wait.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from detector.simulator.world.plan import Call, Finish, Open, Put, Take
 from detector.simulator.world.state import Block, Party, SimCall
+from detector.simulator.world.world import World
 from stilltrue.protocol.report import CallerTarget, CallTarget
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from detector.simulator.world.world import World
-
-    Sends = Callable[[World, Party, Call, tuple[str, str]], SimCall]
-    """Makes a call for which nobody waits yet."""
+Sends = Callable[[World, Party, Call, tuple[str, str]], SimCall]
+"""Makes a call for which nobody waits yet."""
 
 
 def opens(world: World, who: Party, op: Open, sends: Sends) -> None:
@@ -88,7 +84,7 @@ def arrives(world: World, call: SimCall, *, up: bool) -> None:
     lane = call.up if up else call.down
     lane.there = min(lane.sent, lane.there + 1)
     if lane.there == lane.sent:
-        world.agenda.discard("deliver", "item", call.key, up)
+        world.enabled.discard("deliver", "item", call.key, up)
     for reader in call.served if up else [call.party]:
         if reader.block is not None and reader.block.lane is lane:
             world.wakes(reader)
@@ -97,28 +93,28 @@ def arrives(world: World, call: SimCall, *, up: bool) -> None:
 def sets_out(world: World, call: SimCall) -> None:
     """The request has arrived: items may follow it."""
     if call.up.there < call.up.sent:
-        world.agenda.add("deliver", "item", call.key, True)
+        world.enabled.add("deliver", "item", call.key, True)
 
 
 def flushes(world: World, call: SimCall) -> None:
     """The outcome comes behind all items."""
     call.down.there = call.down.sent
-    world.agenda.discard("deliver", "item", call.key, False)
+    world.enabled.discard("deliver", "item", call.key, False)
 
 
 def hangs_up(world: World, call: SimCall) -> None:
     """The call is over at its caller: who still reads its requests will learn of it."""
-    world.agenda.discard("deliver", "item", call.key, False)
+    world.enabled.discard("deliver", "item", call.key, False)
     if call.streams and call.served:
-        world.agenda.add("deliver", "item", call.key, True)
+        world.enabled.add("deliver", "item", call.key, True)
     else:
-        world.agenda.discard("deliver", "item", call.key, True)
+        world.enabled.discard("deliver", "item", call.key, True)
 
 
 def drops(world: World, call: SimCall) -> None:
     """Nothing is left of a call: no item of it will arrive."""
     for up in (True, False):
-        world.agenda.discard("deliver", "item", call.key, up)
+        world.enabled.discard("deliver", "item", call.key, up)
 
 
 def _stream(who: Party, *, up: bool) -> SimCall | None:
@@ -134,4 +130,4 @@ def _sends(world: World, who: Party, call: SimCall, *, up: bool) -> None:
     assert handle is not None
     handle.sent += 1
     if up or call.served or call.queued:
-        world.agenda.add("deliver", "item", call.key, not up)
+        world.enabled.add("deliver", "item", call.key, not up)

@@ -1,6 +1,6 @@
-"""A world of processes joined by FIFO channels, stepped by hand, each with a real recorder: markers or barriers.
+"""A system of processes joined by FIFO channels, stepped by hand, each with a real recorder: markers or barriers.
 
-Nothing happens by itself: a message or marker moves when :meth:`FifoWorld.deliver` says so. Message facts move: they
+Nothing happens by itself: a message or marker moves when :meth:`FifoSystem.deliver` says so. Message facts move: they
 are taken from the source's facts when it is sent and added to the target's when it is received, in one step each.
 """
 
@@ -35,8 +35,8 @@ Recorder = ChannelRecorder[Facts, Message]
 RecorderOf = Callable[[ProcessName, Topology], Recorder]
 
 
-class WorldError(ValueError):
-    """A step that the world does not allow: an empty or held channel, an unknown process, a fact too small."""
+class StepError(ValueError):
+    """A step that the system does not allow: an empty or held channel, an unknown process, a fact too small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,8 @@ def markers(process: ProcessName, topology: Topology) -> Recorder:
     return MarkerRecorder(process, incoming=topology.incoming(process), outgoing=topology.outgoing(process))
 
 
-class FifoWorld:
-    """The world: processes' facts, the channels' queues, the snapshots under way and completed, and all that happened."""
+class FifoSystem:
+    """The system: processes' facts, the channels' queues, the snapshots under way and completed, and all that happened."""
 
     def __init__(
         self,
@@ -110,12 +110,12 @@ class FifoWorld:
                 self._enqueue(one, message)
         self.initial = self.now()
 
-    def restored(self, snapshot: SnapshotId) -> FifoWorld:
-        """A new world that goes on from a completed snapshot of this one."""
+    def restored(self, snapshot: SnapshotId) -> FifoSystem:
+        """A new system that goes on from a completed snapshot of this one."""
         state = self.snapshots.get(snapshot)
         if state is None:
-            raise WorldError(f"snapshot {snapshot} is not completed")
-        return FifoWorld(self.topology, state.states, recorder=self.recorder_of, in_channels=state.channels)
+            raise StepError(f"snapshot {snapshot} is not completed")
+        return FifoSystem(self.topology, state.states, recorder=self.recorder_of, in_channels=state.channels)
 
     def now(self) -> GlobalState:
         """The true global state of this instant, which no process can see; markers are left out."""
@@ -148,9 +148,9 @@ class FifoWorld:
         """``on.target`` receives the head of ``on``; ``then`` becomes true of it in the same step."""
         head = self.head(on)
         if head is None:
-            raise WorldError(f"{on} is empty")
+            raise StepError(f"{on} is empty")
         if on in self.held:
-            raise WorldError(f"{on} is held until the other barriers have come")
+            raise StepError(f"{on} is held until the other barriers have come")
         self.queues[on].popleft()
         number = self._numbers[on].popleft()
         recorder, target = self._recorders[on.target], on.target
@@ -235,23 +235,23 @@ class FifoWorld:
 
     def _expect_process(self, process: ProcessName) -> None:
         if process not in self.facts:
-            raise WorldError(f"there is no process {process}")
+            raise StepError(f"there is no process {process}")
 
     def _expect_channel(self, on: Channel) -> None:
         if on not in self.queues:
-            raise WorldError(f"there is no channel {on}")
+            raise StepError(f"there is no channel {on}")
 
 
 def moved(facts: Facts, moving: Facts, sign: int, process: ProcessName) -> dict[str, Fact]:
-    """``facts`` with ``moving`` added (``sign`` 1) or taken away (-1); WorldError if there is too little."""
+    """``facts`` with ``moving`` added (``sign`` 1) or taken away (-1); StepError if there is too little."""
     changed = dict(facts)
     for key, amount in moving.items():
         here = changed.get(key, 0)
         if isinstance(here, str) or isinstance(amount, str):
-            raise WorldError(f"{key} is text and cannot move")
+            raise StepError(f"{key} is text and cannot move")
         left = here + sign * amount
         if left < 0:
-            raise WorldError(f"{process} has {key}={here} and cannot give {amount}")
+            raise StepError(f"{process} has {key}={here} and cannot give {amount}")
         changed[key] = left
     return changed
 

@@ -1,0 +1,161 @@
+"""What happens at each kind of action: the table that the engine is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from detector.simulator.diagram import Kind
+from detector.simulator.world import calls, cancellation, parties, streaming
+from detector.simulator.world.engine import Handler
+from detector.simulator.world.state import CallKey, Process, Queued
+from detector.simulator.world.world import World
+from stilltrue.model import CallNumber, Facts, PartyName, ProcessName, SnapshotId
+
+
+def _step(world: World, name: ProcessName, who: PartyName) -> Process:
+    process = world.processes[name]
+    parties.advance(world, process.parties[who])
+    return process
+
+
+def _request(world: World, key: CallKey, copy: int, name: ProcessName) -> Process:
+    process, call = world.processes[name], world.calls[key]
+    world.network.remove(("request", key, copy))
+    call.requests -= 1
+    method = process.service.methods[call.method]
+    handle, report = process.recorder.arrived(
+        call.stamp,
+        method=f"/{call.service}/{call.method}",
+        now=world.now,
+        pool=method.pool,
+        deadline=call.deadline,
+        interruptible=method.interruptible,
+    )
+    world.cut(process, report)
+    world.draw(process, Kind.RECEIVE, packet=("request", key, copy))
+    world.tell(process, f"receives {call.name} of {call.method}" + (f", behind pool {method.pool}" if method.pool else ""))
+    if method.pool:
+        process.queues[method.pool].append(Queued(call, handle))
+        call.queued.append((process, method.pool))
+        world.offer_work(process, method.pool)
+    else:
+        parties.start(world, process, call, handle)
+    streaming.sets_out(world, call)
+    return process
+
+
+def _item(world: World, key: CallKey, up: bool) -> None:
+    streaming.arrives(world, world.calls[key], up=up)
+
+
+def _take(world: World, name: ProcessName, pool: str) -> Process:
+    process = world.processes[name]
+    queued = process.queues[pool].popleft()
+    queued.call.queued.remove((process, pool))
+    parties.start(world, process, queued.call, queued.handle)
+    world.offer_work(process, pool)
+    return process
+
+
+def _reply(world: World, key: CallKey, copy: int) -> Process | None:
+    packet = ("reply", key, copy)
+    world.network.remove(packet)
+    process, call = world.alive(key[0], key[1]), world.calls[key]
+    stamp, token = world.replies.pop(packet)
+    streaming.flushes(world, call)
+    call.replies -= 1
+    if process is None:
+        world.tokens_lost += token
+        calls.tidy(world, call)
+        return None
+    changes: Facts = {}
+    if token and not call.over:
+        process.tokens += token
+        changes = {"token": process.tokens}
+    elif token:
+        world.tokens_lost += token
+    world.tell(process, f"receives the reply to call {key[2]} from {stamp.source}" + (", too late" if call.over else ""))
+    world.cut(process, process.recorder.settled(call.made, stamp, world.now, changes=changes))
+    world.draw(process, Kind.RECEIVE, packet=packet)
+    parties.settles(world, call)
+    return process
+
+
+def _fail(world: World, key: CallKey) -> Process:
+    """The caller learns that a call has failed, not whether it was received (rule 8)."""
+    process, call = world.processes[key[0]], world.calls[key]
+    world.enabled.discard("deliver", "fail", key)
+    parties.gives_up(world, call, "fails, perhaps received")
+    return process
+
+
+def _expire(world: World, name: ProcessName | CallKey, who: PartyName | None = None) -> Process:
+    """A deadline passes: that of a call (given by its key), or that of a party's wait for a lock."""
+    if who is not None:
+        return parties.lock_expires(world, world.processes[name].parties[who])  # type: ignore[index]
+    call = world.calls[name]  # type: ignore[index]
+    world.now = max(world.now, call.deadline or 0.0)
+    parties.gives_up(world, call, "passes its deadline")
+    return world.processes[call.key[0]]
+
+
+def _interrupt(world: World, name: ProcessName, who: PartyName) -> Process:
+    """A handler is cancelled at the deadline of its call."""
+    served = world.processes[name].parties[who]
+    world.now = max(world.now, served.call.deadline or 0.0) if served.call else world.now
+    parties.abort(world, served)
+    return world.processes[name]
+
+
+def _hedge(world: World, key: CallKey) -> Process:
+    cancellation.hedges(world, world.calls[key])
+    return world.processes[key[0]]
+
+
+def _reset(world: World, name: ProcessName, who: PartyName) -> Process:
+    """A server learns that the call is cancelled, and interrupts the handler."""
+    parties.abort(world, world.processes[name].parties[who])
+    return world.processes[name]
+
+
+def _hangup(world: World, name: ProcessName, who: PartyName) -> Process:
+    """A server learns that the connection is lost; the handler goes on."""
+    cancellation.notices(world, world.processes[name].parties[who])
+    return world.processes[name]
+
+
+def _marker(world: World, snapshot: SnapshotId, name: ProcessName, incarnation: int) -> Process | None:
+    world.enabled.discard("marker", "marker", snapshot, name, incarnation)
+    process = world.alive(name, incarnation)
+    if process is not None:
+        world.cut(process, process.recorder.marked(snapshot, world.now))
+    return process
+
+
+def _settles(
+    world: World, snapshot: SnapshotId, name: ProcessName, incarnation: int, numbers: tuple[CallNumber, ...]
+) -> Process | None:
+    """A process learns, with a marker or by itself, that calls it has in doubt were answered (rule 8)."""
+    world.enabled.discard("marker", "settles", snapshot, name, incarnation, numbers)
+    process = world.alive(name, incarnation)
+    if process is not None:
+        process.recorder.doubts_settled(numbers)
+        world.tell(process, f"learns that {', '.join(map(str, numbers))} of its calls in doubt were answered")
+    return process
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "step": _step,
+    "request": _request,
+    "reply": _reply,
+    "item": _item,
+    "take": _take,
+    "expire": _expire,
+    "interrupt": _interrupt,
+    "fail": _fail,
+    "hedge": _hedge,
+    "reset": _reset,
+    "hangup": _hangup,
+    "marker": _marker,
+    "settles": _settles,
+}
