@@ -12,7 +12,7 @@ import click
 
 from detector.commands.shared.run import CommandError
 from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_settings
-from detector.ops.logs import configure
+from detector.ops.logs import Log, configure
 from detector.service.app import AddressInUseError, Listening
 from detector.service.app import serve as run_service
 from detector.service.grpc_api.roles import SecurityError
@@ -39,7 +39,17 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             flag(each.name), each.name, type=kind, is_flag=kind is None, default=each.default,
             help=_sentence(each.metadata["help"]), show_default=each.default not in (None, "", False), show_envvar=True,
         )(command)  # fmt: skip
+        if was := each.metadata.get("was"):
+            command = click.option(flag(was), was, type=kind, hidden=True)(command)
     return command
+
+
+def _renamed(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values by the settings' names of today, and the old names that were used with the new ones."""
+    old = {each.metadata["was"]: each.name for each in dataclasses.fields(Settings) if each.metadata.get("was")}
+    used = {was: name for was, name in old.items() if values[was] is not None}
+    today = {name: value for name, value in values.items() if name not in old}
+    return today | {name: values[was] for was, name in used.items()}, used
 
 
 def _sentence(text: str) -> str:
@@ -66,6 +76,7 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None
     Example:
       stilltrue serve --period-seconds 0.5 --scope shop=team=shop
     """
+    values, deprecated = _renamed(values)
     try:
         settings = Settings(
             scopes=tuple(map(scope_from_text, scopes)), predicate_settings=predicate_settings_from_texts(sets), **values
@@ -76,6 +87,8 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None
     except (RefusedSettingError, UnknownPredicateError) as error:
         raise CommandError(f"--set: {error.args[0]}") from None
     configure(settings.log_format)
+    for was, name in deprecated.items():
+        Log("stilltrue").warning("deprecated setting", used=flag(was), instead=flag(name))
 
     def started(listening: Listening) -> None:
         http = f"http://{listening.http}"

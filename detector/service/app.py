@@ -18,19 +18,19 @@ from detector.core.predicate import Predicate
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.driver import Driver
-from detector.service.detection.evaluator import Judge, installed_predicates
-from detector.service.detection.incident_labels import Cores
+from detector.service.detection.evaluator import Evaluator, installed_predicates
+from detector.service.detection.incident_labels import IncidentLabels
 from detector.service.detection.incidents import Incident, Incidents
 from detector.service.grpc_api.agent_service import AGENT_SERVICE, AgentServicer
-from detector.service.grpc_api.archive_service import Reading
+from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, DetectorServicer
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import Certificates, Files, Guard
 from detector.service.metrics import Metrics
 from detector.service.notify import Notifier
 from detector.service.settings import Settings
-from detector.service.storage.archive_sink import History
-from detector.service.storage.snapshot_store import Archivist
+from detector.service.storage.archive_sink import ArchiveSink
+from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.storage.sqlite import Bounds
 from detector.service.web.server import Web
 from stilltrue.v1 import detector_pb2_grpc
@@ -73,33 +73,36 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     Raises :class:`AddressInUseError`, and :class:`~detector.service.storage.sqlite.ArchiveInUseError`.
     """
     log, clock, metrics = Log("stilltrue"), Clock(), Metrics()
-    judge = Judge(
+    evaluator = Evaluator(
         installed_predicates(settings.predicate_settings, log) if predicates is None else predicates,
         seconds_max=settings.evaluation_seconds_max,
         metrics=metrics,
         log=log,
     )
-    archivist = _archivist(settings, clock, metrics, log)
-    notifier = _notifier(settings, archivist, log)
-    incidents, watchers = _incidents(archivist, metrics, log)
-    history = History(
-        directory=settings.data, bytes_max=settings.history_bytes_max, metrics=metrics, log=log,
+    snapshot_store = _snapshot_store(settings, clock, metrics, log)
+    notifier = _notifier(settings, snapshot_store, log)
+    incidents, watchers = _incidents(snapshot_store, metrics, log)
+    archive_sink = ArchiveSink(
+        directory=settings.data, bytes_max=settings.archive_bytes_max, metrics=metrics, log=log,
         compact_seconds_min=settings.compact_seconds_min,
     )  # fmt: skip
     driver = Driver(
-        settings=settings, clock=clock, judge=judge, incidents=incidents, archivist=archivist, metrics=metrics, log=log,
-        history=history,
+        settings=settings, clock=clock, evaluator=evaluator, incidents=incidents, snapshot_store=snapshot_store,
+        metrics=metrics, log=log, archive_sink=archive_sink,
     )  # fmt: skip
-    cores = Cores(metrics, driver.service_of)
-    watchers += [cores.changed, history.incident] if notifier is None else [cores.changed, history.incident, notifier.tell]
-    for name in judge.names:
+    labels = IncidentLabels(metrics, driver.service_of)
+    watchers += [labels.changed, archive_sink.incident, *([] if notifier is None else [notifier.tell])]
+    for name in evaluator.names:
         for scope in ("all", *(scope.name for scope in settings.scopes)):
             metrics.expect(name, scope)
     agents = AgentServicer(driver=driver, settings=settings, clock=clock, metrics=metrics, log=log)
-    reading = Reading(settings)
-    questions = DetectorServicer(driver=driver, archivist=archivist, reading=reading, settings=settings, predicates=judge.names)
+    archive_service = ArchiveService(settings)
+    questions = DetectorServicer(
+        driver=driver, snapshot_store=snapshot_store, archive_service=archive_service, settings=settings,
+        predicates=evaluator.names,
+    )  # fmt: skip
     server, healthy = _server(settings, agents, questions, _guards(settings, metrics, log))
-    web = Web(driver=driver, archivist=archivist, metrics=metrics, log=log)
+    web = Web(driver=driver, snapshot_store=snapshot_store, metrics=metrics, log=log)
     try:
         port = _bind(server, settings, log)
         http_port = _bind_web(web, settings)
@@ -119,12 +122,12 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     finally:
         web.close()
         await server.stop(_STOP_SECONDS)
-        reading.close()
-        judge.close()
+        archive_service.close()
+        evaluator.close()
         if notifier is not None:
             await asyncio.to_thread(notifier.close, _STOP_SECONDS)
-        await asyncio.to_thread(archivist.close, _ARCHIVE_SECONDS)
-        await asyncio.to_thread(history.close, _ARCHIVE_SECONDS)
+        await asyncio.to_thread(snapshot_store.close, _ARCHIVE_SECONDS)
+        await asyncio.to_thread(archive_sink.close, _ARCHIVE_SECONDS)
         log.info("stopped")
 
 
@@ -141,25 +144,25 @@ async def serve(settings: Settings, started: Callable[[Listening], None]) -> Non
         await stop.wait()
 
 
-def _archivist(settings: Settings, clock: Clock, metrics: Metrics, log: Log) -> Archivist:
+def _snapshot_store(settings: Settings, clock: Clock, metrics: Metrics, log: Log) -> SnapshotStore:
     bounds = Bounds(
-        summaries_max=settings.summaries_max,
-        documents_max=settings.documents_max,
-        documents_pinned_max=settings.documents_pinned_max,
-        bytes_max=settings.archive_bytes_max,
+        summaries_max=settings.store_summaries_max,
+        documents_max=settings.store_documents_max,
+        documents_pinned_max=settings.store_documents_pinned_max,
+        bytes_max=settings.store_bytes_max,
     )
-    return Archivist(
-        directory=settings.data, bounds=bounds, queue_max=settings.archive_queue_max, clock=clock, metrics=metrics, log=log
+    return SnapshotStore(
+        directory=settings.data, bounds=bounds, queue_max=settings.store_queue_max, clock=clock, metrics=metrics, log=log
     )
 
 
-def _notifier(settings: Settings, archivist: Archivist, log: Log) -> Notifier | None:
+def _notifier(settings: Settings, snapshot_store: SnapshotStore, log: Log) -> Notifier | None:
     if not settings.notify_url:
         return None
-    return Notifier(settings.notify_url, log=log, known=[incident.id for incident in archivist.open_incidents])
+    return Notifier(settings.notify_url, log=log, known=[incident.id for incident in snapshot_store.open_incidents])
 
 
-def _incidents(archivist: Archivist, metrics: Metrics, log: Log) -> tuple[Incidents, list[Callable[[Incident], None]]]:
+def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tuple[Incidents, list[Callable[[Incident], None]]]:
     """The incidents, and the list of those who are told of each change (the archive, the metrics and the log are)."""
     watchers: list[Callable[[Incident], None]] = []
 
@@ -174,14 +177,16 @@ def _incidents(archivist: Archivist, metrics: Metrics, log: Log) -> tuple[Incide
         metrics.incidents_open(predicate, sum(incident.predicate == predicate for incident in incidents.open_ones()))
 
     def changed(incident: Incident) -> None:
-        archivist.incident(incident)
+        snapshot_store.incident(incident)
         count(incident.predicate)
         for watcher in watchers:
             watcher(incident)
         if not incident.open:
             log.info("incident closed", incident=incident.id, ending=incident.ending)
 
-    incidents = Incidents(open_ones=archivist.open_incidents, changed=changed, opened=opened, find=archivist.find_incident)
+    incidents = Incidents(
+        open_ones=snapshot_store.open_incidents, changed=changed, opened=opened, find=snapshot_store.find_incident
+    )
     for incident in incidents.open_ones():
         count(incident.predicate)
     return incidents, watchers

@@ -30,8 +30,9 @@ class SettingError(ValueError):
         self.name = name
 
 
-def _bounded(default: Any, low: float, high: float, help: str) -> Any:
-    return field(default=default, metadata={"low": low, "high": high, "help": help})
+def _bounded(default: Any, low: float, high: float, help: str, *, was: str = "") -> Any:
+    """``was``: the setting's name in earlier versions, accepted still."""
+    return field(default=default, metadata={"low": low, "high": high, "help": help, "was": was})
 
 
 def _text(default: Any, help: str) -> Any:
@@ -89,15 +90,26 @@ class Settings:
     asked_again_max: int = _bounded(3, 0, 100, "times that a question whose snapshot was rejected is asked again")
     evaluation_seconds_max: float = _bounded(10.0, 0.01, 3600, "how long one predicate may take over one snapshot")
 
-    summaries_max: int = _bounded(100_000, 1, 10**9, "snapshots remembered by their summary")
-    documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept whole")
-    documents_pinned_max: int = _bounded(10_000, 1, 10**7, "snapshots kept whole because something points to them")
-    archive_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the documents kept; beyond it the oldest go")
-    history_bytes_max: int = _bounded(2**30, 0, 2**50, "size of the Parquet archive for analysis; the oldest go; 0: none")
+    store_summaries_max: int = _bounded(100_000, 1, 10**9, "snapshots whose summary is kept", was="summaries_max")
+    store_documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept whole", was="documents_max")
+    store_documents_pinned_max: int = _bounded(
+        10_000,
+        1,
+        10**7,
+        "snapshots kept whole because an incident or a changed verdict refers to them",
+        was="documents_pinned_max",
+    )
+    store_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the snapshots kept whole; the oldest are deleted beyond it")
+    store_queue_max: int = _bounded(
+        64, 1, 10_000, "snapshots waiting to be stored; beyond it documents are dropped", was="archive_queue_max"
+    )
+    archive_bytes_max: int = _bounded(
+        2**30, 0, 2**50, "size of the Parquet archive; the oldest files are deleted beyond it; 0: no archive",
+        was="history_bytes_max",
+    )  # fmt: skip
     compact_seconds_min: float = _bounded(86400.0, 0, 10**9, "how long after a day its files are put together; 0: never")
     archive_readers_max: int = _bounded(32, 1, 10_000, "streams of the archive's rows at once")
     archive_take_seconds_max: float = _bounded(300.0, 0.1, 86400, "how long such a stream's reader may take nothing")
-    archive_queue_max: int = _bounded(64, 1, 10_000, "snapshots waiting to be written; beyond it documents are dropped")
 
     def __post_init__(self) -> None:
         """Check the bounds."""

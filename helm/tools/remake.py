@@ -145,13 +145,14 @@ def _settings() -> dict[str, Any]:
     for each in dataclasses.fields(Settings):
         if "low" not in each.metadata or each.name in MADE_BY_CHART:
             continue
-        first, *rest = each.name.split("_")
-        properties[first + "".join(word.capitalize() for word in rest)] = {
-            "description": each.metadata["help"],
-            "type": "integer" if isinstance(each.default, int) else "number",
-            "minimum": each.metadata["low"],
-            "maximum": each.metadata["high"],
-        }
+        for name in filter(None, (each.name, each.metadata["was"])):
+            first, *rest = name.split("_")
+            properties[first + "".join(word.capitalize() for word in rest)] = {
+                "description": each.metadata["help"] if name == each.name else f"deprecated name of {each.name}",
+                "type": "integer" if isinstance(each.default, int) else "number",
+                "minimum": each.metadata["low"],
+                "maximum": each.metadata["high"],
+            }
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from detector.cli import cli
+from detector.commands import serve as serve_command
 from detector.service.settings import SettingError, Settings, flag, predicate_settings_from_texts, scope_from_text
 
 BOUNDED = [each for each in fields(Settings) if "low" in each.metadata]
@@ -62,3 +67,15 @@ def test_settings_of_predicates() -> None:
     for wrong in ("fact=3", "token-lost.fact", "token-lost.=3", ".fact=3"):
         with pytest.raises(SettingError, match=r"^--set: "):
             predicate_settings_from_texts([wrong])
+
+
+def test_a_renamed_setting_is_accepted_under_its_old_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Settings] = []
+    monkeypatch.setattr(serve_command, "run_service", lambda settings, started: asked.append(settings))
+    monkeypatch.setattr(asyncio, "run", lambda none: None)
+    environment = {"STILLTRUE_SERVE_DOCUMENTS_MAX": "7"}
+    done = CliRunner().invoke(cli, ["serve", "--data", str(tmp_path), "--history-bytes-max", "0"], env=environment)
+    assert (done.exit_code, asked[0].archive_bytes_max, asked[0].store_documents_max) == (0, 0, 7)
+    assert asked[0].store_bytes_max == Settings().store_bytes_max
+    assert "used=--history-bytes-max instead=--archive-bytes-max" in done.stderr
+    assert "used=--documents-max instead=--store-documents-max" in done.stderr

@@ -59,7 +59,7 @@ class TooManyWatchersError(Exception):
     """The bound on watchers is reached."""
 
 
-class Standing:
+class CurrentVerdicts:
     """The newest verdict for each predicate and scope."""
 
     def __init__(self, *, watchers_max: int) -> None:

@@ -18,15 +18,15 @@ from detector.core.scope import bears, narrowed
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
-from detector.service.detection.current_verdicts import Standing
-from detector.service.detection.evaluator import Judge, nobody_reported
+from detector.service.detection.current_verdicts import CurrentVerdicts
+from detector.service.detection.evaluator import Evaluator, nobody_reported
 from detector.service.detection.incidents import Incidents
 from detector.service.detection.members import Member, Roster
-from detector.service.detection.pending_asks import Asks
+from detector.service.detection.pending_asks import PendingAsks
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
-from detector.service.storage.archive_sink import History
-from detector.service.storage.snapshot_store import Archivist
+from detector.service.storage.archive_sink import ArchiveSink
+from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.model import ProcessName, ProcessState, SnapshotId, Verdict
 from stilltrue.protocol.report import Report
 
@@ -48,26 +48,26 @@ class Driver:
         *,
         settings: Settings,
         clock: Clock,
-        judge: Judge,
+        evaluator: Evaluator,
         incidents: Incidents,
-        archivist: Archivist,
+        snapshot_store: SnapshotStore,
         metrics: Metrics,
         log: Log,
-        history: History | None = None,
+        archive_sink: ArchiveSink | None = None,
     ) -> None:
-        """``archivist`` says which snapshot id is the first that was never given."""
+        """``snapshot_store`` says which snapshot id is the first that was never given."""
         self.roster = Roster(lease_seconds=settings.lease_seconds, members_max=settings.members_max)
-        self.standing = Standing(watchers_max=settings.watchers_max)
+        self.current = CurrentVerdicts(watchers_max=settings.watchers_max)
         self.incidents = incidents
-        self.asks = Asks(settings=settings, clock=clock, begin=self._asked)
+        self.pending_asks = PendingAsks(settings=settings, clock=clock, begin=self._asked)
         self._settings = settings
         self._clock = clock
-        self._judge = judge
-        self._archivist = archivist
-        self._history = history
+        self._evaluator = evaluator
+        self._snapshot_store = snapshot_store
+        self._archive_sink = archive_sink
         self._metrics = metrics
         self._log = log
-        self._initiator = Initiator(settings.timing, first=archivist.first_id)
+        self._initiator = Initiator(settings.timing, first=snapshot_store.first_id)
         self._under_way: set[SnapshotId] = set()
         self._missed: frozenset[ProcessName] = frozenset()
         self._timer: asyncio.TimerHandle | None = None
@@ -187,7 +187,7 @@ class Driver:
         self._arm()
 
     def _begin(self, begin: Begin) -> None:
-        self._archivist.reserve(begin.snapshot)
+        self._snapshot_store.reserve(begin.snapshot)
         self._under_way.add(begin.snapshot)
         for name in begin.members:
             member = self.roster.get(name)
@@ -200,7 +200,7 @@ class Driver:
         if ref.id is not None:
             self._under_way.discard(ref.id)
         if not ref.members:
-            self.asks.nobody(finish.tickets)
+            self.pending_asks.nobody(finish.tickets)
             return
         self._metrics.finished(assembled)
         missed = frozenset(assembled.snapshot.missing)
@@ -210,7 +210,7 @@ class Driver:
         if assembled.outcome is Outcome.REJECTED:
             self._log.failure("snapshot rejected", snapshot=ref.id, orphans="; ".join(assembled.orphans[:5]))
             self._keep(assembled, (), pinned=True)
-            self.asks.rejected(finish.tickets)
+            self.pending_asks.rejected(finish.tickets)
             return
         task = asyncio.get_running_loop().create_task(self._judged(assembled, finish.tickets))
         self._judging.add(task)
@@ -228,17 +228,19 @@ class Driver:
     async def _judge_all(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
         views = [assembled.snapshot, *self._scoped(assembled.snapshot)]
         told = await asyncio.gather(
-            *(self._judge_one(name, view, assembled, tickets) for name in self._judge.names for view in views)
+            *(self._judge_one(name, view, assembled, tickets) for name in self._evaluator.names for view in views)
         )
         changed = any(news for _, news in told)
         self._keep(assembled, tuple(verdict for verdict, _ in told), pinned=changed)
 
     def _keep(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         """Hand a finished snapshot to those who keep it."""
-        self._archivist.finished(assembled, verdicts, pinned=pinned)
-        if self._history is not None:
+        self._snapshot_store.finished(assembled, verdicts, pinned=pinned)
+        if self._archive_sink is not None:
             absent = {name: self.roster.get(name) for name in assembled.snapshot.missing}
-            self._history.finished(assembled, verdicts, {name: member.process for name, member in absent.items() if member})
+            self._archive_sink.finished(
+                assembled, verdicts, {name: member.process for name, member in absent.items() if member}
+            )
 
     def _scoped(self, snapshot: Snapshot) -> list[Snapshot]:
         """The snapshot as each scope sees it; a missing process that nobody knows any more belongs to every one."""
@@ -259,13 +261,13 @@ class Driver:
         self, name: str, view: Snapshot, assembled: Assembled, tickets: tuple[int, ...]
     ) -> tuple[Verdict, bool]:
         if view.processes:
-            verdict = await self._judge.verdict(name, view)
+            verdict = await self._evaluator.verdict(name, view)
         else:
             verdict = nobody_reported(name, view)
         now = self._clock.now()
-        self.asks.judged(tickets, verdict)
+        self.pending_asks.judged(tickets, verdict)
         self._metrics.judged(verdict, now)
-        news = self.standing.given(verdict)
+        news = self.current.given(verdict)
         if news:
             self._log.info(
                 "verdict changed", predicate=name, scope=view.ref.scope, holds=verdict.holds.value, snapshot=view.ref.id,

@@ -19,7 +19,7 @@ from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
 _Job = tuple[Callable[[], Verdict], "asyncio.Future[Verdict]"]
 
 
-class Lane:
+class WorkerThread:
     """One thread that does jobs in turn. It is a daemon: a job that never ends does not keep the process from ending."""
 
     def __init__(self, name: str) -> None:
@@ -91,7 +91,7 @@ def installed_predicates(settings: Mapping[str, Mapping[str, Any]], log: Log) ->
     return predicates
 
 
-class Judge:
+class Evaluator:
     """All predicates, ready to be asked about a snapshot."""
 
     def __init__(self, predicates: Sequence[Predicate], *, seconds_max: float, metrics: Metrics, log: Log) -> None:
@@ -100,7 +100,7 @@ class Judge:
         self._seconds_max = seconds_max
         self._metrics = metrics
         self._log = log
-        self._lanes = {name: Lane(f"stilltrue-{name}") for name in self._predicates}
+        self._workers = {name: WorkerThread(f"stilltrue-{name}") for name in self._predicates}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ class Judge:
         """The verdict of the predicate ``name``; UNDETERMINED, with the reason, when it fails. Never raises."""
         predicate = self._predicates[name]
         try:
-            answer = self._lanes[name].submit(lambda: ask(predicate, snapshot))
+            answer = self._workers[name].submit(lambda: ask(predicate, snapshot))
             verdict = await asyncio.wait_for(answer, self._seconds_max)
             return replace(verdict, predicate=name, snapshot=snapshot.ref)
         except TimeoutError:
@@ -127,8 +127,8 @@ class Judge:
 
     def close(self) -> None:
         """Begin no more evaluations."""
-        for lane in self._lanes.values():
-            lane.close()
+        for worker in self._workers.values():
+            worker.close()
 
 
 def undetermined(predicate: str, ref: SnapshotRef, kind: str, text: str) -> Verdict:

@@ -26,7 +26,7 @@ BEYOND = "more than can be named"
 ServiceOf = Callable[[ProcessName], str | None]
 
 
-class Cores:
+class IncidentLabels:
     """The services in the core of each open incident."""
 
     def __init__(self, metrics: Metrics, service_of: ServiceOf) -> None:

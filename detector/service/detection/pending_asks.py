@@ -23,7 +23,7 @@ class _Ask:
     answer: asyncio.Future[Verdict | None]  # None: the snapshot was rejected
 
 
-class Asks:
+class PendingAsks:
     """Questions by their number."""
 
     def __init__(self, *, settings: Settings, clock: Clock, begin: Begin) -> None:

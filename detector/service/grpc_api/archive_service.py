@@ -26,7 +26,7 @@ THREADS = 2
 TABLES = ("reports", "snapshots", "verdicts", "incidents")
 
 
-class Reading:
+class ArchiveService:
     """Answers about the archive, and streams of its rows.
 
     What is held of a stream is one batch, and what gRPC's flow control lets through: a reader that takes nothing is waited
@@ -39,8 +39,8 @@ class Reading:
         self._readers = 0
         self._refusal = ""
         self._indexes: dict[str, Index] = {}
-        if not settings.history_bytes_max:
-            self._refusal = "this detector keeps no archive (--history-bytes-max 0)"
+        if not settings.archive_bytes_max:
+            self._refusal = "this detector keeps no archive (--archive-bytes-max 0)"
             return
         try:
             self._indexes = _indexes(settings.data / FOLDER)

@@ -12,9 +12,9 @@ from detector.service.detection.current_verdicts import Key, TooManyWatchersErro
 from detector.service.detection.driver import Driver
 from detector.service.detection.incidents import Incident
 from detector.service.detection.members import Member
-from detector.service.grpc_api.archive_service import Reading
+from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.settings import Settings
-from detector.service.storage.snapshot_store import Archivist
+from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.protocol.wire import process_to_wire, verdict_to_wire
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import detector_pb2_grpc
@@ -30,12 +30,18 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
     """Questions to the detector."""
 
     def __init__(
-        self, *, driver: Driver, archivist: Archivist, reading: Reading, settings: Settings, predicates: tuple[str, ...]
+        self,
+        *,
+        driver: Driver,
+        snapshot_store: SnapshotStore,
+        archive_service: ArchiveService,
+        settings: Settings,
+        predicates: tuple[str, ...],
     ) -> None:
         """``predicates``: the names there are."""
         self._driver = driver
-        self._archivist = archivist
-        self._reading = reading
+        self._snapshot_store = snapshot_store
+        self._archive_service = archive_service
         self._settings = settings
         self._predicates = predicates
         self._scopes = ("all", *(scope.name for scope in settings.scopes))
@@ -43,10 +49,10 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:  # noqa: N802 - gRPC's name
         """Take a snapshot now, and answer with the verdict on it."""
         await self._check(request.predicate, request.scope, context)
-        if len(self._driver.asks) >= self._settings.asks_max:
+        if len(self._driver.pending_asks) >= self._settings.asks_max:
             text = f"{self._settings.asks_max} questions wait already (--asks-max)"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        verdict = await self._driver.asks.ask(request.predicate, request.scope or "all")
+        verdict = await self._driver.pending_asks.ask(request.predicate, request.scope or "all")
         return pb.AskResponse(verdict=verdict_to_wire(verdict))
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:  # noqa: N802
@@ -60,7 +66,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
             return request.predicate in {"", key[0]} and request.scope in {"", key[1]}
 
         try:
-            with self._driver.standing.watching(wanted) as watch:
+            with self._driver.current.watching(wanted) as watch:
                 while True:
                     news = await watch.news(self._settings.heartbeat_seconds)
                     for verdict in news:
@@ -76,18 +82,18 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
 
     async def ListSnapshots(self, request: pb.ListSnapshotsRequest, context: Context) -> pb.ListSnapshotsResponse:  # noqa: N802, ARG002
         """The newest snapshots."""
-        return pb.ListSnapshotsResponse(snapshots=await self._archivist.summaries(_limit(request.limit)))
+        return pb.ListSnapshotsResponse(snapshots=await self._snapshot_store.summaries(_limit(request.limit)))
 
     async def ListIncidents(self, request: pb.ListIncidentsRequest, context: Context) -> pb.ListIncidentsResponse:  # noqa: N802, ARG002
         """The newest incidents."""
-        incidents = await self._archivist.incidents(
+        incidents = await self._snapshot_store.incidents(
             _limit(request.limit), self._driver.incidents.open_ones(), open_only=request.open_only
         )
         return pb.ListIncidentsResponse(incidents=map(incident_to_wire, incidents))
 
     async def GetSnapshot(self, request: pb.GetSnapshotRequest, context: Context) -> pb.GetSnapshotResponse:  # noqa: N802
         """One snapshot that is kept whole."""
-        answer = await self._archivist.snapshot(request.id)
+        answer = await self._snapshot_store.snapshot(request.id)
         if answer is None:
             text = f"snapshot {request.id} is not kept" if request.id else "no snapshot is kept yet"
             await context.abort(grpc.StatusCode.NOT_FOUND, text)
@@ -98,11 +104,11 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         self, request: pb.DescribeArchiveRequest, context: Context
     ) -> pb.DescribeArchiveResponse:
         """How far the archive's tables go."""
-        return await self._reading.describe(request, context)
+        return await self._archive_service.describe(request, context)
 
     async def ReadArchive(self, request: pb.ReadArchiveRequest, context: Context) -> None:  # noqa: N802
         """Rows of the archive as Arrow batches."""
-        await self._reading.read(request, context)
+        await self._archive_service.read(request, context)
 
     def _agent(self, member: Member) -> pb.Agent:
         return pb.Agent(

@@ -1,6 +1,6 @@
 """Writes every finished snapshot to the analytical archive (Parquet), on a thread of its own; fails open.
 
-The archivist keeps what the service itself needs; this is for those who analyse a month later. A full disk, no pyarrow, or
+The snapshot store keeps what the service itself needs; this is for those who analyse a month later. A full disk, no pyarrow, or
 a thread that cannot keep up costs rows, with a line in the log and a metric, and nothing else.
 """
 
@@ -35,7 +35,7 @@ class _Finished:
     members: Mapping[ProcessName, ProcessId]
 
 
-class History:
+class ArchiveSink:
     """Takes finished snapshots and changed incidents from the event loop, and writes them."""
 
     def __init__(self, *, directory: Path, bytes_max: int, metrics: Metrics, log: Log, compact_seconds_min: float = 0) -> None:
@@ -50,7 +50,7 @@ class History:
         self._log = log
         self._failing = False
         self._queue: queue.Queue[_Finished | Incident | None] = queue.Queue(QUEUE_MAX)
-        self._thread = threading.Thread(target=self._write_all, name="stilltrue-history", daemon=True)
+        self._thread = threading.Thread(target=self._write_all, name="stilltrue-archive-sink", daemon=True)
         if bytes_max:
             self._thread.start()
 
@@ -84,7 +84,7 @@ class History:
             from detector.archive.files import Store  # noqa: PLC0415 - pyarrow is an extra
             from detector.archive.writer import ArchiveWriter  # noqa: PLC0415
         except ImportError:
-            self._log.info("history not kept", reason="pyarrow is not installed")
+            self._log.info("archive not kept", reason="pyarrow is not installed")
             return
         store = Store(self._location)
         writer = ArchiveWriter(store, seconds_max=SECONDS_PER_FILE)
@@ -108,15 +108,15 @@ class History:
             if written:
                 writer.store.prune(self._bytes_max)
                 self._compactor.look()
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs rows of the history and nothing else
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs rows and nothing else
             self._metrics.archive_failed()
             if not self._failing:
                 self._failing = True
-                self._log.failure("history not written", error, location=self._location, consequence="the service goes on")
+                self._log.failure("archive not written", error, location=self._location, consequence="the service goes on")
         else:
             if written and self._failing:
                 self._failing = False
-                self._log.info("history works again", location=self._location)
+                self._log.info("archive works again", location=self._location)
 
 
 def _row(incident: Incident) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The archivist: keeps what the archive shall hold, writes it on a thread of its own, and goes on without a disk that fails.
+"""The snapshot store: snapshots and incidents, kept on disk by a thread of its own; it goes on without a disk that fails.
 
 What is newest is in memory, so that it can be shown at once, and also while nothing can be written. Incidents are never
 dropped: one that could not be written is written as soon as the disk takes it again.
@@ -27,7 +27,7 @@ from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident
 from detector.service.metrics import Metrics
-from detector.service.storage.sqlite import ArchiveInUseError, Bounds, DamagedError, Store, lock_directory, set_aside
+from detector.service.storage.sqlite import ArchiveInUseError, Bounds, DamagedError, Database, lock_directory, set_aside
 from stilltrue.model import SnapshotId, Verdict
 from stilltrue.protocol.wire import snapshot_to_wire, verdict_to_wire
 from stilltrue.v1 import detector_pb2 as pb
@@ -80,7 +80,7 @@ def _summary(assembled: Assembled, verdicts: tuple[Verdict, ...]) -> pb.Snapshot
     return summary
 
 
-class Archivist:
+class SnapshotStore:
     """Takes what is to be kept from the event loop, and answers what was kept."""
 
     def __init__(self, *, directory: Path, bounds: Bounds, queue_max: int, clock: Clock, metrics: Metrics, log: Log) -> None:
@@ -93,19 +93,19 @@ class Archivist:
         self._failing = False
         self._failed_at = 0.0
         self._lock: int | None = None
-        self._store: Store | None = None
+        self._database: Database | None = None
         self._recent: OrderedDict[int, _Finished] = OrderedDict()
         self._closed: OrderedDict[str, Incident] = OrderedDict()
         self._unwritten: OrderedDict[str, Incident] = OrderedDict()
         self._guard = threading.Lock()  # of _unwritten
-        self._in_hand = threading.Lock()  # of _store
+        self._in_hand = threading.Lock()  # of _database
         self._queue: queue.Queue[_Finished | _Signal] = queue.Queue(queue_max)
         self._stopped = threading.Event()
         self.first_id = SnapshotId(1)
         self._reserved = self._wanted_below = 0
         self.open_incidents: tuple[Incident, ...] = ()
         self._start()
-        self._thread = threading.Thread(target=self._write_all, name="stilltrue-archive", daemon=True)
+        self._thread = threading.Thread(target=self._write_all, name="stilltrue-store", daemon=True)
         self._thread.start()
 
     def _start(self) -> None:
@@ -115,12 +115,12 @@ class Archivist:
         if self._attempt(self._load, writes=True) is None:
             self._log.warning("archive unusable", directory=self._directory, consequence="nothing is kept beyond a restart")
 
-    def _load(self, store: Store) -> bool:
-        self.first_id = SnapshotId(store.first_id())
+    def _load(self, database: Database) -> bool:
+        self.first_id = SnapshotId(database.first_id())
         self._wanted_below = self.first_id + _IDS_AT_ONCE
-        self._write_reserve(store)
-        everything = store.incidents(_CLOSED_MAX)
-        self.open_incidents = tuple(store.incidents(_CLOSED_MAX, open_only=True))
+        self._write_reserve(database)
+        everything = database.incidents(_CLOSED_MAX)
+        self.open_incidents = tuple(database.incidents(_CLOSED_MAX, open_only=True))
         self._closed.update((incident.id, incident) for incident in reversed(everything) if not incident.open)
         return True
 
@@ -173,7 +173,7 @@ class Archivist:
         recent = [finished.summary for finished in reversed(self._recent.values())]
         found = {summary.ref.id: summary for summary in recent}
         if limit > len(recent):
-            older = await asyncio.to_thread(self._attempt, lambda store: store.summaries(limit)) or []
+            older = await asyncio.to_thread(self._attempt, lambda database: database.summaries(limit)) or []
             found = {summary.ref.id: summary for summary in older} | found
         return sorted(found.values(), key=lambda summary: -summary.ref.id)[:limit]
 
@@ -183,13 +183,13 @@ class Archivist:
         recent = self._recent.get(wanted)
         if recent is not None:
             return await asyncio.to_thread(recent.answer)
-        return await asyncio.to_thread(self._attempt, lambda store: store.snapshot(wanted))
+        return await asyncio.to_thread(self._attempt, lambda database: database.snapshot(wanted))
 
     async def incidents(self, limit: int, open_ones: list[Incident], *, open_only: bool) -> list[Incident]:
         """The newest first; ``open_ones``: as they are now."""
         found = {} if open_only else dict(self._closed)
         if not open_only and limit > len(found):
-            older = await asyncio.to_thread(self._attempt, lambda store: store.incidents(limit)) or []
+            older = await asyncio.to_thread(self._attempt, lambda database: database.incidents(limit)) or []
             found = {incident.id: incident for incident in older} | found
         found |= {incident.id: incident for incident in open_ones}
         return sorted(found.values(), key=lambda incident: (-incident.opened, incident.id))[:limit]
@@ -208,43 +208,43 @@ class Archivist:
             if isinstance(work, _Finished):
                 self._attempt(partial(self._write_snapshot, work), writes=True)
         with self._in_hand:
-            if self._store is not None:
-                self._store.close()
+            if self._database is not None:
+                self._database.close()
         self._stopped.set()
 
-    def _write_urgent(self, store: Store) -> None:
+    def _write_urgent(self, database: Database) -> None:
         if self._wanted_below > self._reserved:
-            self._write_reserve(store)
+            self._write_reserve(database)
         with self._guard:
             waiting = list(self._unwritten.items())
         for name, incident in waiting:
-            store.put_incident(incident)
-            store.pin(incident.first_snapshot)
-            store.pin(incident.last_snapshot)
+            database.put_incident(incident)
+            database.pin(incident.first_snapshot)
+            database.pin(incident.last_snapshot)
             with self._guard:
                 if self._unwritten.get(name) is incident:
                     del self._unwritten[name]
 
-    def _write_reserve(self, store: Store) -> None:
+    def _write_reserve(self, database: Database) -> None:
         below = self._wanted_below
-        store.reserve(below)
+        database.reserve(below)
         self._reserved = below
 
-    def _write_snapshot(self, finished: _Finished, store: Store) -> None:
+    def _write_snapshot(self, finished: _Finished, database: Database) -> None:
         try:
             document = finished.document()
         except (ValueError, OverflowError) as error:
             self._log.failure("document not written", error, snapshot=finished.summary.ref.id)
             return
         verdicts = [verdict.SerializeToString() for verdict in finished.verdicts]
-        store.add_snapshot(finished.summary, document, verdicts, pinned=finished.pinned)
+        database.add_snapshot(finished.summary, document, verdicts, pinned=finished.pinned)
 
-    def _attempt(self, work: Callable[[Store], T], *, writes: bool = False) -> T | None:
+    def _attempt(self, work: Callable[[Database], T], *, writes: bool = False) -> T | None:
         """Do ``work`` on the store; None, and one line in the log when that begins, while the disk fails."""
         with self._in_hand:
             try:
-                store = self._opened()
-                result = work(store)
+                database = self._opened()
+                result = work(database)
             except DamagedError as error:
                 self._damaged(error)
                 return None
@@ -264,19 +264,19 @@ class Archivist:
             self._log.info("archive works again", directory=self._directory)
         self._metrics.archive_writable(writable=True)
 
-    def _opened(self) -> Store:
+    def _opened(self) -> Database:
         if self._lock is None:
             self._lock = lock_directory(self._directory)
-        if self._store is None:
+        if self._database is None:
             try:
-                self._store = Store(self._directory, self._bounds)
+                self._database = Database(self._directory, self._bounds)
             except DamagedError as error:
                 self._damaged(error)
-                self._store = Store(self._directory, self._bounds)
-        return self._store
+                self._database = Database(self._directory, self._bounds)
+        return self._database
 
     def _damaged(self, error: Exception) -> None:
-        self._store = None
+        self._database = None
         kept = set_aside(self._directory, self._clock.now())
         self._log.failure("archive damaged", reason=str(error), set_aside=kept, consequence="a new archive begins")
 
@@ -289,8 +289,8 @@ class Archivist:
             self._log.failure(
                 "archive cannot be used", directory=self._directory, reason=str(error), consequence="the service goes on"
             )
-        if _torn(error) and self._store is not None:
-            self._store.close()
+        if _torn(error) and self._database is not None:
+            self._database.close()
             self._damaged(error)
 
     def close(self, seconds: float) -> None:

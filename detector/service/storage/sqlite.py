@@ -76,7 +76,7 @@ def set_aside(directory: Path, now: float) -> Path:
     return kept
 
 
-class Store:
+class Database:
     """An open archive, for one thread at a time.
 
     Raises :class:`sqlite3.Error` or ``OSError`` when the disk fails, :class:`DamagedError` when the file is torn.

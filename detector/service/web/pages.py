@@ -14,7 +14,7 @@ from detector.predicates.explain import duration
 from detector.service.detection.driver import Driver
 from detector.service.detection.incidents import Incident
 from detector.service.detection.members import Member
-from detector.service.storage.snapshot_store import Archivist
+from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.picture import picture_of
 from stilltrue.model import Holds, Verdict
 from stilltrue.protocol.wire import verdict_from_wire
@@ -49,10 +49,10 @@ class Page:
 class Pages:
     """Makes the pages; on the event loop."""
 
-    def __init__(self, *, driver: Driver, archivist: Archivist) -> None:
+    def __init__(self, *, driver: Driver, snapshot_store: SnapshotStore) -> None:
         """What is shown."""
         self._driver = driver
-        self._archivist = archivist
+        self._snapshot_store = snapshot_store
 
     async def page(self, path: str) -> Page | None:
         """The page at ``path``; None when there is none."""
@@ -70,10 +70,10 @@ class Pages:
 
     async def _overview(self) -> Page:
         members = self._driver.roster.all()
-        snapshots = await self._archivist.summaries(_SHOWN_MAX)
+        snapshots = await self._snapshot_store.summaries(_SHOWN_MAX)
         parts = [
             "<h2>Verdicts</h2>",
-            _table(("predicate", "scope", "answer", "evidence", "snapshot"), map(_verdict_row, self._driver.standing.all())),
+            _table(("predicate", "scope", "answer", "evidence", "snapshot"), map(_verdict_row, self._driver.current.all())),
             "<h2>Incidents</h2>",
             _incident_table(await self._incidents(_SHOWN_MAX)),
             f"<h2>Members ({len(members)})</h2>",
@@ -88,7 +88,7 @@ class Pages:
         return _html("Stilltrue", "".join(parts), refresh_seconds=5)
 
     async def _incidents(self, limit: int) -> list[Incident]:
-        return await self._archivist.incidents(limit, self._driver.incidents.open_ones(), open_only=False)
+        return await self._snapshot_store.incidents(limit, self._driver.incidents.open_ones(), open_only=False)
 
     async def _incident(self, name: str) -> Page | None:
         found = [incident for incident in await self._incidents(100_000) if incident.id == name]
@@ -106,7 +106,7 @@ class Pages:
             ("evidence", escape(incident.text)),
         ]
         waits = "".join(f"<li>{escape(wait)}</li>" for wait in incident.waits)
-        answer = await self._archivist.snapshot(incident.first_snapshot)
+        answer = await self._snapshot_store.snapshot(incident.first_snapshot)
         picture = await _picture(answer, incident.predicate) if answer else "<p class=quiet>its first snapshot is not kept</p>"
         return _html(f"Incident {name}", f"{_pairs(rows)}<ul>{waits}</ul>{picture}")
 
@@ -114,7 +114,7 @@ class Pages:
         number, _, kind = name.partition(".")
         if not (number.isascii() and number.isdigit() and len(number) < 19) or kind not in {"", "json", "svg"}:
             return None
-        answer = await self._archivist.snapshot(int(number))
+        answer = await self._snapshot_store.snapshot(int(number))
         if answer is None:
             return None
         if kind == "json":

@@ -19,7 +19,7 @@ from detector.ops.logs import Log
 from detector.service import metrics as metric_texts
 from detector.service.detection.driver import Driver
 from detector.service.metrics import Metrics
-from detector.service.storage.snapshot_store import Archivist
+from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.pages import Pages
 
 T = TypeVar("T")
@@ -37,9 +37,9 @@ _HEADERS = {
 class Web:
     """Serves HTTP beside the event loop."""
 
-    def __init__(self, *, driver: Driver, archivist: Archivist, metrics: Metrics, log: Log) -> None:
+    def __init__(self, *, driver: Driver, snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> None:
         """What the pages show."""
-        self._pages = Pages(driver=driver, archivist=archivist)
+        self._pages = Pages(driver=driver, snapshot_store=snapshot_store)
         self._metrics = metrics
         self._log = log
         self._loop: asyncio.AbstractEventLoop | None = None

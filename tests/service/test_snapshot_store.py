@@ -16,8 +16,8 @@ from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident
 from detector.service.metrics import Metrics
-from detector.service.storage.snapshot_store import Archivist
-from detector.service.storage.sqlite import ArchiveInUseError, Bounds, Store
+from detector.service.storage.snapshot_store import SnapshotStore
+from detector.service.storage.sqlite import ArchiveInUseError, Bounds, Database
 from stilltrue.model import Holds, PartyName, ProcessName, ProcessState, SnapshotId, SnapshotRef, Verdict, Witness
 from stilltrue.protocol.wire import snapshot_to_wire
 from stilltrue.v1 import detector_pb2
@@ -52,8 +52,8 @@ def bounds(**values: int) -> Bounds:
     return Bounds(**{"summaries_max": 100, "documents_max": 100, "documents_pinned_max": 100, "bytes_max": 10**8, **values})
 
 
-def archivist(directory: Path, log: Lines | None = None, queue_max: int = 1000, **values: int) -> Archivist:
-    return Archivist(
+def snapshot_store(directory: Path, log: Lines | None = None, queue_max: int = 1000, **values: int) -> SnapshotStore:
+    return SnapshotStore(
         directory=directory, bounds=bounds(**values), queue_max=queue_max, clock=Clock(), metrics=Metrics(), log=log or Lines()
     )
 
@@ -82,14 +82,14 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_a_restart_loses_no_snapshot_no_incident_and_no_id(tmp_path: Path) -> None:
-    first = archivist(tmp_path)
+    first = snapshot_store(tmp_path)
     for number in range(1, 41):
         first.reserve(SnapshotId(number))
         first.finished(*taken(number), pinned=False)
     first.incident(incident("i-open"))
     first.incident(incident("i-done", closed=2.0, ending="it went on"))
     first.close(5)
-    second = archivist(tmp_path)
+    second = snapshot_store(tmp_path)
     assert second.first_id > 40
     assert [known.id for known in second.open_incidents] == ["i-open"]
     assert second.open_incidents[0] == incident("i-open")
@@ -106,7 +106,7 @@ async def test_a_restart_loses_no_snapshot_no_incident_and_no_id(tmp_path: Path)
 
 
 async def test_the_newest_can_be_shown_before_it_is_written(tmp_path: Path) -> None:
-    one = archivist(tmp_path)
+    one = snapshot_store(tmp_path)
     one.finished(*taken(1), pinned=False)
     answer = await one.snapshot(1)
     assert answer is not None
@@ -116,18 +116,18 @@ async def test_the_newest_can_be_shown_before_it_is_written(tmp_path: Path) -> N
 
 
 async def test_ids_rise_across_a_crash(tmp_path: Path) -> None:
-    crashed = archivist(tmp_path)
+    crashed = snapshot_store(tmp_path)
     given = [SnapshotId(crashed.first_id + step) for step in range(600)]
     for number in given:
         crashed.reserve(number)
-    until(lambda: Store(tmp_path, bounds()).first_id() > given[-1])
+    until(lambda: Database(tmp_path, bounds()).first_id() > given[-1])
     crashed._lock = None  # as if killed: nothing was closed
-    second = Store(tmp_path, bounds())
+    second = Database(tmp_path, bounds())
     assert second.first_id() > given[-1]
 
 
 def test_a_reservation_never_shrinks(tmp_path: Path) -> None:
-    store = Store(tmp_path, bounds())
+    store = Database(tmp_path, bounds())
     store.reserve(100)
     store.reserve(50)
     assert store.first_id() == 100
@@ -135,7 +135,7 @@ def test_a_reservation_never_shrinks(tmp_path: Path) -> None:
 
 
 def test_bounds_hold_and_what_is_pointed_to_stays(tmp_path: Path) -> None:
-    store = Store(tmp_path, bounds(documents_max=10, documents_pinned_max=5, summaries_max=150))
+    store = Database(tmp_path, bounds(documents_max=10, documents_pinned_max=5, summaries_max=150))
     for number in range(1, 257):
         assembled, _ = taken(number)
         summary = archived_summary(assembled)
@@ -149,7 +149,7 @@ def test_bounds_hold_and_what_is_pointed_to_stays(tmp_path: Path) -> None:
 
 
 def test_the_oldest_documents_go_when_the_archive_is_full(tmp_path: Path) -> None:
-    store = Store(tmp_path, bounds(bytes_max=2000))
+    store = Database(tmp_path, bounds(bytes_max=2000))
     for number in range(1, 130):
         store.add_snapshot(archived_summary(taken(number)[0]), "{}", [], pinned=False)
     kept = [summary.ref.id for summary in store.summaries(1000) if summary.kept]
@@ -166,7 +166,7 @@ async def test_a_disk_that_fails_is_said_once_and_incidents_wait_for_it(tmp_path
     blocked = tmp_path / "data"
     blocked.write_text("a file where the directory should be")
     log = Lines()
-    one = archivist(blocked, log)
+    one = snapshot_store(blocked, log)
     assert log.said("archive unusable") == 1
     assert one.first_id == 1
     one.finished(*taken(1), pinned=False)
@@ -177,16 +177,16 @@ async def test_a_disk_that_fails_is_said_once_and_incidents_wait_for_it(tmp_path
     blocked.unlink()
     until(lambda: not one._unwritten)
     one.close(5)
-    assert [known.id for known in Store(blocked, bounds()).incidents(10)] == ["i-kept"]
+    assert [known.id for known in Database(blocked, bounds()).incidents(10)] == ["i-kept"]
 
 
 async def test_a_full_disk_fails_writes_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("detector.service.storage.snapshot_store._CALM_SECONDS", 0.5)
     log = Lines()
-    one = archivist(tmp_path, log)
-    assert one._store is not None
-    pages = one._store._db.execute("PRAGMA page_count").fetchone()[0]
-    one._store._db.execute(f"PRAGMA max_page_count = {pages}")
+    one = snapshot_store(tmp_path, log)
+    assert one._database is not None
+    pages = one._database._db.execute("PRAGMA page_count").fetchone()[0]
+    one._database._db.execute(f"PRAGMA max_page_count = {pages}")
     for number in range(1, 60):
         one.finished(*taken(number), pinned=False)
         one.incident(incident(f"i-{number}", text="x" * 2000))
@@ -194,7 +194,7 @@ async def test_a_full_disk_fails_writes_and_nothing_else(tmp_path: Path, monkeyp
     assert (await one.snapshot(59)) is not None
     await one.incidents(100, [], open_only=False)
     assert log.said("archive works again") == 0
-    one._store._db.execute("PRAGMA max_page_count = 100000")
+    one._database._db.execute("PRAGMA max_page_count = 100000")
 
     def again() -> bool:
         one.finished(*taken(60), pinned=False)
@@ -202,17 +202,17 @@ async def test_a_full_disk_fails_writes_and_nothing_else(tmp_path: Path, monkeyp
 
     until(again)
     one.close(5)
-    assert len(Store(tmp_path, bounds()).incidents(100)) == 59
+    assert len(Database(tmp_path, bounds()).incidents(100)) == 59
 
 
 @pytest.mark.parametrize("garbage", [b"no database at all" * 500, b""])
 def test_a_damaged_file_is_set_aside_never_deleted(tmp_path: Path, garbage: bytes) -> None:
     (tmp_path / FILE).write_bytes(garbage)
     log = Lines()
-    one = archivist(tmp_path, log)
+    one = snapshot_store(tmp_path, log)
     one.incident(incident("i-new"))
     one.close(5)
-    assert [known.id for known in Store(tmp_path, bounds()).incidents(10)] == ["i-new"]
+    assert [known.id for known in Database(tmp_path, bounds()).incidents(10)] == ["i-new"]
     aside = list(tmp_path.glob(f"{FILE}.damaged-*"))
     if garbage:
         assert [file.read_bytes() for file in aside] == [garbage]
@@ -220,7 +220,7 @@ def test_a_damaged_file_is_set_aside_never_deleted(tmp_path: Path, garbage: byte
 
 
 def test_a_torn_file_is_set_aside(tmp_path: Path) -> None:
-    store = Store(tmp_path, bounds())
+    store = Database(tmp_path, bounds())
     for number in range(1, 300):
         store.add_snapshot(archived_summary(taken(number)[0]), "{}" * 500, [], pinned=False)
     store.close()
@@ -228,22 +228,22 @@ def test_a_torn_file_is_set_aside(tmp_path: Path) -> None:
     middle = len(whole) // 2
     (tmp_path / FILE).write_bytes(whole[: middle // 2] + b"\xff" * middle + whole[middle + middle // 2 :])
     log = Lines()
-    one = archivist(tmp_path, log)
+    one = snapshot_store(tmp_path, log)
     one.close(5)
     assert log.said("archive damaged") == 1
     assert len(list(tmp_path.glob(f"{FILE}.damaged-*"))) == 1
 
 
 def test_two_detectors_cannot_share_a_directory(tmp_path: Path) -> None:
-    one = archivist(tmp_path)
+    one = snapshot_store(tmp_path)
     with pytest.raises(ArchiveInUseError, match="give each its own --data"):
-        archivist(tmp_path)
+        snapshot_store(tmp_path)
     one.close(5)
-    archivist(tmp_path).close(5)
+    snapshot_store(tmp_path).close(5)
 
 
 def test_a_queue_that_is_full_drops_documents_and_counts_them(tmp_path: Path) -> None:
-    one = archivist(tmp_path, queue_max=2)
+    one = snapshot_store(tmp_path, queue_max=2)
     with one._in_hand:
         for number in range(1, 10):
             one.finished(*taken(number), pinned=False)
@@ -256,7 +256,7 @@ def test_the_service_says_when_the_disk_works_again(tmp_path: Path, monkeypatch:
     blocked = tmp_path / "data"
     blocked.write_text("a file where the directory should be")
     log = Lines()
-    one = archivist(blocked, log)
+    one = snapshot_store(blocked, log)
     blocked.unlink()
     one.incident(incident("i-1"))
     until(lambda: log.said("archive works again") == 1)
@@ -268,5 +268,5 @@ def test_reading_an_archive_of_another_kind_fails_clearly(tmp_path: Path) -> Non
     database.execute("CREATE TABLE meta (something TEXT)")
     database.close()
     log = Lines()
-    archivist(tmp_path, log).close(5)
+    snapshot_store(tmp_path, log).close(5)
     assert log.said("archive cannot be used") == 1

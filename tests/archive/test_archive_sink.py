@@ -1,4 +1,4 @@
-"""The service's history: finished snapshots reach the archive; what fails costs rows and nothing else."""
+"""The archive sink: finished snapshots reach the archive; what fails costs rows and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detector.archive.row_decoder import snapshot_of
 from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident
 from detector.service.metrics import Metrics
-from detector.service.storage.archive_sink import FOLDER, History
+from detector.service.storage.archive_sink import FOLDER, ArchiveSink
 from detector.synthetic.snapshots import Judged
 from stilltrue.model import PartyName, SnapshotId
 
@@ -30,16 +30,16 @@ INCIDENT = Incident(
 )
 
 
-def _history(directory: Path, bytes_max: int = 2**30) -> History:
-    return History(directory=directory, bytes_max=bytes_max, metrics=Metrics(), log=Log("stilltrue"))
+def _archive_sink(directory: Path, bytes_max: int = 2**30) -> ArchiveSink:
+    return ArchiveSink(directory=directory, bytes_max=bytes_max, metrics=Metrics(), log=Log("stilltrue"))
 
 
 def test_finished_snapshots_and_incidents_reach_the_archive(tmp_path: Path, run: Judged) -> None:
-    history = _history(tmp_path)
-    history.incident(INCIDENT)
+    archive_sink = _archive_sink(tmp_path)
+    archive_sink.incident(INCIDENT)
     for made in run.made[:5]:
-        history.finished(made.assembled, run.verdicts[:2], made.members)
-    history.close(30)
+        archive_sink.finished(made.assembled, run.verdicts[:2], made.members)
+    archive_sink.close(30)
     store = Store(str(tmp_path / FOLDER))
     rows = [row for file in store.scan("snapshots").files for data in store.read(file) for row in data.to_pylist()]
     assert [snapshot_of(row).ref for row in rows] == [made.assembled.snapshot.ref for made in run.made[:5]]
@@ -49,20 +49,20 @@ def test_finished_snapshots_and_incidents_reach_the_archive(tmp_path: Path, run:
 
 def test_a_disk_that_fails_costs_rows_and_one_line(tmp_path: Path, run: Judged, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FOLDER).write_text("not a folder")
-    history = _history(tmp_path)
+    archive_sink = _archive_sink(tmp_path)
     with caplog.at_level(logging.INFO, "stilltrue"):
         for number in range(6):  # a day apart: each is written by itself
             made = run.made[number].assembled
             ref = replace(made.snapshot.ref, begun=86400.0 * number)
-            history.finished(replace(made, snapshot=replace(made.snapshot, ref=ref)), (), {})
-        history.close(30)
-    assert [record.message for record in caplog.records].count("history not written") == 1
+            archive_sink.finished(replace(made, snapshot=replace(made.snapshot, ref=ref)), (), {})
+        archive_sink.close(30)
+    assert [record.message for record in caplog.records].count("archive not written") == 1
 
 
-def test_no_history_writes_nothing(tmp_path: Path, run: Judged) -> None:
-    history = _history(tmp_path, bytes_max=0)
-    history.finished(run.made[0].assembled, (), {})
-    history.close(1)
+def test_no_archive_writes_nothing(tmp_path: Path, run: Judged) -> None:
+    archive_sink = _archive_sink(tmp_path, bytes_max=0)
+    archive_sink.finished(run.made[0].assembled, (), {})
+    archive_sink.close(1)
     assert list(tmp_path.iterdir()) == []
 
 

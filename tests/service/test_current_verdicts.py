@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detector.service.detection.current_verdicts import Standing, TooManyWatchersError, Watch
+from detector.service.detection.current_verdicts import CurrentVerdicts, TooManyWatchersError, Watch
 from stilltrue.model import Holds, PartyName, SnapshotRef, Verdict, Witness
 
 
@@ -16,16 +16,16 @@ def verdict(holds: Holds, *core: str, predicate: str = "deadlock", scope: str = 
 
 
 async def test_only_another_answer_or_another_core_is_news() -> None:
-    standing = Standing(watchers_max=1)
+    current = CurrentVerdicts(watchers_max=1)
     free, stuck, more = verdict(Holds.FALSE), verdict(Holds.TRUE, "a"), verdict(Holds.TRUE, "a", "b")
-    assert [standing.given(one) for one in (free, free, stuck, stuck, more, free)] == [True, False, True, False, True, True]
-    assert standing.all() == [free]
+    assert [current.given(one) for one in (free, free, stuck, stuck, more, free)] == [True, False, True, False, True, True]
+    assert current.all() == [free]
 
 
 async def test_a_watch_begins_with_what_stands() -> None:
-    standing = Standing(watchers_max=1)
-    standing.given(verdict(Holds.FALSE))
-    with standing.watching(lambda key: True) as watch:
+    current = CurrentVerdicts(watchers_max=1)
+    current.given(verdict(Holds.FALSE))
+    with current.watching(lambda key: True) as watch:
         assert await watch.news(1) == [verdict(Holds.FALSE)]
         assert await watch.news(0.01) == []
 
@@ -50,8 +50,8 @@ async def test_a_watch_hears_only_what_it_asked_for() -> None:
 
 
 async def test_the_bound_on_watchers_frees_with_them() -> None:
-    standing = Standing(watchers_max=1)
-    with standing.watching(lambda key: True), pytest.raises(TooManyWatchersError), standing.watching(lambda key: True):
+    current = CurrentVerdicts(watchers_max=1)
+    with current.watching(lambda key: True), pytest.raises(TooManyWatchersError), current.watching(lambda key: True):
         pass
-    with standing.watching(lambda key: True):
+    with current.watching(lambda key: True):
         pass

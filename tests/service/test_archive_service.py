@@ -96,9 +96,9 @@ async def test_what_is_refused(start_detector: Any, archived: Path) -> None:
         assert (code, "there are reports" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
         code, text = await _status(detector, table="reports", columns=["nothing"], since=0, until=1)
         assert (code, "no column 'nothing'" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
-    async with start_detector(archived / "other", history_bytes_max=0) as detector:
+    async with start_detector(archived / "other", archive_bytes_max=0) as detector:
         code, text = await _status(detector, table="reports", since=0, until=1)
-        assert (code, "--history-bytes-max" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        assert (code, "--archive-bytes-max" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
 
 
 async def test_rows_that_have_gone_are_a_loss_for_who_wants_all(start_detector: Any, archived: Path, run: Judged) -> None:
