@@ -1,8 +1,9 @@
 """Channels by difference (rule 4): where each outstanding call is, from the two ends' cuts alone.
 
 A call outstanding at its caller's cut is *being served* by a party, *queued* behind a pool, its *reply in transit* (somebody
-has seen it and nobody serves it any more), its *request in transit* (no member has seen it), or *outside* (nobody can say
-that a member will see it). Whatever cannot be told for certain is ``UNKNOWN``: doubt never makes a TRUE.
+has seen it and nobody serves it any more), or its *request in transit* (no member has seen it). Only positive evidence blocks:
+a call that no member has seen may be with anybody, and ends by itself; who has answered on its channel before proves nothing.
+Whatever cannot be told for certain is ``UNKNOWN``: doubt never makes a TRUE.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import chain
 
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName
 from stilltrue.protocol.report import Answered, Caller, OutstandingCall, Pool, Report, Seen, ServedCall
@@ -24,7 +24,6 @@ class Where(Enum):
     REPLY_IN_TRANSIT = "reply in transit"
     REQUEST_IN_TRANSIT = "request in transit"
     MISSING = "perhaps at a missing member"
-    OUTSIDE = "outside"
     UNKNOWN = "unknown"
 
 
@@ -71,16 +70,11 @@ class Channels:
         """``reports`` by process; ``missing`` are the members without one."""
         self._reports = reports
         self._missing = {member.instance: member for member in missing}
-        self._forgetful = {name for name, report in reports.items() if report.lost}
         self._served: dict[tuple[Caller, CallNumber], list[tuple[ProcessName, ServedCall]]] = {}
         self._seen: dict[Caller, list[tuple[ProcessName, Seen]]] = {}
         self._pools: dict[tuple[ProcessName, str], _PoolView] = {}
-        self._pools_of: dict[ProcessName, list[_PoolView]] = {}
         for name in sorted(reports):
             self._index(name, reports[name])
-        self._of_service: dict[str, list[ProcessName]] = {}
-        for name in sorted(reports):
-            self._of_service.setdefault(reports[name].process.service, []).append(name)
 
     def _index(self, name: ProcessName, report: Report) -> None:
         busy: dict[str, list[PartyName]] = {pool.name: [] for pool in report.pools}
@@ -92,7 +86,6 @@ class Channels:
         for seen in report.seen:
             self._seen.setdefault(seen.caller, []).append((name, seen))
         views = [_PoolView(name, pool, tuple(busy[pool.name])) for pool in report.pools]
-        self._pools_of[name] = views
         self._pools.update({(name, view.pool.name): view for view in views})
 
     def place(self, process: ProcessId, call: OutstandingCall) -> Place:
@@ -116,7 +109,7 @@ class Channels:
 
     def _astray(self, call: OutstandingCall, *, lost: bool) -> Place:
         """Whoever had the call has forgotten it, or (``lost``) nobody will hear the reply: its caller fails or asks another."""
-        elsewhere = None if lost and call.copies_max == 1 else self._perhaps_missing(call)
+        elsewhere = None if lost and call.copies_max == 1 else self._perhaps_missing()
         return elsewhere or Place(where=Where.UNKNOWN)
 
     def _hedged(self, call: OutstandingCall, records: list[tuple[ProcessName, ServedCall]], *, copies: int) -> Place:
@@ -148,48 +141,24 @@ class Channels:
         return Place(where=where, among=tuple(among), what=what, server=name, served=served, repeated=repeated)
 
     def _unseen(self, call: OutstandingCall) -> Place:
-        """No member that answered has seen it: in transit to a member, perhaps at a missing one, or outside."""
-        missing = self._perhaps_missing(call)
-        if missing is not None:  # how busy the others are is then of no help
+        """No member that reported has it: anybody may, and answer it, unless a member is missing that may have it."""
+        missing = self._perhaps_missing()
+        if missing is not None:
             return missing
-        services = self._services(call)
-        if services is None:
-            return Place(where=Where.UNKNOWN)
-        if call.strangers or not services:
-            return Place(where=Where.OUTSIDE)
-        busy = self._all_busy([name for service in services for name in self._of_service.get(service, [])])
-        if busy is None:
-            return Place(where=Where.REQUEST_IN_TRANSIT)
-        what = f"a worker of {' or '.join(services)} (every pool is full)"
-        return Place(where=Where.REQUEST_IN_TRANSIT, among=busy, what=what)
+        return Place(where=Where.UNKNOWN if self._has_lost_a_server(call) else Where.REQUEST_IN_TRANSIT)
 
-    def _perhaps_missing(self, call: OutstandingCall) -> Place | None:
-        """The members without a report that may have the call; None when there are none."""
-        services = self._services(call)
-        absent = [name for name in sorted(self._missing) if not services or self._missing[name].service in services]
+    def _perhaps_missing(self) -> Place | None:
+        """The members without a report, any of which may have the call; None when there are none."""
+        absent = sorted(self._missing)
         if not absent:
             return None
         what = f"a reply, perhaps of {' or '.join(absent)} (no report)"
         return Place(where=Where.MISSING, among=tuple(map(PartyName, absent)), what=what)
 
-    def _services(self, call: OutstandingCall) -> list[str] | None:
-        """The services that have answered on the call's channel, sorted; None when one of those servers has gone."""
-        services = set()
-        for name, incarnation in call.servers.items():
-            member = self._reports[name].process if name in self._reports else self._missing.get(name)
-            if member is None or member.incarnation != incarnation:
-                return None  # and perhaps the call went with it
-            services.add(member.service)
-        return sorted(services)
-
-    def _all_busy(self, candidates: Sequence[ProcessName]) -> tuple[PartyName, ...] | None:
-        """Every busy worker of the candidates, when each has pools and all are full; None when one could take a call."""
-        if any(name in self._forgetful or not self._pools_of[name] for name in candidates):
-            return None
-        views = list(chain.from_iterable(self._pools_of[name] for name in candidates))
-        if not all(view.full for view in views):
-            return None
-        return tuple(chain.from_iterable(view.busy for view in views))
+    def _has_lost_a_server(self, call: OutstandingCall) -> bool:
+        """Whether a server of the call's channel is gone, and what the call carried perhaps with it: this only ever adds doubt."""
+        known = {**{name: report.process for name, report in self._reports.items()}, **self._missing}
+        return any(name not in known or known[name].incarnation != run for name, run in call.servers.items())
 
     def orphans(self) -> list[str]:
         """Rule 5, the paper's n >= m on every channel: a sentence for each call seen that its caller had not sent."""

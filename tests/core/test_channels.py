@@ -106,19 +106,11 @@ def test_a_retried_call_is_over_only_when_nobody_serves_it_any_more() -> None:
     assert fleet.place(made).among == ("s1/Do#1", "s2/Do#1")
 
 
-def test_a_request_in_transit_to_full_pools_waits_for_one_of_all_their_workers() -> None:
+def test_a_request_that_no_member_has_seen_goes_on_by_itself_however_busy_those_are_who_answered_before() -> None:
     fleet = Fleet("s1", "s2")
     fleet.answered("s1", "s2")
     fleet.busy("s1")
     fleet.busy("s2")
-    made, _ = fleet.send()
-    assert place_of(fleet, made) == (Where.REQUEST_IN_TRANSIT, ("s1/Busy#2", "s2/Busy#2"))
-
-
-def test_a_request_in_transit_that_somebody_may_take_goes_on_by_itself() -> None:
-    fleet = Fleet("s1", "s2")
-    fleet.answered("s1", "s2")
-    fleet.busy("s1")
     made, _ = fleet.send()
     assert place_of(fleet, made) == (Where.REQUEST_IN_TRANSIT, ())
 
@@ -131,10 +123,19 @@ def test_a_call_that_nobody_has_seen_is_perhaps_at_the_missing_member_even_when_
     assert (place.where, place.among) == (Where.MISSING, ("s2",))
 
 
-def test_a_call_over_a_channel_on_which_nobody_has_answered_is_outside() -> None:
+def test_a_call_that_nobody_has_seen_may_be_with_anybody_though_a_server_has_a_full_pool() -> None:
     fleet = Fleet("s1")
+    fleet.busy("s1")
     made, _ = fleet.send()
-    assert fleet.place(made).where is Where.OUTSIDE
+    assert place_of(fleet, made) == (Where.REQUEST_IN_TRANSIT, ())
+
+
+def test_a_missing_member_that_never_answered_may_have_the_call() -> None:
+    fleet = Fleet("s1", "s2")
+    fleet.answered("s1")
+    made, _ = fleet.send()
+    place = fleet.place(made, missing=["s2"])
+    assert (place.where, place.among) == (Where.MISSING, ("s2",))
 
 
 def test_a_server_that_had_to_forget_leaves_the_call_unknown() -> None:

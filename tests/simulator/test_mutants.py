@@ -11,7 +11,7 @@ from stilltrue.protocol.recorder import Recorder
 QUICK_WORLDS_MAX = 120
 SLOW = {
     "a failed call is over",
-    "a request in transit always arrives",
+    "who has answered before may have it",
     "uncoloured waits need no confirmation",
     "an overlapping snapshot confirms",
     "a reactive process that serves is idle",

@@ -114,6 +114,17 @@ def first_worker(right: Function) -> Function:
     return held
 
 
+def busy_like_the_others(right: Function) -> Function:
+    """A call that nobody has seen is taken to wait for every busy worker of those who have answered on its channel."""
+
+    def unseen(self: Channels, call: OutstandingCall) -> Place:
+        place: Place = right(self, call)
+        busy = tuple(party for view in self._pools.values() if view.process in call.servers for party in view.busy)
+        return place if place.among else replace(place, among=busy)
+
+    return unseen
+
+
 def strict_orphans(_right: Function) -> Function:
     """A call counts as unsent one number too early."""
 

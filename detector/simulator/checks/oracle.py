@@ -23,9 +23,8 @@ Takers = dict[tuple[str, str], bool]
 class View:
     """What is taken into account. ``deadlines``: waits end at them.
 
-    ``members``: the processes that may receive a request (None: all there are). ``doubt``: a request in transit that nobody
-    can trace counts as one that will be answered: nobody has yet answered on its channel, or not all that did are there as
-    they were, or one of the candidates has a worker free in any pool.
+    ``members``: the processes that may receive a request (None: all there are). ``doubt``: a request in transit, which no
+    server has seen, counts as one that will be answered: anybody may have it.
     """
 
     deadlines: bool = True
@@ -100,7 +99,7 @@ def _worker_can_come(process: Process, pool: str, left: Iterable[Party]) -> bool
 
 def _can_be_taken(world: World, call: SimCall, left: set[Party], view: View, takers: Takers) -> bool:
     """Whether a request in transit can reach somebody who will serve it."""
-    if view.doubt and (not call.made.channel.servers or _stale(world, call, view)):
+    if view.doubt:
         return True
     asked = (call.service, call.method)
     if asked not in takers:
@@ -111,21 +110,11 @@ def _can_be_taken(world: World, call: SimCall, left: set[Party], view: View, tak
 def _somebody_can_take(world: World, call: SimCall, left: set[Party], view: View) -> bool:
     names = world.of_service[call.service]
     candidates = [world.processes[name] for name in names if view.members is None or name in view.members]
-    if view.doubt and not candidates:
-        return True
     for process in candidates:
-        pools = list(process.service.pools) if view.doubt else [process.service.methods[call.method].pool]
-        if not all(pools) or not pools or any(_worker_can_come(process, pool, left) for pool in pools):
+        pool = process.service.methods[call.method].pool
+        if not pool or _worker_can_come(process, pool, left):
             return True
     return False
-
-
-def _stale(world: World, call: SimCall, view: View) -> bool:
-    """Whether a server that has answered on the call's channel is no more, or no more the same."""
-    return call.made.channel.strangers or any(
-        world.alive(name, incarnation) is None or (view.members is not None and name not in view.members)
-        for name, incarnation in call.made.channel.servers.items()
-    )
 
 
 def core(world: World, remainder: frozenset[PartyName], view: View = TRUTH) -> frozenset[PartyName]:
@@ -166,8 +155,7 @@ def _awaited(world: World, who: Party, left: set[Party], view: View, takers: Tak
         yield from call.served
         for process, pool in call.queued:
             yield from process.busy[pool]
-        untraced = view.doubt and (not call.made.channel.servers or _stale(world, call, view))
-        if call.requests and not call.served and not call.queued and not untraced:
+        if call.requests and not call.served and not call.queued:
             for name in world.of_service[call.service]:
                 if view.members is None or name in view.members:
                     yield from (party for busy in world.processes[name].busy.values() for party in busy)
