@@ -156,7 +156,7 @@ class Channels:
         return Place(where=Where.MISSING, among=tuple(map(PartyName, absent)), what=what)
 
     def _has_lost_a_server(self, call: OutstandingCall) -> bool:
-        """Whether a server of the call's channel is gone, and what the call carried perhaps with it: this only ever adds doubt."""
+        """Whether a server of the call's channel is gone, perhaps with what the call carried: this only adds doubt."""
         known = {**{name: report.process for name, report in self._reports.items()}, **self._missing}
         return any(name not in known or known[name].incarnation != run for name, run in call.servers.items())
 
