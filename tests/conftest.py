@@ -11,6 +11,10 @@ import pytest
 STUCK_SECONDS_MAX = 5.0
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-transcripts", action="store_true", help="Write tests/transcripts anew, as things are now.")
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     session.config.stash[_STATUS] = int(exitstatus)
 

@@ -1,0 +1,48 @@
+"""Play a transcript: each command is carried out, and what it answered stands indented below it.
+
+A transcript is a text that documents the algorithm and tests it. Comments begin with ``#``; a command begins at the margin; the
+indented lines below it are what it answered. :func:`replayed` returns the text with the answers as they are now: a test
+compares the two, and a flag writes the new text over the old.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+
+from detector.simulator.scenario.language import ScenarioError
+from detector.simulator.transcript.stage import Stage
+
+INDENT = "  "
+COMMENT = re.compile(r"(^|\s)#.*")
+"""Not the ``#`` within a party's name."""
+
+
+def replayed(text: str) -> str:
+    """The transcript ``text`` with the answers that its commands have now.
+
+    Raises
+    ------
+    ScenarioError
+        When a command cannot be read or carried out; the message begins with the line's number.
+    """
+    stage = Stage()
+    return "\n".join(_lines(text.splitlines(), stage)) + "\n"
+
+
+def _lines(lines: Iterable[str], stage: Stage) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        if line.startswith(INDENT):
+            continue  # an answer of former times
+        yield line
+        words = shlex.split(COMMENT.sub("", line))
+        if words:
+            yield from (INDENT + answer for answer in _answers(stage, words, number))
+
+
+def _answers(stage: Stage, words: list[str], number: int) -> list[str]:
+    try:
+        return stage.do(words)
+    except (ValueError, LookupError) as error:
+        raise ScenarioError(f"line {number}: {' '.join(words)}: {error}") from error
