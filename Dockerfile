@@ -3,7 +3,7 @@ ARG PYTHON=3.11-slim-bookworm
 
 FROM python:${PYTHON} AS build
 WORKDIR /src
-COPY constraints.txt pyproject.toml README.md ./
+COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY clients/python clients/python
 COPY detector detector
 COPY helm/image/install helm/image/install

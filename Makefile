@@ -12,7 +12,7 @@ CPUS ?= 2
 SOAK_SECONDS ?= 600
 PROVE_SEEDS ?= 0..100000
 
-.PHONY: help demo test setup lint types floors proto proto-fresh proto-check bench soak prove clean
+.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check bench soak prove clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,8 +20,11 @@ help: ## list the targets
 demo: setup ## real gRPC processes that get into trouble, and the verdict (under two minutes)
 	@$(BIN)/stilltrue demo
 
-test: setup ## set up and pass the tests
-	$(BIN)/pytest tests -m "not soak"
+test: setup ## set up and pass the tests, on all cores
+	$(BIN)/pytest tests -m "not soak" -n $(CPUS) --dist loadgroup --benchmark-disable
+
+check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
+	$(BIN)/pytest tests -q -m "not slow and not soak" -n $(CPUS) --dist loadgroup --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 

@@ -1,14 +1,32 @@
-"""Ends the test run even where a worker thread of gRPC's own is stuck for ever (a cancelled stream, a sync handler on aio)."""
+"""What all tests share: which of them start processes, which run on one worker, and an end to the run whatever is stuck.
+
+A worker thread of gRPC's own can be stuck for ever (a cancelled stream, a sync handler on aio); the run ends all the same.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 STUCK_SECONDS_MAX = 5.0
+HERE = Path(__file__).parent
+SLOW = ("archive", "bench", "checkpoints", "commands", "helm", "live", "service", "sidecar", "simulator", "spark")
+"""Folders whose tests start processes, or take long: `make check` leaves them out."""
+ONE_WORKER = ("spark", "live", "sidecar")
+"""Folders whose tests run on one worker each: they share a Spark session, or must not crowd each other out."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make check` leaves out, and keep a file's tests, or a folder's, on one worker."""
+    for item in items:
+        folder = item.path.relative_to(HERE).parts[0]
+        if folder in SLOW:
+            item.add_marker(pytest.mark.slow)
+        item.add_marker(pytest.mark.xdist_group(folder if folder in ONE_WORKER else str(item.path)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

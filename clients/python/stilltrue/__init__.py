@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from stilltrue.version import __version__
+
 if TYPE_CHECKING:
     from stilltrue.agent import Agent
     from stilltrue.instrumentation import instrument, uninstrument
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from stilltrue.runtime.atomic import StepError
     from stilltrue.settings import SettingRefusedError
 
-__all__ = ["Agent", "Detector", "SettingRefusedError", "StepError", "instrument", "uninstrument"]
+__all__ = ["Agent", "Detector", "SettingRefusedError", "StepError", "__version__", "instrument", "uninstrument"]
 
 _WHERE = {
     "Agent": "stilltrue.agent",
@@ -32,3 +34,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'stilltrue' has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(_WHERE[name]), name)
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

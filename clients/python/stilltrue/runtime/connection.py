@@ -23,9 +23,9 @@ from stilltrue.runtime.triggers import SnapshotRequests
 from stilltrue.settings import Settings
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1.agent_pb2_grpc import AgentServiceStub
+from stilltrue.version import __version__
 
 _LOGGER = logging.getLogger("stilltrue")
-AGENT = "python/0.1.0"
 TICK_SECONDS = 0.05
 BACKOFF_SECONDS_MIN = 0.05
 GOODBYE_SECONDS_MAX = 0.5
@@ -191,7 +191,7 @@ class Connection:
                 process=process_to_wire(self._process),
                 labels=self._settings.labels,
                 colour=live.recorder.colour,
-                agent=AGENT,
+                agent=f"python/{__version__}",
                 reactive=self._settings.reactive,
             )
         )

@@ -1,0 +1,7 @@
+"""The version of both packages, read from the one file that states it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__version__ = Path(__file__).with_name("VERSION").read_text(encoding="ascii").strip()
