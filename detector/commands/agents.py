@@ -9,8 +9,8 @@ import click
 from rich.markup import escape
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
-from detector.commands.shared.render import console, duration, print_json, table
-from detector.core.times import write_time
+from detector.commands.shared.render import console, print_json, table
+from detector.core.times import duration, write_time
 from stilltrue.v1 import detector_pb2 as pb
 
 STATES = {pb.AGENT_STATE_LIVE: "live", pb.AGENT_STATE_MISSING: "missing"}

@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
-from detector.commands.shared.render import console, duration, listed, moment, print_json, table
+from detector.commands.shared.render import console, listed, print_json, table
 from detector.commands.shared.run import CommandError
-from detector.core.times import write_time
+from detector.core.times import duration, local_time, write_time
 from stilltrue.v1 import detector_pb2 as pb
 
 WIDTH_MAX = 100
@@ -98,7 +98,7 @@ def print_incident(incident: pb.Incident) -> None:
     """All that is known of an incident: who waited for what, since when, how long until it was seen, how it ended."""
     out = console()
     closed = incident.HasField("closed")
-    state = f"ended {moment(incident.closed)}: {incident.ending}" if closed else "open"
+    state = f"ended {local_time(incident.closed)}: {incident.ending}" if closed else "open"
     out.print(f"{escape(incident.id)}: {escape(incident.predicate)}, [{'green' if closed else 'bold red'}]{escape(state)}[/]")
     out.print(f"  {escape(incident.text)}")
     for wait in incident.waits:
@@ -107,9 +107,11 @@ def print_incident(incident: pb.Incident) -> None:
     if incident.behind:
         out.print(f"  behind it ({len(incident.behind)}): {escape(listed(incident.behind))}")
     if incident.HasField("formed"):
-        out.print(f"  formed {moment(incident.formed)}, seen {duration(seen_after(incident))} later")
-    out.print(f"  first seen {moment(incident.opened)} in snapshot {incident.first_snapshot}")
-    out.print(f"  last seen {moment(incident.seen)} in snapshot {incident.last_snapshot}, lasted {duration(lasted(incident))}")
+        out.print(f"  formed {local_time(incident.formed)}, seen {duration(seen_after(incident))} later")
+    out.print(f"  first seen {local_time(incident.opened)} in snapshot {incident.first_snapshot}")
+    out.print(
+        f"  last seen {local_time(incident.seen)} in snapshot {incident.last_snapshot}, lasted {duration(lasted(incident))}"
+    )
 
 
 def lasted(incident: pb.Incident) -> float:
@@ -125,7 +127,7 @@ def seen_after(incident: pb.Incident) -> float | None:
 
 def _facts(incident: pb.Incident) -> tuple[str, str, str, str]:
     """Which, when, how long, and how much of that it was not seen."""
-    opened = moment(incident.opened)[: len("2026-11-21 14:02")]  # a day ago the seconds matter no more
+    opened = local_time(incident.opened)[: len("2026-11-21 14:02")]  # a day ago the seconds matter no more
     return incident.id, opened, duration(lasted(incident)), duration(seen_after(incident))
 
 

@@ -10,10 +10,11 @@ from rich.markup import escape
 
 from detector.commands.incidents import find_incident, print_incident
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
-from detector.commands.shared.render import console, duration, holds_text, listed, moment, print_verdict, styled, table
+from detector.commands.shared.render import console, holds_text, listed, print_verdict, styled, table
 from detector.commands.shared.run import CommandError
 from detector.core.document.reader import parse_document
 from detector.core.snapshot import Snapshot
+from detector.core.times import duration, local_time
 from detector.drawing.draw import Format
 from detector.predicates.explain import sentence
 from detector.service.web.picture import picture_of
@@ -74,7 +75,7 @@ def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
     out = console()
     summary, ref = answer.summary, answer.summary.ref
     out.print(
-        f"snapshot {ref.id}: {escape(summary.outcome)}, began {moment(ref.begun)} for {escape(summary.begun_by)}, "
+        f"snapshot {ref.id}: {escape(summary.outcome)}, began {local_time(ref.begun)} for {escape(summary.begun_by)}, "
         f"took {duration(ref.ended - ref.begun)}, {ref.members} members"
     )
     if summary.missing:

@@ -8,8 +8,8 @@ import click
 from rich.markup import escape
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
-from detector.commands.shared.render import console, duration, listed, moment, print_json, table
-from detector.core.times import write_time
+from detector.commands.shared.render import console, listed, print_json, table
+from detector.core.times import duration, local_time, write_time
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import snapshot_pb2
 
@@ -49,7 +49,7 @@ def _row(summary: pb.SnapshotSummary) -> tuple[str, ...]:
     style = {"complete": "green", "incomplete": "yellow"}.get(summary.outcome, "red")
     return (
         str(ref.id),
-        moment(ref.begun),
+        local_time(ref.begun),
         duration(ref.ended - ref.begun),
         str(ref.members),
         f"[{style}]{escape(summary.outcome)}[/]",

@@ -13,8 +13,9 @@ import grpc
 from rich.markup import escape
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option
-from detector.commands.shared.render import console, holds_text, listed, moment, print_json, styled
+from detector.commands.shared.render import console, holds_text, listed, print_json, styled
 from detector.commands.shared.run import CommandError
+from detector.core.times import local_time
 from detector.core.verdict import write_verdict
 from stilltrue.model import Verdict
 from stilltrue.protocol.wire import verdict_from_wire
@@ -92,6 +93,6 @@ def _print(verdict: Verdict) -> None:
     scope = "" if verdict.snapshot.scope == "all" else f"@{verdict.snapshot.scope}"
     answer = styled(verdict.holds, verdict.predicate, holds_text(verdict))
     text = escape(verdict.witness.text)
-    out.print(f"[dim]{moment(verdict.snapshot.ended)}[/] {escape(verdict.predicate + scope)}: {answer}  {text}")
+    out.print(f"[dim]{local_time(verdict.snapshot.ended)}[/] {escape(verdict.predicate + scope)}: {answer}  {text}")
     if verdict.core:
         out.print(f"  core: {escape(listed(verdict.core))}")

@@ -1,16 +1,20 @@
-"""What a predicate answered, looked at before anybody leans on it: a stranger's answer may be of any shape."""
+"""Checks what a plug-in predicate returned before anything relies on it."""
 
 from __future__ import annotations
+
+from dataclasses import fields
+from typing import get_type_hints
 
 from detector.core.times import write_time
 from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
 
-_KINDS = (("holds", Holds), ("witness", Witness), ("snapshot", SnapshotRef), ("predicate", str))
-_LISTS = ("remainder", "core", "behind", "missing", "decisive", "explanation", "victims")
+_HINTS = get_type_hints(Verdict)
+_KINDS = [(name, hint) for name, hint in _HINTS.items() if hint in (Holds, Witness, SnapshotRef, str)]
+_LISTS = [field.name for field in fields(Verdict) if field.default == ()]
 
 
 def fault_of(answer: object) -> str:
-    """What is wrong with ``answer`` as a verdict, to stand after "answered with"; empty when it is one."""
+    """What makes ``answer`` an invalid verdict, worded to follow "answered with"; empty when it is valid."""
     if not isinstance(answer, Verdict):
         return f"{type(answer).__name__}, not a Verdict"
     for name, kind in _KINDS:
@@ -20,11 +24,11 @@ def fault_of(answer: object) -> str:
     for name in ("kind", "text"):
         text = getattr(answer.witness, name)
         if not isinstance(text, str):
-            return f"witness.{name}={text!r}, not a text"
+            return f"witness.{name}={text!r}, not a string"
     lists = {name: getattr(answer, name) for name in _LISTS} | {"witness.parties": answer.witness.parties}
     unfit = [name for name, values in lists.items() if not _are_texts(values)]
     if unfit:
-        return f"{unfit[0]} that is no tuple of texts"
+        return f"{unfit[0]} that is not a tuple of strings"
     return "" if answer.until is None or _is_moment(answer.until) else f"until={answer.until!r}, not a time in seconds"
 
 

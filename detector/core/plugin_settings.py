@@ -1,4 +1,4 @@
-"""The settings of a predicate, checked against what its class says of them: one clear line instead of an error deep inside."""
+"""Checks a predicate's settings against the signature of its class: one clear line instead of an error deep inside."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin
 
 EXAMPLES: dict[object, Any] = {float: 2.5, int: 7, bool: True, str: "name"}
-_WORDS: dict[object, str] = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", type(None): "null"}
+_WORDS: dict[object, str] = {float: "a number", int: "an integer", bool: "true or false", str: "a string", type(None): "null"}
 _ENTRY = re.compile(r"(\w+(?:, \w+)*) : (.+)")
 
 
 class SettingError(ValueError):
-    """A setting that the predicate does not have, or a value that it cannot take; one line, which says what it can."""
+    """An unknown setting, or a value that the predicate does not accept; one line that says what it does."""
 
 
 class _Refused(Exception):  # noqa: N818 - never leaves this file
-    """The value is not of the kind."""
+    """The value is not of the expected kind."""
 
 
 def fitted(make: Callable[..., object], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """``settings`` as keyword arguments for ``make``, each of the type that its annotation asks for.
+    """Convert ``settings`` to keyword arguments for ``make``, each of the annotated type.
 
     Parameters
     ----------
     make : the predicate's class. Annotations that are checked: ``float``, ``int``, ``bool``, ``str``, enums, ``Literal``,
-        sequences of these, and unions. A text for a sequence is a sequence of one; a number for a text is that text.
+        sequences of these, and unions. A single value for a sequence is a sequence of one; a number for a string is its text.
     settings : by name, as JSON reads them.
 
     Raises
@@ -46,7 +46,7 @@ def fitted(make: Callable[..., object], settings: Mapping[str, Any]) -> dict[str
 
 
 def _known(make: Callable[..., object]) -> Mapping[str, inspect.Parameter] | None:
-    """The keyword arguments that ``make`` takes; None when nobody can tell."""
+    """The keyword arguments that ``make`` takes; None when that is unknown."""
     try:
         parameters = inspect.signature(make).parameters
     except (TypeError, ValueError):
@@ -64,31 +64,31 @@ def _fitted(make: Callable[..., object], name: str, value: object, known: Mappin
     try:
         return _of_kind(hint, value)
     except _Refused:
-        said = _told(make, name)
-        meaning = f" ({said})" if said else ""
+        documented = _documented(make, name)
+        meaning = f" ({documented})" if documented else ""
         example = f"for example {name}={_example(hint, known[name].default)}"
         raise SettingError(f"setting {name} must be {_words(hint)}{meaning}, not {_short(value)}; {example}") from None
 
 
 def _unknown(name: str, known: Mapping[str, inspect.Parameter]) -> str:
     if not known:
-        return f"it has no settings, so none called {name!r}"
+        return f"it takes no settings, so none called {name!r}"
     near = get_close_matches(name, known, n=1)
     guess = f" (did you mean {near[0]}?)" if near else ""
-    return f"it has no setting {name!r}{guess}; there are {', '.join(known)}"
+    return f"it has no setting {name!r}{guess}; available: {', '.join(known)}"
 
 
 def _hint(make: Callable[..., object], name: str) -> object:
-    """The annotation of the argument ``name``; anything, where it cannot be read."""
+    """The annotation of the argument ``name``; ``Any`` when it cannot be evaluated."""
     try:
         hint = inspect.signature(make, eval_str=True).parameters[name].annotation
-    except Exception:  # noqa: BLE001 - whatever a stranger's annotations raise, they say nothing then
+    except Exception:  # noqa: BLE001 - third-party annotations may raise anything
         return Any
     return Any if hint is inspect.Parameter.empty else hint
 
 
 def _of_kind(hint: object, value: object) -> object:  # noqa: PLR0911 - one answer for each kind
-    """``value`` as ``hint`` wants it."""
+    """``value`` converted to ``hint``."""
     options = _options(hint)
     if options:
         return _first_of(options, value)
@@ -130,8 +130,8 @@ def _first_of(options: Sequence[object], value: object) -> object:
 
 
 def _chosen(value: object, choices: Mapping[Any, object]) -> object:
-    for said, choice in choices.items():
-        if type(said) is type(value) and said == value:
+    for written, choice in choices.items():
+        if type(written) is type(value) and written == value:
             return choice
     raise _Refused
 
@@ -143,7 +143,7 @@ def _only(value: object, fits: bool) -> object:
 
 
 def _words(hint: object) -> str:
-    """What ``hint`` asks for, as people say it."""
+    """``hint`` in words."""
     if options := _options(hint):
         return " or ".join(map(_words, options))
     if get_origin(hint) is Literal:
@@ -157,7 +157,7 @@ def _words(hint: object) -> str:
 
 
 def _example(hint: object, default: object) -> str:
-    """A value that would do: the default, where there is one to show."""
+    """A valid value: the default, if there is one to show."""
     if isinstance(default, (str, int, float)) and default != "":
         return default if isinstance(default, str) else json.dumps(default)
     options = _options(hint) or get_args(hint)
@@ -169,10 +169,10 @@ def _example(hint: object, default: object) -> str:
     return json.dumps(kinds[0]) if kinds else "..."
 
 
-def _told(make: Callable[..., object], name: str) -> str:
-    """The first sentence that the docstring of ``make`` says of an argument, under Parameters."""
-    _, _, told = inspect.cleandoc(make.__doc__ or "").partition("Parameters\n----------\n")
-    lines = told.splitlines()
+def _documented(make: Callable[..., object], name: str) -> str:
+    """The first sentence about an argument in the docstring of ``make``, under Parameters."""
+    _, _, text = inspect.cleandoc(make.__doc__ or "").partition("Parameters\n----------\n")
+    lines = text.splitlines()
     for at, line in enumerate(lines):
         entry = _ENTRY.fullmatch(line)
         if entry and name in entry[1].split(", "):

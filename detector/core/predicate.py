@@ -1,4 +1,4 @@
-"""The question that is asked of a snapshot, as a class that anybody can write."""
+"""The interface of a predicate: a question about a snapshot, as a class that users can write too."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from stilltrue.model import Verdict
 
 @runtime_checkable
 class Predicate(Protocol):
-    """A stable property: once true, still true.
+    """A stable property: once true, it stays true.
 
-    A predicate is a class with no arguments, or with keyword arguments that have defaults (its settings). It is found by
-    an entry point of the group ``stilltrue.predicates``, whose name is the predicate's.
+    A predicate is a class that takes no arguments, or keyword arguments with defaults (its settings). It is discovered by an
+    entry point of the group ``stilltrue.predicates`` that bears the predicate's name.
 
     Attributes
     ----------
-    name : the word that people ask for.
+    name : the name that users ask for.
 
     Notes
     -----
-    A predicate that knows how to treat missing members says so with a class attribute ``treats_missing = True``. Without it
-    the answer on an incomplete snapshot is UNDETERMINED, and ``evaluate`` is not called. ``evaluate`` must not change
-    anything, read a clock, or depend on the order of sets; it may be called from several threads.
+    A predicate that handles missing members declares it with a class attribute ``treats_missing = True``. Without it the
+    answer on an incomplete snapshot is UNDETERMINED and ``evaluate`` is not called. ``evaluate`` must have no side effects,
+    read no clock, and not depend on the order of sets; it may be called from several threads.
     """
 
     name: str
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """Answer for one snapshot, with a witness either way."""
+        """Decide the property on one snapshot, with a witness for either answer."""
         ...
 
 
 def treats_missing(predicate: Predicate) -> bool:
-    """Whether ``predicate`` says that it knows how to treat missing members."""
+    """Whether ``predicate`` declares that it handles missing members."""
     return bool(getattr(predicate, "treats_missing", False))

@@ -1,4 +1,4 @@
-"""Finds predicates by entry point, and asks them without letting one hurt another."""
+"""Finds predicates by entry point and evaluates them, so that the failure of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NO_SETTINGS: Mapping[str, Settings] = MappingProxyType({})
 
 
 class PluginError(Exception):
-    """A predicate's own fault (or of whoever configured it); the text names the predicate and where it comes from."""
+    """A predicate, or its configuration, is at fault; the text names the predicate and where it comes from."""
 
 
 class RefusedSettingError(PluginError):
-    """Whoever configured the predicate gave a setting that it cannot take; the text says what it can."""
+    """A predicate was configured with a setting that it does not accept; the text says what it accepts."""
 
 
 class UnknownPredicateError(LookupError):
-    """Nobody has installed a predicate of this name; the text lists those there are."""
+    """No predicate of this name is installed; the text lists those that are."""
 
 
 def predicate_names() -> tuple[str, ...]:
@@ -37,23 +37,23 @@ def predicate_names() -> tuple[str, ...]:
 
 
 def find_predicate(name: str, settings: Settings | None = None) -> Predicate:
-    """Make the predicate called ``name``, with ``settings`` as its keyword arguments.
+    """Create the predicate called ``name``, with ``settings`` as its keyword arguments.
 
     Raises
     ------
     UnknownPredicateError
-        When there is none of that name.
+        When no predicate of that name is installed.
     RefusedSettingError
-        When it has no such setting, or the value is not what its class asks for (a ``ValueError`` of its own counts too).
+        When it has no such setting, or rejects the value (a ``ValueError`` raised by its class counts too).
     PluginError
-        When it cannot be imported or made, two packages claim the name, or what is made is no predicate.
+        When it cannot be imported or created, two packages provide the name, or the result is not a predicate.
     """
     found = sorted(entry_points(group=GROUP, name=name), key=lambda entry: entry.value)
     if not found:
-        raise UnknownPredicateError(f"no predicate {name!r}; there are {', '.join(predicate_names())}")
+        raise UnknownPredicateError(f"no predicate {name!r}; available: {', '.join(predicate_names())}")
     places = sorted({entry.value for entry in found})
     if len(places) > 1:
-        raise PluginError(f"predicate {name!r} is claimed by {' and by '.join(places)}")
+        raise PluginError(f"predicate {name!r} is provided by {' and by '.join(places)}")
     try:
         kind = found[0].load()
         made = kind(**fitted(kind, settings or {}))
@@ -62,7 +62,7 @@ def find_predicate(name: str, settings: Settings | None = None) -> Predicate:
     except (Exception, SystemExit) as error:
         if settings and isinstance(error, ValueError):
             raise RefusedSettingError(f"predicate {name!r}: {' '.join(str(error).split())}") from error
-        raise PluginError(f"predicate {name!r} ({places[0]}) cannot be made: {_said(error)}") from error
+        raise PluginError(f"predicate {name!r} ({places[0]}) cannot be created: {_described(error)}") from error
     if not isinstance(made, Predicate):
         raise PluginError(f"predicate {name!r} ({places[0]}) has no name and evaluate(snapshot)")
     return made
@@ -74,12 +74,12 @@ def find_predicates(names: Sequence[str], settings: Mapping[str, Settings] = NO_
 
 
 def check_settings(settings: Mapping[str, Settings]) -> None:
-    """See that predicates can take their settings (by the predicate's name), before anything is asked.
+    """Check that predicates accept their settings (by the predicate's name) before any is evaluated.
 
     Raises
     ------
     UnknownPredicateError, RefusedSettingError
-        As :func:`find_predicate`. One that cannot be made for another reason is passed over: that hurts its own answers only.
+        As :func:`find_predicate`. Any other failure to create a predicate is ignored here: it affects only its own answers.
     """
     for name, given in settings.items():
         try:
@@ -91,19 +91,19 @@ def check_settings(settings: Mapping[str, Settings]) -> None:
 
 
 def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
-    """The predicate's verdict; UNDETERMINED when members are missing and it does not say how to treat that.
+    """Evaluate the predicate; UNDETERMINED when members are missing and it does not say how to treat them.
 
     Raises
     ------
     PluginError
-        When the predicate raises (or asks to end the program), or answers with something that is no verdict.
+        When the predicate raises (``SystemExit`` included) or returns something other than a valid verdict.
     """
     if snapshot.missing and not treats_missing(predicate):
         return _not_asked(predicate.name, snapshot)
     try:
         verdict = predicate.evaluate(snapshot)
     except (Exception, SystemExit) as error:
-        raise PluginError(f"predicate {predicate.name!r} failed: {_said(error)}") from error
+        raise PluginError(f"predicate {predicate.name!r} failed: {_described(error)}") from error
     fault = fault_of(verdict)
     if fault:
         raise PluginError(f"predicate {predicate.name!r} answered with {fault}")
@@ -123,5 +123,5 @@ def _not_asked(name: str, snapshot: Snapshot) -> Verdict:
     )
 
 
-def _said(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())

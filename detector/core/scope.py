@@ -1,4 +1,4 @@
-"""A named group of processes, chosen by their labels, and a snapshot as that group sees it."""
+"""Scopes: named groups of processes, selected by label, and a snapshot restricted to one."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from stilltrue.model import ProcessName, ProcessState
 
 
 def parse_selector(text: str) -> dict[str, str]:
-    """``team=payments,zone=a`` as labels that must all be borne; ``service`` is every process's own label.
+    """Parse ``team=payments,zone=a`` into labels that must all match; every process has a label ``service``.
 
     Raises
     ------
     ValueError
-        When a part is not ``label=value``.
+        When a part is not of the form ``label=value``.
     """
     labels = {}
     for part in text.split(","):
         label, equals, value = (word.strip() for word in part.partition("="))
         if not equals or not label or not value:
-            raise ValueError(f"a scope is label=value[,label=value...], not {text!r}")
+            raise ValueError(f"a scope must be label=value[,label=value...], not {text!r}")
         labels[label] = value
     return labels
 
 
 def bears(state: ProcessState, labels: Mapping[str, str]) -> bool:
-    """Whether a process bears all of ``labels``."""
+    """Whether a process has all of ``labels``."""
     own = {"service": state.service, **state.labels}
     return all(own.get(label) == value for label, value in labels.items())
 
 
 def scoped(snapshot: Snapshot, name: str, labels: Mapping[str, str]) -> Snapshot:
-    """``snapshot`` as the group that bears ``labels`` sees it, under the scope's ``name``.
+    """Restrict ``snapshot`` to the processes with ``labels``, under the scope's ``name``.
 
-    Parties outside can move: they are free. A message into the group counts, one out of it does not. The labels of a missing
-    process are unknown, so it belongs to every group: doubt delays a verdict, never makes one.
+    Parties outside the scope can move: they are free. A message into the scope counts, one out of it does not. The labels of
+    a missing process are unknown, so it belongs to every scope: doubt delays a verdict, never makes one.
     """
     inside = frozenset(member for member, state in snapshot.processes.items() if bears(state, labels))
     return narrowed(snapshot, name=name, members=inside | frozenset(snapshot.missing))
 
 
 def narrowed(snapshot: Snapshot, *, name: str, members: frozenset[ProcessName]) -> Snapshot:
-    """``snapshot`` with ``members`` alone as its membership."""
+    """Restrict ``snapshot`` to ``members``."""
     outside = (frozenset(snapshot.processes) | frozenset(snapshot.missing)) - members
     waits, previous = snapshot.waits, snapshot.previous
     return replace(

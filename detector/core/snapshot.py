@@ -1,4 +1,4 @@
-"""The assembled global state that predicates are asked about; what a snapshot document says, no more."""
+"""The assembled global state that predicates are evaluated on: exactly what a snapshot document holds."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Snapshot:
     Attributes
     ----------
     ref : which snapshot it is.
-    processes : what each member that reported said. A process named elsewhere only is ACTIVE, unless it is missing.
+    processes : the state of each member that reported. A process named only elsewhere is ACTIVE, unless it is missing.
     waits : every wait, of all members.
     in_transit : every message sent before its source's cut and not received before its target's.
-    missing : the members that did not report, sorted. What else is said of them is stale and never counts.
+    missing : the members that did not report, sorted. Whatever else the snapshot holds of them is stale and never counts.
     previous : the waits of the previous complete snapshot, which ended before this one began; None when there is none.
     """
 
@@ -37,7 +37,7 @@ class Snapshot:
     previous: WaitColumns | None = None
 
     def present(self) -> dict[ProcessName, ProcessState]:
-        """Every process that is named anywhere and is not missing, by name: the silent ones are ACTIVE."""
+        """Every process that is named anywhere and is not missing, by name; one without a state is ACTIVE."""
         named = set(self.processes) | set(map(process_of, self.waits.names))
         for message in self.in_transit:
             named.add(message.source)

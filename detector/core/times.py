@@ -1,4 +1,4 @@
-"""Times in documents: ISO 8601 in UTC with a Z outside, seconds since the epoch inside."""
+"""Moments and durations as text: ISO 8601 in documents, short forms for people; inside, seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_time(text: str) -> float:
-    """Seconds since the epoch; a time without a zone is UTC.
+    """Parse an ISO 8601 time into seconds since the epoch; a time without a zone is UTC.
 
     Raises
     ------
     ValueError
-        When ``text`` is no ISO 8601 time, or lies outside the years 1 to 9999 in UTC.
+        When ``text`` is not an ISO 8601 time, or lies outside the years 1 to 9999 in UTC.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -24,12 +24,44 @@ def read_time(text: str) -> float:
 
 
 def write_time(seconds: float) -> str:
-    """The moment ``seconds`` after the epoch, to the microsecond: ``2026-11-20T14:02:11.5Z``."""
+    """Format a moment as ISO 8601 in UTC, to the microsecond: ``2026-11-20T14:02:11.5Z``."""
     moment = EPOCH + timedelta(microseconds=round(seconds * 1e6))
     text = moment.replace(tzinfo=None).isoformat()
     return (text.rstrip("0") if "." in text else text) + "Z"
 
 
 def clock(seconds: float) -> str:
-    """The time of day, for sentences: ``14:02:11``."""
+    """The time of day in UTC, for verdicts: ``14:02:11``."""
     return (EPOCH + timedelta(seconds=seconds)).strftime("%H:%M:%S")
+
+
+def local_time(seconds: float | None) -> str:
+    """The local time of day, with the date unless it is today; UTC where no local clock can show it (the year 9999)."""
+    if seconds is None:
+        return "-"
+    try:
+        then = datetime.fromtimestamp(seconds).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return write_time(seconds)
+    return then.strftime("%H:%M:%S" if then.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M:%S")
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time: ``85 ms``, ``3.2 s``, ``4 min 5 s``, ``3 h 12 min``, ``2 d 4 h``; ``-`` for None.
+
+    Examples
+    --------
+    >>> [duration(seconds) for seconds in (0.085, 3.21, 59.96, 245, 11520, 187_300)]
+    ['85 ms', '3.2 s', '1 min 0 s', '4 min 5 s', '3 h 12 min', '2 d 4 h']
+    """
+    if seconds is None:
+        return "-"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"

@@ -1,43 +1,46 @@
-"""A verdict as JSON: the fixed keys first and in their order, then the additional ones."""
+"""A verdict as JSON: the keys that DESIGN.md section 8 fixes, in their order, then the others."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from detector.core.times import write_time
-from stilltrue.model import Holds, SnapshotRef, Verdict
+from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
 
 ANSWERS: dict[Holds, bool | None] = {Holds.TRUE: True, Holds.FALSE: False, Holds.UNDETERMINED: None}
+FIXED_KEYS = ("predicate", "holds", "remainder", "core", "behind", "witness", "missing", "until", "snapshot")
+_FIELDS = tuple(field.name for field in fields(Verdict))
+KEYS = (*FIXED_KEYS, *(name for name in _FIELDS if name not in FIXED_KEYS))
+"""Every field of a verdict: the fixed ones first."""
 
 
 def write_verdict(verdict: Verdict) -> dict[str, Any]:
-    """The verdict as DESIGN.md section 8 fixes it; ``decisive``, ``explanation`` and ``victims`` follow."""
-    return {
-        "predicate": verdict.predicate,
-        "holds": ANSWERS[verdict.holds],
-        "remainder": list(verdict.remainder),
-        "core": list(verdict.core),
-        "behind": list(verdict.behind),
-        "witness": {
-            "kind": verdict.witness.kind,
-            "parties": list(verdict.witness.parties),
-            "text": verdict.witness.text,
-        },
-        "missing": list(verdict.missing),
-        "until": None if verdict.until is None else write_time(verdict.until),
-        "snapshot": write_ref(verdict.snapshot),
-        "decisive": list(verdict.decisive),
-        "explanation": list(verdict.explanation),
-        "victims": list(verdict.victims),
-    }
+    """The verdict as a JSON object, with a key for each of ``KEYS``."""
+    return {key: _written(getattr(verdict, key), _WRITERS.get(key)) for key in KEYS}
 
 
 def write_ref(ref: SnapshotRef) -> dict[str, Any]:
-    """Which snapshot the verdict is about; what is not known is null."""
-    return {
-        "id": ref.id,
-        "scope": ref.scope,
-        "begun": None if ref.begun is None else write_time(ref.begun),
-        "ended": None if ref.ended is None else write_time(ref.ended),
-        "members": ref.members,
-    }
+    """The snapshot that a verdict is about, as a JSON object; what is unknown is null."""
+    return {field.name: _written(getattr(ref, field.name), _WRITERS.get(field.name)) for field in fields(SnapshotRef)}
+
+
+def _written(value: Any, write: Callable[[Any], Any] | None) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return value if value is None or write is None else write(value)
+
+
+def _write_witness(witness: Witness) -> dict[str, Any]:
+    return {"kind": witness.kind, "parties": list(witness.parties), "text": witness.text}
+
+
+_WRITERS: dict[str, Callable[[Any], Any]] = {
+    "holds": ANSWERS.__getitem__,
+    "witness": _write_witness,
+    "snapshot": write_ref,
+    "until": write_time,
+    "begun": write_time,
+    "ended": write_time,
+}

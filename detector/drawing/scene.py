@@ -11,8 +11,8 @@ from enum import Enum
 import numpy as np
 
 from detector.core.snapshot import Snapshot
+from detector.core.times import duration
 from detector.graph.columns import WaitColumns
-from detector.predicates.explain import duration
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Wait, process_of
 
 BOXES_MAX = 30

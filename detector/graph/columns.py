@@ -228,7 +228,7 @@ def _checked(needs: Sequence[int], different: Ints, whole: type[np.int32] | type
         most = int(different[index])
         if most == 0:
             raise WaitError(index, "among", "must name at least one party")
-        raise WaitError(index, "needs", f"must lie between 1 and {most}, the number of different names in among")
+        raise WaitError(index, "needs", f"must be between 1 and {most}, the number of different names in among")
     return column.astype(whole)
 
 

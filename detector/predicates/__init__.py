@@ -1,1 +1,1 @@
-"""The predicates that come with Stilltrue, one file each; they are found by entry point like anybody's own."""
+"""The built-in predicates, one file each; they are discovered by entry point, as plug-ins are."""

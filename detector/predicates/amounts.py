@@ -1,4 +1,4 @@
-"""Adds up what processes and messages declare about themselves, in a consistent snapshot."""
+"""Sums a numeric fact over the processes and the messages in transit of one snapshot."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from stilltrue.model import Fact, Facts, ProcessName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """What a snapshot declares of one fact.
+    """The total of one fact in a snapshot, and where it is.
 
     Attributes
     ----------
-    total : the sum over all processes that reported and all messages in transit; an absent fact is 0.
-    holders : the processes that declare more than nothing, sorted.
-    carried : how much is in transit.
-    declared : whether anybody declares the fact at all.
-    odd : processes whose fact is no amount (a text, a negative number, no number), sorted.
+    total : the sum over all reporting processes and all messages in transit; a missing fact counts as 0.
+    holders : the processes that declare more than zero, sorted.
+    carried : the amount in transit.
+    declared : whether any process or message declares the fact.
+    odd : processes whose fact is not an amount (a string, a negative number, NaN), sorted.
     """
 
     total: float
@@ -31,7 +31,7 @@ class Amount:
 
 
 def amount_of(snapshot: Snapshot, fact: str) -> Amount:
-    """Sum up ``fact`` over ``snapshot``; true counts 1. What a missing member declared is stale and left out."""
+    """Sum ``fact`` over ``snapshot``. ``True`` counts as 1; what a missing member last declared is stale and ignored."""
     own = {name: state.facts for name, state in snapshot.present().items() if fact in state.facts}
     travelling = [(message.source, message.facts) for message in snapshot.in_transit if fact in message.facts]
     carried = total_of((facts[fact] for _, facts in travelling))
@@ -46,7 +46,7 @@ def amount_of(snapshot: Snapshot, fact: str) -> Amount:
 
 
 def total_of(values: Iterable[Fact]) -> float:
-    """The sum of the numbers among ``values``: exact for whole numbers, correctly rounded otherwise."""
+    """The sum of the numbers among ``values``: exact for integers, correctly rounded otherwise."""
     numbers = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
     return sum(numbers) if all(isinstance(value, int) for value in numbers) else math.fsum(numbers)
 

@@ -1,4 +1,4 @@
-"""From reductions to the verdict of a predicate about blocked parties, with the evidence for each of the three answers."""
+"""Turns reductions into the verdict of a predicate about blocked parties, with evidence for each of the three answers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from detector.predicates.explain import sentences, shortened
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness, process_of
 
 NAMED_MAX = 12
-"""Parties that a FALSE or UNDETERMINED answer names, at most; who could still move is often everybody."""
+"""The most parties that a FALSE or UNDETERMINED verdict names; often every party could still move."""
 
 
 def blocked_verdict(name: str, snapshot: Snapshot, found: Bounds, graph: RemainderGraph | None) -> Verdict:
-    """The answer that ``found`` gives: TRUE when even the certain view leaves parties over, as ``graph`` (section 6)."""
+    """The verdict that ``found`` supports: TRUE when even the certain view leaves a remainder (``graph``; section 6)."""
     if graph is not None:
         return _true(name, snapshot, graph)
     if not found.anything_stuck(found.pessimistic):
@@ -29,12 +29,12 @@ def blocked_verdict(name: str, snapshot: Snapshot, found: Bounds, graph: Remaind
 
 
 def certain_graph(snapshot: Snapshot, found: Bounds) -> RemainderGraph | None:
-    """The remainder that is certain, as a graph; None when there is none."""
+    """The certain remainder as a graph, or None when it is empty."""
     return remainder_graph(snapshot.waits, found.certain) if found.anything_stuck(found.certain) else None
 
 
 def as_of(snapshot: Snapshot) -> str:
-    """The moment that a FALSE is about: the snapshot's beginning, where it is known."""
+    """The moment that a FALSE speaks of: when the snapshot began, if that is known."""
     begun = snapshot.ref.begun
     return "when the snapshot began" if begun is None else f"as of {clock(begun)}"
 
@@ -59,7 +59,7 @@ def _true(name: str, snapshot: Snapshot, graph: RemainderGraph) -> Verdict:
 
 
 def _people(names: tuple[PartyName, ...], known: frozenset[PartyName]) -> tuple[PartyName, ...]:
-    """The names without the stand-ins that a ``known`` party's wait for k of several sets needs (``party~3.1``): nobody."""
+    """``names`` without the auxiliary nodes (``party~3.1``) that stand for a ``known`` party's wait for k of several sets."""
     return tuple(name for name in names if "~" not in name or owner_of(name) not in known)
 
 
@@ -67,8 +67,8 @@ def _proof_text(proof: Evidence, parties: tuple[PartyName, ...]) -> str:
     if proof.kind == "cycle":
         if len(parties) == 1:
             return f"{parties[0]} waits for itself"
-        return f"each waits for the next, round and round: {', '.join((*shortened(parties), parties[0]))}"
-    return f"{len(parties)} parties wait only for one another: {', '.join(shortened(parties))}"
+        return f"cycle: {' -> '.join((*shortened(parties), parties[0]))}"
+    return f"knot: {len(parties)} parties wait only for each other: {', '.join(shortened(parties))}"
 
 
 def _false(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
@@ -77,13 +77,12 @@ def _false(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
     shown = waits.named(movers[:NAMED_MAX])
     blocked = len(np.unique(waits.waiter[~found.missing[waits.waiter]]))
     if not blocked:
-        text = f"nobody {'that reported ' * bool(snapshot.missing)}waited {as_of(snapshot)}"
+        text = f"no {'reporting ' * bool(snapshot.missing)}party was waiting {as_of(snapshot)}"
     else:
-        who = ", ".join(shortened(shown, len(movers)))
-        everybody = "the 1 waiting party" if blocked == 1 else f"each of the {blocked} waiting parties"
-        text = f"{everybody} could still be freed {as_of(snapshot)}" + (
-            f": {who} could move" if who else ": every wait ends by itself"
-        )
+        runnable = ", ".join(shortened(shown, len(movers)))
+        waiting = "the one waiting party" if blocked == 1 else f"each of the {blocked} waiting parties"
+        why = f"{runnable} could run" if runnable else "every wait has a deadline"
+        text = f"{waiting} could still be freed {as_of(snapshot)}: {why}"
     return Verdict(
         predicate=name,
         holds=Holds.FALSE,
@@ -94,7 +93,7 @@ def _false(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
 
 
 def _movers(snapshot: Snapshot, found: Bounds) -> Ints:
-    """The parties that wait for nothing and are waited for, or whose every wait ends by itself: the first to move."""
+    """The parties that could move first: those that others wait for and that wait for nothing, or only until a deadline."""
     waits = snapshot.waits
     first = np.ones(len(waits.names), np.bool_)
     lasting = np.isnan(waits.deadline)
@@ -111,9 +110,9 @@ def _undetermined(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
     named = ", ".join(shortened(parties, len(left)))
     decisive = _decisive(snapshot, found.pessimistic, found.missing)
     if unconfirmed:
-        text = f"the waits of {named} rest on no stamp: the next snapshot must show the very same waits"
+        text = f"the waits of {named} are not vouched for by stamps: the next snapshot must show the same waits"
     else:
-        text = f"{named} may be stuck: it depends on {', '.join(decisive)}, not heard from"
+        text = f"{named} may be deadlocked: it depends on {', '.join(decisive)}, which did not report"
     return Verdict(
         predicate=name,
         holds=Holds.UNDETERMINED,
@@ -125,6 +124,6 @@ def _undetermined(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
 
 
 def _decisive(snapshot: Snapshot, pessimistic: Reduction, missing: Bools) -> tuple[ProcessName, ...]:
-    """The missing processes that some party left over waits for: their word can free it, nobody else's."""
+    """The missing processes that a party of the remainder waits for: only their reports can decide."""
     leaning = pessimistic.targets[missing[pessimistic.targets]]
     return tuple(sorted({process_of(name) for name in snapshot.waits.named(np.unique(leaning))}))

@@ -1,4 +1,4 @@
-"""One part of a verdict's core by itself: what is told of it, and who is behind it, where the verdict speaks of several."""
+"""Describes one component of a verdict's core on its own, for verdicts whose core has several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stilltrue.model import PartyName, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreComponent:
-    """What is told of one part of a core: a text, a sentence for each of its waits (a bounded number), who is behind it."""
+    """One component of a core: a summary, a sentence for each of its waits (a bounded number), and the parties behind it."""
 
     text: str
     waits: tuple[str, ...]
@@ -25,7 +25,7 @@ class CoreComponent:
 
 
 def core_component(verdict: Verdict, snapshot: Snapshot, core: Sequence[PartyName]) -> CoreComponent:
-    """The part ``core`` (sorted) of the core of ``verdict``, given on ``snapshot``; where it is all, in the verdict's words."""
+    """Describe the component ``core`` (sorted) of ``verdict`` on ``snapshot``; a sole component keeps the verdict's words."""
     if set(core) == set(verdict.core):
         return CoreComponent(text=verdict.witness.text, waits=verdict.explanation, behind=verdict.behind)
     waits = snapshot.waits
@@ -33,14 +33,14 @@ def core_component(verdict: Verdict, snapshot: Snapshot, core: Sequence[PartyNam
     inside = np.fromiter((name in members for name in waits.names), np.bool_, len(waits.names))
     own = np.flatnonzero(inside[waits.waiter])
     return CoreComponent(
-        text=f"{len(core)} parties wait for one another: {', '.join(shortened(core))}",
+        text=f"{len(core)} parties wait for each other: {', '.join(shortened(core))}",
         waits=sentences(snapshot, own.tolist(), len(own)),
         behind=_behind(waits, core, verdict.behind),
     )
 
 
 def _behind(waits: WaitColumns, core: Sequence[PartyName], behind: Sequence[PartyName]) -> tuple[PartyName, ...]:
-    """Those of ``behind`` that wait for somebody in ``core``, or for one of those that do, and so on."""
+    """The parties of ``behind`` that wait, directly or transitively, for a party in ``core``."""
     at = {name: place for place, name in enumerate((*core, *behind), start=1)}
     place = np.fromiter((at.get(name, -1) for name in waits.names), np.int64, len(waits.names))
     waiter, target = np.repeat(place[waits.waiter], waits.sizes()), place[waits.targets]

@@ -16,15 +16,15 @@ from stilltrue.model import Verdict
 
 
 class Deadlock:
-    """Holds when some parties can never go on, whatever anybody does.
+    """Holds when some parties can never proceed, whatever the others do.
 
-    A wait with a deadline ends by itself, so it is left out: see ``gridlock``. Missing members are treated twice, as free
-    and as never moving (DESIGN.md section 6). Waits that no stamp vouches for need the previous snapshot's word (section 3).
+    A wait with a deadline ends by itself and is left out: see ``gridlock``. Missing members are considered twice, as free and
+    as never moving (DESIGN.md section 6). Waits without a stamp must be confirmed by the previous snapshot (section 3).
 
     Parameters
     ----------
-    victims : by which preference a cure is suggested (``youngest``, ``least-work``, ``lowest-priority``, or one's own).
-    never : parties or processes that must not be asked to give up; ``*`` stands for anything.
+    victims : how victims are chosen: ``youngest``, ``least-work``, ``lowest-priority``, or a preference of your own.
+    never : parties or processes that must not be chosen as victims; ``*`` matches anything.
     """
 
     name = "deadlock"
@@ -35,7 +35,7 @@ class Deadlock:
         self._never = (never,) if isinstance(never, str) else tuple(never)
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE with remainder, core, witness and cure; FALSE with who could move; UNDETERMINED with what it hangs on."""
+        """TRUE with remainder, core, witness and victims; FALSE with who could move; UNDETERMINED with what it depends on."""
         found = stuck_bounds(snapshot)
         graph = certain_graph(snapshot, found)
         verdict = blocked_verdict(self.name, snapshot, found, graph)
@@ -43,7 +43,7 @@ class Deadlock:
 
 
 def stuck_bounds(snapshot: Snapshot) -> Bounds:
-    """The reductions that decide about deadlock, from the most pessimistic to the one that is certain."""
+    """The reductions that decide deadlock, from the most pessimistic to the certain one."""
     waits = snapshot.waits
     missing = snapshot.of_missing()
     ended = ~np.isnan(waits.deadline) | missing[waits.waiter]

@@ -1,4 +1,4 @@
-"""gridlock: parties that nothing but a deadline can free, and until when."""
+"""gridlock: parties that only a deadline can free, and until when."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from stilltrue.model import Holds, Verdict
 
 
 class Gridlock:
-    """Holds when some parties cannot go on before a deadline fires, whatever anybody does, and will once it has fired.
+    """Holds when some parties cannot proceed until a deadline expires, whatever the others do, and can once it has.
 
-    A deadline counts as blocking here. Whoever is deadlocked, or waits on the deadlocked, is ``deadlock``'s matter: those
-    parties are taken as free, so that one trouble is reported once. ``until`` is when the first party of the remainder can
-    move: before it nothing changes.
+    Waits with a deadline count as blocking here. Deadlocked parties, and those behind them, are taken as free, so that one
+    problem is reported once, by ``deadlock``. ``until`` is when the first party of the remainder can move; nothing changes
+    before that.
     """
 
     name = "gridlock"
@@ -34,15 +34,17 @@ class Gridlock:
         if verdict.holds is Holds.TRUE:
             return replace(verdict, until=first_move(snapshot.waits, found.certain))
         if verdict.holds is Holds.FALSE and deadlocked:
-            text = f"nobody hung on a deadline alone {as_of(snapshot)}; {deadlocked} parties are deadlocked: see deadlock"
+            text = (
+                f"no party was waiting only on a deadline {as_of(snapshot)}; {deadlocked} parties are deadlocked: see deadlock"
+            )
             return replace(verdict, witness=replace(verdict.witness, text=text))
         return verdict
 
 
 def held_up_bounds(snapshot: Snapshot) -> tuple[Bounds, int]:
-    """The reductions that decide about gridlock: deadlines block, and the deadlocked (so many) are out of the way.
+    """The reductions that decide gridlock, with deadlines blocking, and the number of deadlocked parties set aside.
 
-    In the pessimistic views only the certainly deadlocked are; in the certain one also those that may be.
+    The pessimistic views set aside the certainly deadlocked only; the certain view also those that may be.
     """
     waits, missing = snapshot.waits, snapshot.of_missing()
     stale = missing[waits.waiter]

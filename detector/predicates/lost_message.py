@@ -1,4 +1,4 @@
-"""lost-message: everybody is idle, and more was sent than was received or is still in transit."""
+"""lost-message: all processes are idle, and more messages were sent than were received or are in transit."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class LostMessage:
 
     Parameters
     ----------
-    sent, received : the facts by which a process declares how many messages it has sent and received, in all. It may
-        declare them for one channel too, as ``sent:stock`` and ``received:orders``: then the channel is named.
-    count : the fact of a message in transit that stands for several; 1 when it has none.
+    sent, received : the facts in which a process counts the messages it has sent and received, in total. It may also
+        count them per channel, as ``sent:stock`` and ``received:orders``; the verdict then names the channel.
+    count : the fact that says how many messages one in transit stands for; 1 when it has none.
 
     Notes
     -----
-    A message that was sent is received, in transit or lost; the snapshot counts the first two. Detectors of termination that
-    compare counts never answer in this state. Stable: a lost message is not found again, and idle processes send none.
-    More received than sent contradicts the counts themselves: UNDETERMINED, and it says so.
+    A message that was sent has been received, is in transit, or is lost; the snapshot counts the first two. Termination
+    detectors that compare counts never answer in this state. Stable: a lost message does not reappear, and idle processes
+    send none. More received than sent is a contradiction: UNDETERMINED.
 
     References
     ----------
@@ -39,14 +39,14 @@ class LostMessage:
         self._count = count
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE with how many are lost, and on which channels where they are counted one by one."""
+        """TRUE with the number of lost messages, and the channels where they are counted per channel."""
         sent, received = amount_of(snapshot, self._sent), amount_of(snapshot, self._received)
         if not sent.declared and not received.declared:
             return undeclared(self.name, snapshot, self._sent)
         processes = snapshot.present()
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy:
-            text = f"{len(busy)} not idle ({', '.join(shortened(busy))}), {as_of(snapshot)}: nothing is lost for good"
+            text = f"{len(busy)} not idle ({', '.join(shortened(busy))}), {as_of(snapshot)}: no message is known to be lost"
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", text, busy)
         carried = total_of(message.facts.get(self._count, 1) for message in snapshot.in_transit)
         lost = sent.total - sent.carried - (received.total - received.carried) - carried
@@ -67,7 +67,7 @@ class LostMessage:
         )
 
     def _channels(self, snapshot: Snapshot) -> list[tuple[ProcessName, ProcessName, float]]:
-        """The channels whose own counts differ by more than what is in transit on them, sorted."""
+        """The channels whose counts differ by more than what is in transit on them, sorted."""
         processes = snapshot.present()
         found = []
         for source, state in processes.items():

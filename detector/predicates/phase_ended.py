@@ -1,4 +1,4 @@
-"""phase-ended: phase k of a computation that begins again and again is over everywhere."""
+"""phase-ended: phase k of an iterative computation is over in every process."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from stilltrue.model import Activity, Fact, Facts, Holds, ProcessState, Verdict
 
 
 class PhaseEnded:
-    """Holds when nobody works in phase k any more and no message of phase k is in transit.
+    """Holds when no process is still in phase k and no message of phase k is in transit.
 
     Parameters
     ----------
-    fact : the fact by which processes and messages declare their phase, a whole number that never falls.
-    phase : which phase; None is the lowest that anybody declares.
+    fact : the fact in which processes and messages declare their phase, an integer that never decreases.
+    phase : which phase; None means the lowest that is declared.
 
     Notes
     -----
-    A process is through with phase k when it is idle in it, or in a later one. One that declares no phase is in none that
-    is over; a message that declares none may be of any. Stable for each k: a later phase does not undo it.
+    A process has finished phase k when it is idle in it, or in a later phase. One that declares no phase has finished none; a
+    message that declares none may belong to any. Stable for each k: a later phase does not undo it.
 
     References
     ----------
@@ -35,7 +35,7 @@ class PhaseEnded:
         self._phase = phase
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE, or who is still in the phase, or who has not been heard from."""
+        """TRUE; or FALSE with who is still in the phase; or UNDETERMINED with who did not report."""
         processes = snapshot.present()
         said = [state.facts for state in processes.values()] + [message.facts for message in snapshot.in_transit]
         phases = [phase for facts in said if (phase := self._of(facts)) is not None]
@@ -44,16 +44,16 @@ class PhaseEnded:
         asked = min(phases) if self._phase is None else self._phase
         inside = [name for name, state in processes.items() if not self._through(state, asked)]
         carried = [
-            f"{message.source} to {message.target or 'somebody'}"
+            f"{message.source} to {message.target or 'unknown'}"
             for message in snapshot.in_transit
             if not self._after(message.facts, asked)
         ]
         if inside or carried:
-            parts = [f"{len(inside)} processes are in it ({', '.join(shortened(inside))})"] if inside else []
+            parts = [f"{len(inside)} processes are still in it ({', '.join(shortened(inside))})"] if inside else []
             parts += [f"{len(carried)} of its messages are in transit ({', '.join(shortened(carried))})"] if carried else []
             text = f"phase {asked} had not ended {as_of(snapshot)}: {' and '.join(parts)}"
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", text, inside)
-        over = f"phase {asked} is over at all {len(processes)} processes"
+        over = f"phase {asked} is over in all {len(processes)} processes"
         if snapshot.missing:
             return depends_on_missing(self.name, snapshot, f"{over} that reported")
         return process_verdict(

@@ -1,4 +1,4 @@
-"""Who should give up first: what it costs that a party gives up, by a preference that anybody can add to."""
+"""Which party to abort first: the cost of aborting a party, by a built-in or plug-in preference."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ UNKNOWN = ProcessState()
 
 
 Preference = Callable[[PartyName, float | None, ProcessState], float]
-"""What it costs that a party gives up: the cheapest are suggested; infinity is never.
+"""The cost of aborting a party: the cheapest are suggested; infinity means never.
 
-Called with the party, when its oldest wait began (seconds since the epoch, None: unknown), and what is known of its process.
+Called with the party, when its oldest wait began (seconds since the epoch, None: unknown), and the state of its process.
 """
 
 
 def youngest(_party: PartyName, since: float | None, _state: ProcessState) -> float:
-    """The party that has waited for the shortest time; one that nobody knows the age of is the oldest."""
+    """Prefer the party that has waited for the shortest time; one of unknown age counts as the oldest."""
     return 0.0 if since is None else -since
 
 
 def least_work(_party: PartyName, _since: float | None, state: ProcessState) -> float:
-    """The party of the process that declares the least ``work``; one that declares none has done none."""
+    """Prefer the party of the process that declares the least ``work``; an undeclared amount counts as 0."""
     return _number(state, "work")
 
 
 def lowest_priority(_party: PartyName, _since: float | None, state: ProcessState) -> float:
-    """The party of the process that declares the lowest ``priority``; 0 where none is declared."""
+    """Prefer the party of the process that declares the lowest ``priority``; an undeclared one counts as 0."""
     return _number(state, "priority")
 
 
@@ -51,12 +51,12 @@ PREFERENCES: dict[str, Preference] = {
 
 
 def find_preference(name: str) -> Preference:
-    """The preference called ``name``: one of ours, or an entry point of the group ``stilltrue.preferences``.
+    """Find the preference called ``name``: a built-in one, or an entry point of the group ``stilltrue.preferences``.
 
     Raises
     ------
     ValueError
-        When there is none of that name, it cannot be loaded, or two packages claim the name.
+        When there is none of that name, it cannot be loaded, or two packages provide it.
     """
     if name in PREFERENCES:
         return PREFERENCES[name]
@@ -65,24 +65,24 @@ def find_preference(name: str) -> Preference:
         known = sorted({*PREFERENCES, *(entry.name for entry in entry_points(group=GROUP))})
         raise ValueError(f"setting victims must be one of {', '.join(known)}, not {name!r}; for example victims=youngest")
     if len(found) > 1:
-        raise ValueError(f"preference {name!r} is claimed by {' and by '.join(sorted(found))}")
+        raise ValueError(f"preference {name!r} is provided by {' and by '.join(sorted(found))}")
     ((place, entry),) = found.items()
     try:
         loaded = entry.load()
     except (Exception, SystemExit) as error:
-        raise ValueError(f"preference {name!r} ({place}) cannot be loaded: {_said(error)}") from error
+        raise ValueError(f"preference {name!r} ({place}) cannot be loaded: {_described(error)}") from error
     if not callable(loaded):
-        raise ValueError(f"preference {name!r} ({place}) is no function")  # noqa: TRY004 - a setting of the wrong value
-    return _Strangers(name, loaded)
+        raise ValueError(f"preference {name!r} ({place}) is not callable")  # noqa: TRY004 - a setting of the wrong value
+    return _ThirdParty(name, loaded)
 
 
 class PreferenceError(Exception):
-    """The fault of a preference that is not ours; the text names it."""
+    """A third-party preference failed; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Strangers:
-    """A preference that is not ours: whatever it does wrong is said in its name."""
+class _ThirdParty:
+    """A third-party preference; its errors are attributed to it."""
 
     name: str
     prefers: Preference
@@ -91,22 +91,22 @@ class _Strangers:
         try:
             cost = self.prefers(party, since, state)
         except (Exception, SystemExit) as error:
-            raise PreferenceError(f"preference {self.name!r} failed: {_said(error)}") from error
+            raise PreferenceError(f"preference {self.name!r} failed: {_described(error)}") from error
         if not isinstance(cost, Real) or math.isnan(cost):
             raise PreferenceError(f"preference {self.name!r} answered with {cost!r}, not a number")
         return float(cost)
 
 
-def _said(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What it costs that parties of one snapshot give up; infinity for those that match a pattern in ``never``.
+    """The cost of aborting each party of one snapshot; infinity for those that match a pattern in ``never``.
 
-    A pattern is a party's or a process's name, in which ``*`` stands for anything. A stand-in for a part of somebody's wait is
-    nobody who could give up.
+    A pattern is the name of a party or process, in which ``*`` matches anything. An auxiliary node that stands for part of a
+    party's wait cannot be aborted.
     """
 
     snapshot: Snapshot
@@ -119,7 +119,9 @@ class Costs:
         since = np.full(len(waits.names), np.inf)
         np.minimum.at(since, waits.waiter, np.where(np.isnan(waits.since), np.inf, waits.since))
         since, names = since[parties], waits.named(parties)
-        if self.preference is youngest and not self.never:  # a call a party would be most of a verdict on twenty thousand
+        if (
+            self.preference is youngest and not self.never
+        ):  # one Python call per party would dominate a verdict on twenty thousand
             costs: Floats = np.where(np.isinf(since), 0.0, -since)
             costs[[at for at, name in enumerate(names) if self._is_stand_in(name)]] = np.inf
             return costs

@@ -1,4 +1,4 @@
-"""quiescence: nobody is active, and no message is in transit that anyone can receive."""
+"""quiescence: no process is active, and no message is in transit that could be received."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stilltrue.model import Activity, Holds, ProcessName, Verdict, process_of
 
 
 class Quiescence:
-    """Holds when nothing will ever happen again: done, or stuck for good.
+    """Holds when nothing will ever happen again: every process is done, or deadlocked.
 
     Every process is idle, or blocked with all of its waiting parties in the remainder of ``deadlock``; and no message is in
-    transit to an idle process, or to nobody knows whom. A process that is blocked and shows no wait counts as active: what it
+    transit to an idle process or to an unknown one. A process that is blocked but shows no wait counts as active: what it
     waits for is unknown.
     """
 
@@ -23,7 +23,7 @@ class Quiescence:
     treats_missing = True
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE with the stuck parties as remainder; FALSE with who can move; UNDETERMINED with whom it hangs on."""
+        """TRUE; or FALSE with who can move; or UNDETERMINED with what it depends on."""
         found = stuck_bounds(snapshot)
         processes = snapshot.present()
         blocked = [name for name, state in processes.items() if state.activity is Activity.BLOCKED]
@@ -32,7 +32,7 @@ class Quiescence:
         moving = [name for name, state in processes.items() if state.activity is Activity.ACTIVE]
         moving += [name for name in blocked if name not in waiting or name in may_move]
         receivable = [
-            f"{message.source} to {message.target or 'somebody'}"
+            f"{message.source} to {message.target or 'unknown'}"
             for message in snapshot.in_transit
             if message.target is None or (message.target in processes and processes[message.target].activity is Activity.IDLE)
         ]
@@ -41,17 +41,17 @@ class Quiescence:
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot)}", moving)
         doubtful = sorted(name for name in blocked if name in not_certain)
         if snapshot.missing:
-            return depends_on_missing(self.name, snapshot, f"nobody of the {len(processes)} that reported can move")
+            return depends_on_missing(self.name, snapshot, f"none of the {len(processes)} reporting processes can move")
         if doubtful:
             named = ", ".join(shortened(doubtful))
-            text = f"the waits of {named} rest on no stamp: the next snapshot must show the very same waits"
+            text = f"the waits of {named} are not vouched for by stamps: the next snapshot must show the same waits"
             return process_verdict(self.name, snapshot, Holds.UNDETERMINED, "unconfirmed", text, doubtful)
-        text = f"{len(processes) - len(blocked)} processes are idle, {len(blocked)} are blocked for good"
+        text = f"{len(processes) - len(blocked)} processes are idle, {len(blocked)} are deadlocked"
         return process_verdict(self.name, snapshot, Holds.TRUE, "quiet", text, processes)
 
 
 def _waiters(snapshot: Snapshot, free: Bools) -> tuple[set[ProcessName], set[ProcessName]]:
-    """The processes with a waiting party, and those with one that ``free`` says can move."""
+    """The processes with a waiting party, and those with a waiting party that is ``free``."""
     waits = snapshot.waits
     parties = sorted(set(waits.waiter.tolist()))
     return (

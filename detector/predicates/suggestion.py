@@ -1,4 +1,4 @@
-"""The suggestion in a verdict: whose giving up would free everybody. Nothing is ever cancelled."""
+"""Adds suggested victims to a deadlock verdict: parties whose abort would free all others. Nothing is aborted by us."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def with_suggestion(
     preference: Preference,
     never: Sequence[str],
 ) -> Verdict:
-    """A verdict that is TRUE with its victims, and a last sentence that says how sure it is that there is no smaller set.
+    """Add the victims to a TRUE verdict, with a sentence that says whether a smaller set may exist.
 
-    A preference that fails costs the suggestion, which then says so, and never the verdict.
+    A failing preference costs the suggestion, which then says so, never the verdict.
     """
     if verdict.holds is not Holds.TRUE or graph is None:
         return verdict
     try:
         found = victims(snapshot.waits, reduction, graph, Costs(snapshot, preference, tuple(never)))
     except PreferenceError as error:
-        return replace(verdict, explanation=(*verdict.explanation, f"no cure suggested: {error}"))
+        return replace(verdict, explanation=(*verdict.explanation, f"no victims suggested: {error}"))
     names = snapshot.waits.named(found.parties)
     if not names:
-        told = "no cure found: those that must not give up stand in the way"
+        told = "no victims found: every candidate is excluded"
     else:
-        sure = "no fewer would do" if found.exact else "fewer may do"
+        sure = "the fewest possible" if found.exact else "fewer may suffice"
         who = "1 party" if len(names) == 1 else f"{len(names)} parties"
-        told = f"{who} giving up would free all {len(verdict.remainder)} ({sure}): {', '.join(shortened(names))}"
+        told = f"aborting {who} would free all {len(verdict.remainder)} ({sure}): {', '.join(shortened(names))}"
     return replace(verdict, victims=names, explanation=(*verdict.explanation, told))

@@ -12,31 +12,31 @@ from stilltrue.model import Activity, Holds, Verdict
 
 
 class Termination:
-    """Holds when every process is idle and nothing is in transit: nobody can ever become active again.
+    """Holds when every process is idle and nothing is in transit: no process can ever become active again.
 
-    A process that is named anywhere and said nothing is active. With members missing the answer is FALSE when somebody who
-    reported is not idle or a message is in transit, and UNDETERMINED otherwise: any missing member may be active.
+    A process that is named but did not describe itself is active. With members missing, the answer is FALSE when a reporting
+    process is not idle or a message is in transit, else UNDETERMINED: any missing member may be active.
     """
 
     name = "termination"
     treats_missing = True
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE, or who is still busy, or who has not been heard from."""
+        """TRUE; or FALSE with who is still busy; or UNDETERMINED with who did not report."""
         processes = snapshot.present()
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy or snapshot.in_transit:
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", _busy(snapshot, busy), busy)
         if snapshot.missing:
             return depends_on_missing(
-                self.name, snapshot, f"all {len(processes)} that reported are idle and nothing is in transit"
+                self.name, snapshot, f"all {len(processes)} reporting processes are idle and nothing is in transit"
             )
         text = f"all {len(processes)} processes are idle and no message is in transit"
         return process_verdict(self.name, snapshot, Holds.TRUE, "idle", text, processes)
 
 
 def _busy(snapshot: Snapshot, busy: Sequence[str]) -> str:
-    """Who was not idle, and what was on its way."""
+    """The processes that are not idle, and the messages in transit."""
     parts = []
     if busy:
         parts.append(f"{len(busy)} not idle ({', '.join(shortened(busy))})")

@@ -12,18 +12,18 @@ from stilltrue.model import Holds, Verdict
 
 
 class TokenLost:
-    """Holds when less of a fact is left than there should be, in processes and messages together.
+    """Holds when processes and messages together have less of a fact than there should be.
 
     Parameters
     ----------
-    fact : the fact's name. A process that does not declare it has none of it.
-    expected : how much there is in all, at least 0.
+    fact : the fact's name; a process that does not declare it has none.
+    expected : the total there should be, at least 0.
 
     Notes
     -----
-    Stable as long as nobody makes new tokens. Where nobody at all declares the fact the answer is UNDETERMINED: a system
-    without tokens has lost none, and one that has them says so with a 0. With members missing: FALSE when those that
-    reported have all of it, else UNDETERMINED. An amount that is no number of at least 0 makes the answer UNDETERMINED.
+    Stable as long as no new tokens are created. If no process declares the fact the answer is UNDETERMINED: a system without
+    tokens has lost none, and one that has them declares a 0. With members missing: FALSE when those that reported have all
+    of it, else UNDETERMINED. An amount that is not a number of at least 0 makes the answer UNDETERMINED.
 
     References
     ----------
@@ -35,10 +35,10 @@ class TokenLost:
 
     def __init__(self, *, fact: str = "token", expected: float = 1) -> None:
         self._fact = fact
-        self._expected = _at_least_nothing(expected)
+        self._expected = _checked(expected)
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE when the sum is short, with who has how much."""
+        """TRUE when the sum is too small, with who holds how much."""
         amount = amount_of(snapshot, self._fact)
         if not amount.declared or amount.odd:
             return _no_answer(self.name, snapshot, self._fact, amount)
@@ -50,12 +50,12 @@ class TokenLost:
 
 
 class TokenDuplicated:
-    """Holds when there is more of a fact than there should be, in processes and messages together.
+    """Holds when processes and messages together have more of a fact than there should be.
 
     Parameters
     ----------
-    fact : the fact's name. A process that does not declare it has none of it.
-    expected : how much there is in all, at least 0.
+    fact : the fact's name; a process that does not declare it has none.
+    expected : the total there should be, at least 0.
 
     Notes
     -----
@@ -68,10 +68,10 @@ class TokenDuplicated:
 
     def __init__(self, *, fact: str = "token", expected: float = 1) -> None:
         self._fact = fact
-        self._expected = _at_least_nothing(expected)
+        self._expected = _checked(expected)
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE when the sum is over, with who has how much."""
+        """TRUE when the sum is too large, with who holds how much."""
         amount = amount_of(snapshot, self._fact)
         if not amount.declared or amount.odd:
             return _no_answer(self.name, snapshot, self._fact, amount)
@@ -82,10 +82,10 @@ class TokenDuplicated:
         return process_verdict(self.name, snapshot, holds, "sum", _sum(amount, self._fact, self._expected), amount.holders)
 
 
-def _at_least_nothing(expected: float) -> float:
+def _checked(expected: float) -> float:
     if not expected >= 0:
         raise ValueError(
-            f"setting expected must be at least 0 (how much there is in all), not {expected:g}; for example expected=1"
+            f"setting expected must be at least 0 (the total there should be), not {expected:g}; for example expected=1"
         )
     return expected
 
@@ -93,10 +93,10 @@ def _at_least_nothing(expected: float) -> float:
 def _no_answer(name: str, snapshot: Snapshot, fact: str, amount: Amount) -> Verdict:
     if not amount.declared:
         return undeclared(name, snapshot, fact)
-    text = f"the fact {fact!r} of {', '.join(shortened(amount.odd))} is no amount"
+    text = f"the fact {fact!r} of {', '.join(shortened(amount.odd))} is not an amount"
     return process_verdict(name, snapshot, Holds.UNDETERMINED, "undeclared", text, amount.odd)
 
 
 def _sum(amount: Amount, fact: str, expected: float) -> str:
-    held = f"held by {', '.join(shortened(amount.holders))}" if amount.holders else "held by nobody"
+    held = f"held by {', '.join(shortened(amount.holders))}" if amount.holders else "held by no process"
     return f"{fact}: {amount.total:g} of {expected:g} found, {held}, {amount.carried:g} in transit"

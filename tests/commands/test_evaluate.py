@@ -69,8 +69,8 @@ def test_jsonl_writes_one_verdict_a_line_in_order_with_ids() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "1: no JSON"),
-        ('{\n"waits": [\n', "no JSON"),
+        ("", "1: invalid JSON"),
+        ('{\n"waits": [\n', "invalid JSON"),
         ("[]", "1: must be an object"),
         ('{"waits": {}}', "1: waits: must be a list"),
         (
@@ -78,12 +78,12 @@ def test_jsonl_writes_one_verdict_a_line_in_order_with_ids() -> None:
             "4: waits[1].needs: ",
         ),
         ('{"waits": [{"waiter": "a", "among": []}]}', "1: waits[0].among: must name"),
-        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": true}]}', "waits[0].needs: must be a whole number, not true"),
-        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": 1.5}]}', "waits[0].needs: must be a whole number"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": true}]}', "waits[0].needs: must be an integer, not true"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": 1.5}]}', "waits[0].needs: must be an integer"),
         ('{"waits": [{"waiter": "a",\n"among": ["b",\n 3]}]}', "3: waits[0].among[1]: must be the name of a party"),
         ('{"waits": [{"among": ["b"]}]}', "waits[0].waiter: must be the name of a party"),
         ('{"waits": [{"waiter": "a", "among": ["b"], "deadline": "soon"}]}', "waits[0].deadline: must be a time"),
-        ('{"waits": [{"waiter": "a", "among": ["b"], "number": -1}]}', "waits[0].number: must lie between"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "number": -1}]}', "waits[0].number: must be between"),
         ('{"waits": [{"waiter": "a", "among": ["b"], "uncoloured": 1}]}', "waits[0].uncoloured: must be true or false"),
         ('{"processes": {"a": {"activity": "sleepy"}}}', 'processes.a.activity: must be "active"'),
         ('{"processes": {"a/b": {}}}', "processes.a/b: must be the name of a process"),
@@ -92,10 +92,10 @@ def test_jsonl_writes_one_verdict_a_line_in_order_with_ids() -> None:
         ('{"missing": [1]}', "missing[0]: must be the name of a process"),
         ('{"waits": [\n{"waiter": "a",\n"neds": 1}], "hue": 3}', '3: waits[0].neds: unknown key; did you mean "needs"?'),
         ('{\n"wiats": []}', '2: wiats: unknown key; did you mean "waits"?'),
-        ('{"missing": NaN}', "1: no JSON: NaN"),
-        ("[" * 100_000, "no JSON: nested too deeply"),
-        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": ' + "9" * 5000 + "}]}", "no JSON"),
-        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": ' + "9" * 50 + "}]}", "waits[0].needs: must lie between 1 and 1"),
+        ('{"missing": NaN}', "1: invalid JSON: NaN"),
+        ("[" * 100_000, "invalid JSON: nested too deeply"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": ' + "9" * 5000 + "}]}", "invalid JSON"),
+        ('{"waits": [{"waiter": "a", "among": ["b"], "needs": ' + "9" * 50 + "}]}", "waits[0].needs: must be between 1 and 1"),
     ],
 )
 def test_bad_input_is_one_line_with_file_line_and_key(tmp_path: Path, text: str, said: str) -> None:
@@ -123,7 +123,7 @@ def test_keys_that_nobody_knows_are_told_on_standard_error_and_change_nothing(tm
     file.write_text(
         '{"waits": [\n{"waiter": "a", "resource": 3, "among": ["a"]}],\n"id": 7, "expect": {}, "x-mine": 1, "hue": 3}'
     )
-    said = 'unknown key, passed over (a key of your own begins with "x-")'
+    said = 'unknown key, ignored (keys of your own must begin with "x-")'
     alone = run("deadlock", str(file), str(file), "--json")
     assert alone.exit_code == 0
     assert alone.stderr.splitlines() == [
@@ -149,7 +149,7 @@ def test_unreadable_files_are_one_line(tmp_path: Path) -> None:
 def test_an_unknown_predicate_is_one_line_that_lists_the_known_ones() -> None:
     result = run("deadlok", "-", text="{}")
     assert result.exit_code == 2
-    assert result.stderr.startswith("stilltrue: no predicate 'deadlok'; there are deadlock, gridlock")
+    assert result.stderr.startswith("stilltrue: no predicate 'deadlok'; available: deadlock, gridlock")
 
 
 def test_settings_reach_the_predicate() -> None:
@@ -158,7 +158,7 @@ def test_settings_reach_the_predicate() -> None:
     assert run("token-lost", "-", "--set", "fact=lease", "--set", "expected=3", text=document).exit_code == 0
     unknown = run("token-lost", "-", "--set", "colour=red", text=document)
     assert unknown.exit_code == 2
-    assert unknown.stderr == "stilltrue: predicate 'token-lost': it has no setting 'colour'; there are fact, expected\n"
+    assert unknown.stderr == "stilltrue: predicate 'token-lost': it has no setting 'colour'; available: fact, expected\n"
 
 
 def test_each_scope_gets_its_own_verdict() -> None:
@@ -253,21 +253,21 @@ def test_a_picture_is_of_one_verdict(words: tuple[str, ...]) -> None:
 def test_text_for_people_names_core_and_behind() -> None:
     waits = [*RING["waits"], {"waiter": "c/9", "among": ["a/1"], "since": "2026-11-20T14:02:08Z"}]
     result = run("deadlock", "-", text=json.dumps({"waits": waits, "ended": "2026-11-20T14:02:11Z"}))
-    assert result.stdout.startswith("deadlock: TRUE\n  each waits for the next, round and round: a/1, b/1, a/1\n")
+    assert result.stdout.startswith("deadlock: TRUE\n  cycle: a/1 -> b/1 -> a/1\n")
     assert "  behind it (1): c/9\n" in result.stdout
     assert "core (" not in result.stdout, "the witness has named it"
-    assert result.stdout.count("giving up would free all 3") == 1
+    assert result.stdout.count("would free all 3") == 1
     waits += [{"waiter": "d/1", "among": ["e/1"]}, {"waiter": "e/1", "among": ["d/1"]}]
     assert "  core (4): a/1, b/1, d/1, e/1\n" in run("deadlock", "-", text=json.dumps({"waits": waits})).stdout
     doubt = on(DOUBT).stdout
-    assert (doubt.count("missing (1): b"), "it hangs on" in doubt) == (1, False)
+    assert (doubt.count("missing (1): b"), "depends on (" in doubt) == (1, False)
 
 
 def test_an_end_that_comes_too_early_is_on_the_last_line_there_is(tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").write_text('{"waits": []}\n\n{"waits": [\n')
     result = run("deadlock", "--jsonl", str(tmp_path / "l.jsonl"))
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "l.jsonl: 3: no JSON" in result.stderr
+    assert "l.jsonl: 3: invalid JSON" in result.stderr
 
 
 def test_a_scope_that_nobody_bears_has_no_answer() -> None:

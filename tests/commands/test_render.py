@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from detector.cli import cli
-from detector.commands.shared.render import moment
 from detector.commands.shared.run import quietly
-from detector.core.times import read_time
+from detector.core.times import local_time, read_time
 
 
 @pytest.mark.parametrize(
@@ -23,7 +22,7 @@ def test_a_time_that_no_clock_here_can_show_is_told_in_utc(monkeypatch: pytest.M
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
-        assert moment(read_time(text)) == text
+        assert local_time(read_time(text)) == text
     finally:
         monkeypatch.undo()
         time.tzset()

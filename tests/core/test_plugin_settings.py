@@ -118,11 +118,11 @@ def test_a_value_of_the_right_kind_is_taken(name: str, given: object, taken: obj
         ("ratio", "banana", 'must be a number (the share of those who agree), not "banana"; for example ratio=0.5'),
         ("ratio", True, "must be a number (the share of those who agree), not true"),
         ("ratio", float("nan"), "must be a number (the share of those who agree), not NaN"),
-        ("rounds", 1.5, "must be a whole number (how often), not 1.5; for example rounds=3"),
-        ("limit", "one", 'must be a whole number or null (how often), not "one"; for example limit=7'),
+        ("rounds", 1.5, "must be an integer (how often), not 1.5; for example rounds=3"),
+        ("limit", "one", 'must be an integer or null (how often), not "one"; for example limit=7'),
         ("strict", 1, "must be true or false, not 1; for example strict=false"),
-        ("fact", ["x"], 'must be a text, not ["x"]; for example fact=vote'),
-        ("names", [1, {}], 'must be a list, each item a text, not [1, {}]; for example names=["name"]'),
+        ("fact", ["x"], 'must be a string, not ["x"]; for example fact=vote'),
+        ("names", [1, {}], 'must be a list, each item a string, not [1, {}]; for example names=["name"]'),
         ("hue", "green", 'must be "red" or "blue", not "green"'),
         ("mode", "some", 'must be "all" or "any", not "some"; for example mode=all'),
         ("rounds", "x" * 99, "..."),
@@ -137,16 +137,16 @@ def test_any_other_is_refused_with_what_would_do(name: str, given: object, said:
 
 
 def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SettingError, match=r"no setting 'ratoi' \(did you mean ratio\?\); there are ratio, rounds, limit"):
+    with pytest.raises(SettingError, match=r"no setting 'ratoi' \(did you mean ratio\?\); available: ratio, rounds, limit"):
         fitted(Picky, {"ratoi": 1})
-    with pytest.raises(SettingError, match="it has no settings, so none called 'a'"):
+    with pytest.raises(SettingError, match="it takes no settings, so none called 'a'"):
         fitted(Broken, {"a": 1})
     assert fitted(Loose, {"a": 1}) == {"a": 1}
 
 
 @pytest.mark.usefixtures("_plugins")
 def test_a_plug_in_is_checked_like_ours_and_its_own_refusal_is_one_line() -> None:
-    with pytest.raises(RefusedSettingError, match=r"^predicate 'picky': setting rounds must be a whole number"):
+    with pytest.raises(RefusedSettingError, match=r"^predicate 'picky': setting rounds must be an integer"):
         find_predicate("picky", {"rounds": "many"})
     with pytest.raises(RefusedSettingError, match=r"^predicate 'picky': ratio must be at most 1$"):
         find_predicate("picky", {"ratio": 2})
@@ -161,7 +161,7 @@ def test_settings_are_checked_before_anything_is_asked_and_a_broken_plug_in_hurt
 
 
 DOCUMENT = '{"processes": {"a": {"activity": "idle", "facts": {"token": 1}}}}'
-SAID = "predicate 'token-lost': setting expected must be a number (how much there is in all, at least 0), not \"banana\""
+SAID = "predicate 'token-lost': setting expected must be a number (the total there should be, at least 0), not \"banana\""
 
 
 @pytest.mark.parametrize("by", ["flag", "environment"])
@@ -175,7 +175,7 @@ def test_evaluate_says_so_in_one_line(by: str) -> None:
 @pytest.mark.parametrize("by", ["flag", "environment"])
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("token-lost.expected=banana", SAID), ("token-lots.expected=1", "no predicate 'token-lots'; there are deadlock")],
+    [("token-lost.expected=banana", SAID), ("token-lots.expected=1", "no predicate 'token-lots'; available: deadlock")],
 )
 def test_serve_says_so_before_it_begins(by: str, text: str, said: str) -> None:
     words, env = (["--set", text], {}) if by == "flag" else ([], {"STILLTRUE_SERVE_SET": text})
@@ -190,9 +190,9 @@ def test_serve_says_so_before_it_begins(by: str, text: str, said: str) -> None:
     [
         ("token-lost", "expected=-1", "setting expected must be at least 0"),
         ("deadlock", "victims=oldest", "setting victims must be one of least-work, lowest-priority, youngest, not 'oldest'"),
-        ("deadlock", "never={}", "setting never must be a list, each item a text"),
-        ("phase-ended", "phase=1.5", "setting phase must be a whole number or null"),
-        ("gridlock", "until=now", "it has no settings, so none called 'until'"),
+        ("deadlock", "never={}", "setting never must be a list, each item a string"),
+        ("phase-ended", "phase=1.5", "setting phase must be an integer or null"),
+        ("gridlock", "until=now", "it takes no settings, so none called 'until'"),
         ("lost-message", "snet=out", "it has no setting 'snet' (did you mean sent?)"),
     ],
 )

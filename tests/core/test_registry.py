@@ -137,11 +137,11 @@ def test_an_answer_that_is_no_verdict_is_refused(installed: dict[str, str]) -> N
         ({"holds": True}, "holds=True, not a Holds"),
         ({"witness": None}, "witness=None, not a Witness"),
         ({"snapshot": None}, "snapshot=None, not a SnapshotRef"),
-        ({"witness": Witness(kind="k", parties=(), text=3)}, "witness.text=3, not a text"),  # type: ignore[arg-type]
-        ({"witness": Witness(kind="k", parties=(7,), text="")}, "witness.parties that is no tuple of texts"),  # type: ignore[arg-type]
-        ({"remainder": {"b", "a"}}, "remainder that is no tuple of texts"),
-        ({"victims": "all"}, "victims that is no tuple of texts"),
-        ({"explanation": None}, "explanation that is no tuple of texts"),
+        ({"witness": Witness(kind="k", parties=(), text=3)}, "witness.text=3, not a string"),  # type: ignore[arg-type]
+        ({"witness": Witness(kind="k", parties=(7,), text="")}, "witness.parties that is not a tuple of strings"),  # type: ignore[arg-type]
+        ({"remainder": {"b", "a"}}, "remainder that is not a tuple of strings"),
+        ({"victims": "all"}, "victims that is not a tuple of strings"),
+        ({"explanation": None}, "explanation that is not a tuple of strings"),
         ({"until": float("inf")}, "until=inf, not a time in seconds"),
         ({"until": "soon"}, "until='soon', not a time in seconds"),
     ],
@@ -171,8 +171,8 @@ def test_one_that_says_nothing_of_the_missing_is_not_asked_when_there_are_some(i
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("mine:Absent", r"predicate 'p' \(mine:Absent\) cannot be made: AttributeError"),
-        ("no_such_module:P", r"predicate 'p' \(no_such_module:P\) cannot be made: ModuleNotFoundError"),
+        ("mine:Absent", r"predicate 'p' \(mine:Absent\) cannot be created: AttributeError"),
+        ("no_such_module:P", r"predicate 'p' \(no_such_module:P\) cannot be created: ModuleNotFoundError"),
         ("mine:NoPredicate", r"predicate 'p' \(mine:NoPredicate\) has no name and evaluate"),
     ],
 )
@@ -184,5 +184,5 @@ def test_one_that_cannot_be_made_is_named_with_its_place(installed: dict[str, st
 
 def test_an_unknown_name_lists_the_known_ones(installed: dict[str, str]) -> None:
     installed["raises"] = "mine:Raises"
-    with pytest.raises(UnknownPredicateError, match="no predicate 'other'; there are raises"):
+    with pytest.raises(UnknownPredicateError, match="no predicate 'other'; available: raises"):
         find_predicate("other")

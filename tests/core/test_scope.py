@@ -82,5 +82,5 @@ def test_every_label_must_be_borne_and_the_service_is_one() -> None:
 @pytest.mark.parametrize("text", ["team", "team=", "=red", "team=red,", "team=red,zone"])
 def test_a_selector_that_says_nothing_is_refused(text: str) -> None:
     assert parse_selector(" team = red , zone=1") == {"team": "red", "zone": "1"}
-    with pytest.raises(ValueError, match="a scope is label=value"):
+    with pytest.raises(ValueError, match="a scope must be label=value"):
         parse_selector(text)

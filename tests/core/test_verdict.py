@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from detector.core.identity import canonical_core_id
 from detector.core.times import read_time, write_time
 from detector.core.verdict import write_verdict
 from stilltrue.model import Holds, PartyName, SnapshotId, SnapshotRef, Verdict, Witness
@@ -66,9 +65,3 @@ def test_times_come_back_in_utc(text: str, written: str) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_time(text)
-
-
-def test_the_id_of_a_core_depends_on_the_set_of_its_parties_alone() -> None:
-    assert canonical_core_id([A, B]) == canonical_core_id([B, A, B])
-    assert canonical_core_id([A, B]) != canonical_core_id([A])
-    assert len(canonical_core_id([A])) == 12

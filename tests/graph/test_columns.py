@@ -61,7 +61,7 @@ def test_a_name_given_twice_counts_once() -> None:
 
 @pytest.mark.parametrize("needs", [0, -1, 2, 2**31, 2**80, -(2**80)])
 def test_needs_out_of_range_is_refused(needs: int) -> None:
-    with pytest.raises(WaitError, match="needs: must lie between 1 and 1"):
+    with pytest.raises(WaitError, match="needs: must be between 1 and 1"):
         WaitColumns.of([Wait(waiter=PartyName("a"), among=(PartyName("b"),), needs=needs)])
 
 

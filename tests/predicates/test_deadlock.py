@@ -106,7 +106,7 @@ def test_explanations_say_what_for_and_for_how_long() -> None:
         "orders/Place#7 has waited 3.2 s for a worker of stock's pool (2 of 2 busy): 1 of stock/Reserve#1, stock/Reserve#3",
         "stock/Reserve#1 waits for orders/Place#7",
         "stock/Reserve#3 waits for orders/Place#7",
-        "1 party giving up would free all 3 (no fewer would do): orders/Place#7",
+        "aborting 1 party would free all 3 (the fewest possible): orders/Place#7",
     )
 
 
@@ -119,12 +119,12 @@ def test_a_long_witness_is_told_up_to_a_bound_and_the_rest_counted() -> None:
 
 def test_false_says_as_of_when_and_who_could_move() -> None:
     verdict = asked([wait("a/1", "b/1")], begun="2026-11-20T14:02:11Z")
-    assert verdict.witness.text == "the 1 waiting party could still be freed as of 14:02:11: b/1 could move"
+    assert verdict.witness.text == "the one waiting party could still be freed as of 14:02:11: b/1 could run"
 
 
 def test_false_says_so_where_only_the_missing_waited() -> None:
-    assert asked([wait("m/1", "b/1")], missing=["m"]).witness.text == "nobody that reported waited when the snapshot began"
-    assert asked([]).witness.text == "nobody waited when the snapshot began"
+    assert asked([wait("m/1", "b/1")], missing=["m"]).witness.text == "no reporting party was waiting when the snapshot began"
+    assert asked([]).witness.text == "no party was waiting when the snapshot began"
 
 
 def test_a_stand_in_for_a_part_of_a_wait_is_nobody() -> None:
@@ -133,7 +133,7 @@ def test_a_stand_in_for_a_part_of_a_wait_is_nobody() -> None:
     snapshot = read_document({"waits": [*waits, wait("b~1.2", "a/x")]})
     verdict = Deadlock(never=["a/x", "c"]).evaluate(snapshot)
     assert (verdict.remainder, verdict.core) == (("a/x", "b~1.2", "c"), ("a/x", "b~1.2", "c"))
-    assert (verdict.victims, verdict.explanation[-1][:13]) == ((), "no cure found")
+    assert (verdict.victims, verdict.explanation[-1][:16]) == ((), "no victims found")
     assert Deadlock().evaluate(snapshot).victims == ("a/x",)
 
 
@@ -146,4 +146,4 @@ def test_victims_obey_the_preference_and_never() -> None:
     assert Deadlock(never=["b"]).evaluate(snapshot).victims == ("a/1",)
     stuck = Deadlock(never=["*"]).evaluate(snapshot)
     assert stuck.victims == ()
-    assert stuck.explanation[-1].startswith("no cure found")
+    assert stuck.explanation[-1].startswith("no victims found")

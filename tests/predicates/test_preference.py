@@ -71,15 +71,15 @@ def test_one_that_fails_costs_the_suggestion_and_not_the_verdict(
     installed.append((name, f"mine:{name}"))
     verdict = Deadlock(victims=name).evaluate(read_document(RING))
     assert (verdict.holds, verdict.core, verdict.victims) == (Holds.TRUE, ("a/1", "b/1"), ())
-    assert verdict.explanation[-1] == f"no cure suggested: preference '{name}' {said}"
+    assert verdict.explanation[-1] == f"no victims suggested: preference '{name}' {said}"
 
 
 @pytest.mark.parametrize(
     ("places", "said"),
     [
         (["mine:absent"], r"^preference 'p' \(mine:absent\) cannot be loaded: AttributeError"),
-        (["mine:RING"], r"^preference 'p' \(mine:RING\) is no function$"),
-        (["mine:text", "mine:ends"], "^preference 'p' is claimed by mine:ends and by mine:text$"),
+        (["mine:RING"], r"^preference 'p' \(mine:RING\) is not callable$"),
+        (["mine:text", "mine:ends"], "^preference 'p' is provided by mine:ends and by mine:text$"),
         ([], "^setting victims must be one of least-work, lowest-priority, youngest, not 'p'; for example victims=youngest$"),
     ],
 )

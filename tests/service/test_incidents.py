@@ -172,9 +172,9 @@ def test_each_of_two_cores_tells_its_own_waits_and_who_is_behind_it() -> None:
     first, second = sorted(story.open, key=lambda incident: incident.core)
     assert (first.core, first.behind) == (("a/1", "b/1"), ("c", "d", "f"))
     assert (second.core, second.behind) == (("x", "y"), ("e", "f"))
-    assert first.waits == ("a/1 has waited 0.60 s for b/1", "b/1 has waited 0.30 s for a/1")
+    assert first.waits == ("a/1 has waited 600 ms for b/1", "b/1 has waited 300 ms for a/1")
     assert second.waits == ("x has waited 1.1 s for y", "y has waited 1.1 s for x")
-    assert second.text == "2 parties wait for one another: x, y"
+    assert second.text == "2 parties wait for each other: x, y"
 
 
 def test_the_id_does_not_depend_on_the_order() -> None:

@@ -1,4 +1,4 @@
-"""Finds the line on which a value stands in a JSON text; used only once something is wrong with it."""
+"""Finds the line of a value in a JSON text, for error messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def line_of(text: str, path: Sequence[str | int]) -> int:
-    """The line (from 1) of the value at ``path`` in the JSON ``text``; of the last step that exists, where one does not."""
+    """The line (from 1) of the value at ``path`` in the JSON ``text``, or of its innermost existing parent."""
     at = _skip(text, 0)
     for step in path:
         found = _inside(text, at, step)
@@ -22,7 +22,7 @@ def line_of(text: str, path: Sequence[str | int]) -> int:
 
 
 def _inside(text: str, at: int, step: str | int) -> int | None:
-    """Where the member or element ``step`` of the value at ``at`` begins; of a key given twice, the last counts."""
+    """Where the member or element ``step`` of the value at ``at`` begins; the last one of a duplicate key."""
     if text[at : at + 1] != ("{" if isinstance(step, str) else "["):
         return None
     found, index = None, 0

@@ -1,4 +1,4 @@
-"""Snapshot documents (DESIGN.md section 8): JSON in, a snapshot out, and back."""
+"""Reads snapshot documents (DESIGN.md section 8): JSON in, a snapshot out."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ def parse_document(
     Parameters
     ----------
     text : the JSON text.
-    file, first_line : where it stands, for the error.
+    file, first_line : where it comes from, for error messages.
     on_unknown_key : called for each unknown key that is ignored, with an error that names its place and is not raised.
 
     Raises
     ------
     DocumentError
-        When it is no JSON, or breaks a rule of the snapshot document; names file, line and key.
+        When it is not valid JSON, or violates a rule of the snapshot document; names file, line and key.
     """
     try:
         raw = json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        last = text.rstrip().count("\n") + 1  # an end that comes too early is on the last line that has anything
-        raise DocumentError(f"no JSON: {error.msg}", file=file, line=first_line + min(error.lineno, last) - 1) from None
+        last = text.rstrip().count("\n") + 1  # a premature end is on the last line that is not blank
+        raise DocumentError(f"invalid JSON: {error.msg}", file=file, line=first_line + min(error.lineno, last) - 1) from None
     except RecursionError:
-        raise DocumentError("no JSON: nested too deeply", file=file, line=first_line) from None
+        raise DocumentError("invalid JSON: nested too deeply", file=file, line=first_line) from None
     except ValueError as error:
-        raise DocumentError(f"no JSON: {str(error).split(';', 1)[0]}", file=file, line=first_line) from None
+        raise DocumentError(f"invalid JSON: {str(error).split(';', 1)[0]}", file=file, line=first_line) from None
 
     def placed(error: DocumentError) -> DocumentError:
         return error.at(file=file, line=first_line + line_of(text, error.path) - 1)
@@ -78,17 +78,17 @@ def parse_document(
 
 
 def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key) -> Snapshot:
-    """The snapshot that a parsed document says.
+    """Convert a parsed document to a snapshot.
 
     Parameters
     ----------
     raw : the document.
-    on_unknown_key : as for :func:`parse_document`, with the key alone for a place; once for each key in each kind of object.
+    on_unknown_key : as for :func:`parse_document`, with only the key as its place; once for each key in each kind of object.
 
     Raises
     ------
     DocumentError
-        Naming the key that breaks a rule, or is misspelt.
+        Names the key that is invalid or misspelt.
     """
     top = object_of(raw, ())
     keys = KeyCheck(on_unknown_key)
@@ -115,7 +115,7 @@ def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key
 
 
 def message_order(message: Message) -> tuple[Any, ...]:
-    """Messages in an order that depends on what they say alone."""
+    """A sort key that depends only on the content of the message."""
     facts = json.dumps(dict(message.facts), sort_keys=True)
     return message.source, message.target is None, message.target or "", message.what, facts
 
@@ -132,7 +132,7 @@ def _ref(top: Mapping[str, Any], members: int) -> SnapshotRef:
 
 
 def _waits(values: list[Any], path: Path, keys: KeyCheck) -> WaitColumns:
-    """Waits as columns: each key of all rows at once; only once something is wrong, row by row to say where."""
+    """Waits as columns: one key of all rows at a time; row by row only to locate an error."""
     if set(map(type, values)) - {dict}:
         _blame(object_of, values, path)
     said: set[str] = set().union(*values)
@@ -166,7 +166,7 @@ def _waits(values: list[Any], path: Path, keys: KeyCheck) -> WaitColumns:
 
 
 def _all_parties(names: list[Any]) -> bool:
-    """Whether all are names of parties: one search over all of them for what a bad name leaves at its borders."""
+    """Whether all are valid party names: one search in their concatenation, since only a bad name leaves these borders."""
     if set(map(type, names)) - {str}:
         return False
     text = "\n".join(("", *names, ""))
@@ -179,10 +179,10 @@ def _parties(names: list[Any], path: Path) -> None:
 
 
 def _blame(check: Callable[[Any, Path], object], values: list[Any], path: Path, *key: str) -> NoReturn:
-    """Raise what ``check`` has against the first value that it refuses."""
+    """Raise the error of ``check`` for the first value that it rejects."""
     for at, value in enumerate(values):
         check(value, (*path, at, *key))
-    raise AssertionError(f"{path}: something was seen to be wrong, and then not found")
+    raise AssertionError(f"{path}: an error was seen, but no value is invalid")
 
 
 def _times(rows: list[Mapping[str, Any]], key: str, path: Path) -> list[float]:
@@ -195,7 +195,7 @@ def _numbers(rows: list[Mapping[str, Any]], path: Path) -> list[int]:
     for at, row in enumerate(rows):
         number = row.get("number")
         if number is not None and not 0 <= whole(number, (*path, at, "number")) < 2**63:
-            raise DocumentError("must lie between 0 and 2^63 - 1", path=(*path, at, "number"))
+            raise DocumentError("must be between 0 and 2^63 - 1", path=(*path, at, "number"))
         numbers.append(-1 if number is None else number)
     return numbers
 
@@ -240,9 +240,9 @@ def _facts(value: Mapping[str, Any], path: Path) -> Facts:
     facts = object_of(value.get("facts", {}), (*path, "facts"))
     for name, fact in facts.items():
         if not isinstance(fact, (int, float, str, bool)):
-            refuse("a number, a text, true or false", fact, (*path, "facts", name))
+            refuse("a number, a string, true or false", fact, (*path, "facts", name))
     return dict(sorted(facts.items()))
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON number")
+    raise ValueError(f"{word} is not a JSON number")

@@ -1,4 +1,4 @@
-"""The values in a snapshot document, each read or refused with its key: the one place that words such refusals."""
+"""Reads the values of a snapshot document, or rejects them with their key; the only place that words such errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 
 
 class DocumentError(ValueError):
-    """The document's fault: what is wrong, at which key, and (when known) in which file and line. Prints as one line."""
+    """An invalid document: what is wrong, at which key, and (when known) in which file and line. Prints as one line."""
 
     def __init__(self, text: str, *, path: Path = (), file: str = "", line: int | None = None) -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class DocumentError(ValueError):
         return " ".join(": ".join([*place, self.text]).split())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.text, self.path, self.file, self.line)  # it travels between processes, with its place
+        return _again, (self.text, self.path, self.file, self.line)  # so that it survives pickling with its place
 
     def at(self, *, file: str, line: int) -> DocumentError:
         """The same error with its place in a file."""
@@ -39,15 +39,15 @@ def _again(text: str, path: Path, file: str, line: int | None) -> DocumentError:
 
 
 def key_of(path: Path) -> str:
-    """``("waits", 3, "needs")`` as people write it: ``waits[3].needs``."""
+    """Format ``("waits", 3, "needs")`` as ``waits[3].needs``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
-def refuse(wanted: str, value: object, path: Path) -> NoReturn:
-    """Raise: the value at ``path`` must be what is ``wanted``."""
+def refuse(expected: str, value: object, path: Path) -> NoReturn:
+    """Raise: the value at ``path`` must be ``expected``."""
     shown = "nothing" if value is None else json.dumps(value)
-    raise DocumentError(f"must be {wanted}, not {shown if len(shown) <= 60 else shown[:57] + '...'}", path=path)
+    raise DocumentError(f"must be {expected}, not {shown if len(shown) <= 60 else shown[:57] + '...'}", path=path)
 
 
 def object_of(value: object, path: Path) -> Mapping[str, Any]:
@@ -58,7 +58,7 @@ def object_of(value: object, path: Path) -> Mapping[str, Any]:
 
 
 def list_of(value: Mapping[str, Any], key: str, path: Path) -> list[Any]:
-    """The list under ``key`` of the object at ``path``; empty when there is none."""
+    """The list under ``key`` of the object at ``path``; empty when absent."""
     return listed(value.get(key, []), (*path, key))
 
 
@@ -70,17 +70,17 @@ def listed(values: object, path: Path) -> list[Any]:
 
 
 def text_of(value: Mapping[str, Any], key: str, path: Path) -> str:
-    """The text under ``key`` of the object at ``path``; empty when there is none."""
+    """The string under ``key`` of the object at ``path``; empty when absent."""
     text = value.get(key, "")
     if not isinstance(text, str):
-        refuse("a text", text, (*path, key))
+        refuse("a string", text, (*path, key))
     return text
 
 
 def whole(value: object, path: Path) -> int:
-    """The whole number at ``path``."""
+    """The integer at ``path``."""
     if type(value) is not int:
-        refuse("a whole number", value, path)
+        refuse("an integer", value, path)
     return value
 
 
@@ -105,7 +105,7 @@ def is_party(name: str) -> bool:
 def party(name: object, path: Path) -> PartyName:
     """The party's name at ``path``."""
     if not isinstance(name, str) or not is_party(name):
-        refuse("the name of a party (process/name, or a process)", name, path)
+        refuse("the name of a party (PROCESS/NAME, or a process)", name, path)
     return PartyName(name)
 
 

@@ -1,4 +1,4 @@
-"""Snapshots out as documents; the other half of :mod:`detector.core.document.reader`."""
+"""Writes snapshots as documents; the counterpart of :mod:`detector.core.document.reader`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stilltrue.model import Message, ProcessState, Wait
 
 
 def write_document(snapshot: Snapshot) -> dict[str, Any]:
-    """The document that :func:`read_document` reads back to an equal snapshot; keys that say nothing are left out."""
+    """The document that :func:`read_document` reads back to an equal snapshot; empty values are omitted."""
     ref = snapshot.ref
     document: dict[str, Any] = {"id": ref.id, "scope": ref.scope if ref.scope != "all" else None}
     document |= {key: None if at is None else write_time(at) for key, at in (("begun", ref.begun), ("ended", ref.ended))}

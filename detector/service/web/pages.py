@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from detector.core.times import write_time
+from detector.core.times import duration, write_time
 from detector.drawing.draw import Format
-from detector.predicates.explain import duration
 from detector.service.detection.driver import Driver
 from detector.service.detection.incidents import Incident
 from detector.service.detection.members import Member

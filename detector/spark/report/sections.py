@@ -9,8 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from detector.core.times import write_time
-from detector.predicates.explain import duration
+from detector.core.times import duration, write_time
 from detector.spark.report.html import moment, page, section, table, unbroken
 from detector.spark.report.plots import AMBER, BLUE, GREY, RED, bars, histogram, service_map, spans, time_bars
 
