@@ -1,0 +1,78 @@
+"""Ordinary programs whose truth is known by construction, against a real detector: each says PASS (``make truth``).
+
+The programs are not ours to copy: they stay in ../shared/cases/truth. Each runs in a process of its own, for about 15 s.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[3] / "shared" / "cases" / "truth"
+SECONDS_MAX = 120
+ATTEMPTS = 2
+"""Cases that race are run so often, and must pass each time."""
+RACES = ("g07_doubts", "g28_worker_thread_own")
+MODES: dict[str, tuple[str, ...]] = {
+    "f02_loser_cancelled": ("wait", "sleep", "watchdog", "gather"),
+    "f03_limiter": ("threads", "aio", "lock"),
+    "f04_stranger_replica": ("plain", "late"),
+    "f13_hidden_deadline": ("wrap_last", "aio", "service_config", "aio_mixed"),
+    "f18_crash_restart": ("restart", "stop", "detector_stop"),
+    "f26_forwarded_metadata": ("missed", "bounded", "bounded_once"),
+    "g01_request_iterator": ("unary", "stream", "aio"),
+    "g02_generator_cleanup": ("term", "lock", "lock control"),
+    "g05_prefork": ("lock", "lock alone", "pool"),
+    "g06_sidecar_trace": ("background", "zombie"),
+    "g07_doubts": ("", "control"),
+    "g11_slots_timeouts": ("anyio", "async_timeout"),
+    "g14_token_refused": ("limit", "abort", "cancelled"),
+    "g17_hedge_flag": ("noflag", "flag", "retry", "retry_other"),
+    "m01_missed": (
+        "stream_item", "stream_unary", "retry", "future", "client_deadline_outer", "migration_pool", "blocked_loop", "max_streams",
+        "max_streams_full", "executor", "bidi_flow", "interceptor", "aio_gather_all", "aio_stream",
+    ),
+    "t02_callback_sends": ("future", "rpc_end", "task"),
+    "t07_partial": ("a_server", "b_server", "a_client", "b_client"),
+}  # fmt: skip
+
+
+def _cases() -> list[str]:
+    found = sorted(path.stem for path in FOLDER.glob("[a-z][0-9]*_*.py"))
+    return [f"{case} {mode}".strip() for case in found for mode in MODES.get(case, ("",))]
+
+
+def test_the_cases_are_there() -> None:
+    if not FOLDER.is_dir():
+        if os.environ.get("STILLTRUE_REQUIRE_SHARED") == "1":
+            pytest.fail(f"{FOLDER} is absent")
+        pytest.skip(f"{FOLDER} is absent")
+    assert len(_cases()) > len(MODES)
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize("case", _cases())
+def test_the_answer_is_the_truth(case: str, tmp_path: Path) -> None:
+    name, *mode = case.split()
+    for _ in range(ATTEMPTS if name in RACES else 1):
+        run = subprocess.run(
+            [sys.executable, str(FOLDER / f"{name}.py"), *mode],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "TMPDIR": str(tmp_path),
+                "PYTHONPATH": str(Path(__file__).parent),
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
+            check=False,
+        )
+        verdicts = re.findall(r"^(PASS|FAIL) .*$", run.stdout, re.MULTILINE)
+        assert verdicts == ["PASS"], f"{run.stdout[-3000:]}\n{run.stderr[-2000:]}"
