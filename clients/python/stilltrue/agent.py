@@ -31,6 +31,7 @@ from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.runtime.atomic import Step, checked
 from stilltrue.runtime.connection import Connection
 from stilltrue.runtime.declared_waits import holding, waiting_for
+from stilltrue.runtime.look.looker import Looker
 from stilltrue.runtime.observation import Observer
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
@@ -227,6 +228,10 @@ class Agent:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
+    def looker(self) -> Looker:
+        """Who takes the second look at this process's parties."""
+        return Looker(self.live, self.parties, self._observer)
+
     def _identify(self, instance: str) -> ProcessId:
         return ProcessId(
             service=self.settings.service,
@@ -236,11 +241,12 @@ class Agent:
 
     def _begin(self) -> Recorder:
         settings = self.settings
+        self._observer = Observer(self.parties)
         return Recorder(
             process=self._process,
             reactive=settings.reactive,
             labels=settings.labels,
-            observe=Observer(self.parties),
+            observe=self._observer,
         )
 
     def _forked(self) -> None:

@@ -45,6 +45,7 @@ class Observer:
         """``parties`` knows the tasks."""
         self._parties = parties
         self._numbers: dict[int, tuple[Any, WaitNumber, float]] = {}
+        self._seen: dict[WaitNumber, tuple[ref[Task], ref[Any]]] = {}
         self._next = NUMBER_MIN
 
     def __call__(self, now: float) -> Observation:
@@ -76,6 +77,14 @@ class Observer:
                 else:
                     ways_out[one.party] = tuple(sorted(other.party for other in others if other is not None))
         return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out)
+
+    def lasts(self, number: WaitNumber) -> bool:
+        """Whether the wait that was seen and numbered so is still the same: its task suspended on the same future."""
+        known = self._seen.get(number)
+        if known is None:
+            return False
+        task, future = known[0](), known[1]()
+        return task is not None and future is not None and blocking_future(task) is future
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -143,11 +152,13 @@ class Observer:
     def _waits(self, seen: dict[Task, _Seen], now: float) -> tuple[LocalWait, ...]:
         numbers: dict[int, tuple[Any, WaitNumber, float]] = {}
         waits = []
+        known: dict[WaitNumber, tuple[ref[Task], ref[Any]]] = {}
         for one in seen.values():
             wait = self._wait(one, seen, numbers, now)
             if wait is not None:
                 waits.append(wait)
-        self._numbers = numbers
+                known[wait.number] = (ref(one.task), ref(one.future))
+        self._numbers, self._seen = numbers, known
         return tuple(sorted(waits, key=lambda wait: wait.number))
 
     def _wait(

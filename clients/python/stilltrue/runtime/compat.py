@@ -1,0 +1,224 @@
+"""The one door to what gRPC, asyncio, threading and Python's coroutines keep private.
+
+Nothing here runs the application's code or takes one of its locks. What cannot be read is None: doubt, for the caller to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+from asyncio import taskgroups, tasks
+from collections.abc import Iterator
+from contextvars import Context
+from pathlib import Path
+from types import FrameType, FunctionType, MethodType
+from typing import Any
+from weakref import ref
+
+import grpc
+
+Task = asyncio.Task[Any]
+CHAIN_LENGTH_MAX = 200
+FRAMES_MAX = 300
+CALLBACKS_MAX = 10_000
+_ATTEMPTS = 10
+_GRPC = str(Path(grpc.__file__).parent)
+_GRPC_COMPILED = "grpc/_cython/"
+_GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
+
+
+# -- asyncio -----------------------------------------------------------------------------------------------------------
+
+
+def tasks_of(loop: asyncio.AbstractEventLoop) -> list[Task] | None:
+    """The tasks of ``loop`` that are not done, whichever thread runs it."""
+    try:
+        return list(asyncio.all_tasks(loop))
+    except RuntimeError:  # it changes too fast
+        return None
+
+
+def callbacks_of(future: Any) -> list[tuple[Any, Any]]:
+    """The done callbacks of a future or task, each with its context."""
+    return list(getattr(future, "_callbacks", None) or ())
+
+
+def handles_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
+    """What ``loop`` has scheduled, timers and callbacks that are ready; None for a loop that does not show it (uvloop)."""
+    scheduled, ready = getattr(loop, "_scheduled", None), getattr(loop, "_ready", None)
+    if scheduled is None or ready is None:
+        return None
+    for _ in range(_ATTEMPTS):
+        try:
+            return [handle for handle in (*list(scheduled), *list(ready)) if not handle.cancelled()]
+        except RuntimeError:  # the deque changed while it was read
+            continue
+    return None
+
+
+def called_by(handle: asyncio.Handle) -> tuple[Any, tuple[Any, ...]]:
+    """What a handle calls, and with which arguments."""
+    return getattr(handle, "_callback", None), tuple(getattr(handle, "_args", None) or ())
+
+
+def context_of(handle_or_task: Any) -> Context | None:
+    """The context in which a task, timer or callback runs."""
+    if isinstance(handle_or_task, asyncio.Handle):
+        found: Context | None = getattr(handle_or_task, "_context", None)
+        return found
+    read = getattr(handle_or_task, "get_context", None)  # from Python 3.12
+    if read is not None:
+        context: Context = read()
+        return context
+    return next((one for one in gc.get_referents(handle_or_task) if type(one) is Context), None)
+
+
+def group_members(group: Any) -> tuple[Any, ...]:
+    """The tasks of a ``TaskGroup``, and the one that leaves it."""
+    members = (*list(getattr(group, "_tasks", ())), getattr(group, "_parent_task", None))
+    return tuple(task for task in members if task is not None)
+
+
+def is_gathering(future: Any) -> bool:
+    """Whether ``future`` is what ``asyncio.gather`` returned."""
+    return isinstance(future, _GATHERING)
+
+
+def is_task_group(thing: Any) -> bool:
+    """Whether it is asyncio's own ``TaskGroup``."""
+    return isinstance(thing, taskgroups.TaskGroup)
+
+
+def chain_of(coroutine: Any) -> list[Any]:
+    """``coroutine`` and what it awaits, outermost first, down to the last that Python can look into."""
+    chain: list[Any] = []
+    while coroutine is not None and len(chain) < CHAIN_LENGTH_MAX:
+        if frame_of(coroutine) is not None or hasattr(coroutine, "cr_await"):
+            chain.append(coroutine)
+        coroutine = _below(coroutine)
+    return chain
+
+
+def frame_of(coroutine: Any) -> FrameType | None:
+    """The frame of a coroutine, generator or asynchronous generator; None for compiled ones."""
+    for name in ("cr_frame", "gi_frame", "ag_frame"):
+        frame = getattr(coroutine, name, None)
+        if frame is not None:
+            found: FrameType = frame
+            return found
+    return None
+
+
+def _below(coroutine: Any) -> Any:
+    for name in ("cr_await", "gi_yieldfrom", "ag_await"):
+        below = getattr(coroutine, name, None)
+        if below is not None:
+            return below
+    if type(coroutine).__name__ in ("async_generator_asend", "async_generator_athrow", "coroutine_wrapper", "anext_awaitable"):
+        return next((one for one in gc.get_referents(coroutine) if frame_of(one) is not None), None)
+    return None
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def frames_of_threads() -> dict[int, list[FrameType]]:
+    """By its identity, where each thread stands: its frames, innermost first."""
+    return {ident: list(_outwards(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001 - documented
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    for _ in range(FRAMES_MAX):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def threads() -> dict[int, threading.Thread]:
+    """The threads that Python knows, by identity."""
+    return {thread.ident: thread for thread in threading.enumerate() if thread.ident is not None}
+
+
+# -- gRPC --------------------------------------------------------------------------------------------------------------
+
+
+def is_grpc(filename: str) -> bool:
+    """Whether a code's file is gRPC's own."""
+    return filename.startswith(_GRPC) or _GRPC_COMPILED in filename
+
+
+def is_grpc_task(task: Task) -> bool:
+    """Whether ``task`` is one that gRPC keeps for a call or a server."""
+    coroutine = task.get_coro()
+    code = getattr(coroutine, "cr_code", None)
+    return code is not None and is_grpc(str(getattr(code, "co_filename", "")))
+
+
+def callbacks_of_served(context: Any) -> list[Any] | None:
+    """What a handler's context calls when its call is over; None: nobody can tell."""
+    state = getattr(context, "_state", None)
+    if state is None or not hasattr(state, "callbacks"):
+        return None
+    return list(state.callbacks or ())
+
+
+def callbacks_of_made(call: Any) -> list[Any] | None:
+    """What a call object of ours or of gRPC's (threads) calls when the call is over; None: nobody can tell."""
+    state = getattr(call, "_state", None)
+    if state is None or not hasattr(state, "callbacks"):
+        return None
+    return list(state.callbacks or ())
+
+
+def is_feeding(frame: FrameType) -> bool:
+    """Whether gRPC's thread that feeds a request stream stands here."""
+    code = frame.f_code
+    return code.co_name == "consume_request_iterator" and is_grpc(code.co_filename)
+
+
+def feeder_of(call: Any) -> Task | None:
+    """The task that feeds the request stream of a call of ``grpc.aio``, if one still does."""
+    feeder = getattr(call, "_async_request_poller", None)
+    return feeder if isinstance(feeder, asyncio.Task) and not feeder.done() else None
+
+
+def is_serving(frame: FrameType) -> bool:
+    """Whether gRPC's thread of a server stands here."""
+    code = frame.f_code
+    return code.co_name == "_serve" and is_grpc(code.co_filename)
+
+
+def is_stopping(server_state: Any) -> bool:
+    """Whether this server (as its thread keeps it) takes no more calls: it has been stopped, and grace may be left."""
+    return getattr(getattr(server_state, "stage", None), "value", "started") != "started"
+
+
+def calls_of(server_state: Any) -> set[int]:
+    """The identities of the calls that a server has, as their contexts keep them."""
+    return {id(state) for state in list(getattr(server_state, "rpc_states", ()))}
+
+
+# -- references --------------------------------------------------------------------------------------------------------
+
+
+def bound_to(function: Any) -> tuple[Any, ...]:
+    """What a callable carries: its object, its closure, its defaults. Not its module."""
+    if isinstance(function, MethodType):
+        return (function.__self__, function.__func__)
+    if isinstance(function, FunctionType):
+        cells = tuple(_content(cell) for cell in function.__closure__ or ())
+        return (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    if isinstance(function, ref):
+        return (function(),)
+    own = getattr(function, "__self__", None)
+    return () if own is None else (own,)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return None

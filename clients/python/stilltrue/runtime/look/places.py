@@ -1,0 +1,123 @@
+"""Where the threads and tasks of this process stand, and which party each of them is."""
+
+from __future__ import annotations
+
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import stilltrue
+from stilltrue.model import PartyName
+from stilltrue.protocol.ledger import Served
+from stilltrue.runtime import compat
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.tasks import Task
+
+STACK_LENGTH_MAX = 12
+_OURS = str(Path(stilltrue.__file__).parent)
+_SHELLS = tuple(str(Path(_OURS, shell, "server.py")) for shell in ("sync", "aio"))
+_STDLIB = sysconfig.get_paths()["stdlib"]
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Place:
+    """A thread (``ident``) or a ``task``, the party it is (None: none that is recorded), and its ``frames``, innermost first.
+
+    ``serves`` is the call that it serves and ``context`` that call's, if it serves one. ``coroutines`` (of a task): what it
+    awaits, outermost first.
+    """
+
+    party: PartyName | None
+    frames: tuple[FrameType, ...]
+    ident: int = 0
+    task: Task | None = None
+    serves: Served | None = None
+    context: Any = None
+    coroutines: tuple[Any, ...] = ()
+
+    def stack(self) -> tuple[str, ...]:
+        """The frames of the application, as ``file:line in function``; all of them where it has none."""
+        frames = [frame for frame in self.frames if is_application(frame.f_code)] or self.frames
+        return tuple(told(frame) for frame in frames[:STACK_LENGTH_MAX])
+
+
+def told(frame: FrameType) -> str:
+    """Where a frame stands, for people."""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+
+
+def is_ours(code: CodeType) -> bool:
+    """Whether this is the agent's own code."""
+    return code.co_filename.startswith(_OURS)
+
+
+def is_library(code: CodeType) -> bool:
+    """Whether this is code of the standard library."""
+    name = code.co_filename
+    if name.startswith("<frozen"):
+        return True
+    return name.startswith(_STDLIB) and not any(folder in name for folder in _INSTALLED)
+
+
+def is_application(code: CodeType) -> bool:
+    """Whether this is neither the agent's code, nor gRPC's, nor the standard library's."""
+    return not (is_ours(code) or compat.is_grpc(code.co_filename) or is_library(code))
+
+
+class Places:
+    """Every thread of the process, and the tasks that are asked for, at one moment."""
+
+    def __init__(self, parties: Parties) -> None:
+        """``parties`` knows who is who."""
+        self._parties = parties
+        self._names = {thread.ident: name for name, thread in list(parties._threads.items())}  # noqa: SLF001 - same room
+        self.threads: dict[int, Place] = {
+            ident: self._of_thread(ident, frames) for ident, frames in compat.frames_of_threads().items()
+        }
+        self._by_party = {place.party: place for place in self.threads.values() if place.party is not None}
+        self._tasks = {party: task for task, party in parties.tasks()}
+
+    def find(self, party: PartyName) -> Place | None:
+        """Where ``party`` stands; None when it has gone, or cannot be found."""
+        task = self._tasks.get(party)
+        return self._by_party.get(party) if task is None else self.of_task(task, party)
+
+    def of_task(self, task: Task, party: PartyName | None) -> Place:
+        """Where ``task`` stands."""
+        root = None if party is None else self._parties.root_of(task, party)
+        served = root.served if root is not None and root.task is task else None
+        start = root.coroutine if root is not None and root.task is task and root.coroutine is not None else task.get_coro()
+        chain = compat.chain_of(start)
+        frames = tuple(frame for one in reversed(chain) if (frame := compat.frame_of(one)) is not None)
+        context = None if served is None else _context_of_task(task)
+        return Place(party=party, frames=frames, task=task, serves=served, context=context, coroutines=tuple(chain))
+
+    def _of_thread(self, ident: int, frames: list[FrameType]) -> Place:
+        served, context = _served_by(frames)
+        party = self._names.get(ident) if served is None else served.party
+        return Place(party=party, frames=tuple(frames), ident=ident, serves=served, context=context)
+
+
+def _served_by(frames: list[FrameType]) -> tuple[Served | None, Any]:
+    """The call that a thread serves, and its context: its shell stands in its frames."""
+    for frame in frames:
+        if frame.f_code.co_filename not in _SHELLS:
+            continue
+        names = frame.f_locals
+        for holder in (names.get("self"), names.get("handler"), names.get("service")):
+            served = getattr(holder, "served", None) or getattr(getattr(holder, "_handler", None), "served", None)
+            if isinstance(served, Served):
+                return served, names.get("context", getattr(holder, "_context", None))
+    return None, None
+
+
+def _context_of_task(task: Task) -> Any:
+    """The context of the call that a task serves: it is known to the shell, between gRPC and the behaviour."""
+    for one in compat.chain_of(task.get_coro()):
+        frame = compat.frame_of(one)
+        if frame is not None and frame.f_code.co_filename in _SHELLS and "context" in frame.f_locals:
+            return frame.f_locals["context"]
+    return None

@@ -1,0 +1,191 @@
+"""The second look (rule 10): the same waits still, until when, where each party stands, and whose trace it is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from stilltrue import Agent
+from stilltrue.model import PartyName, SnapshotId, WaitNumber
+from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
+from stilltrue.protocol.report import Report
+
+PATIENCE_SECONDS = 10.0
+
+
+def report_of(agent: Agent) -> Report:
+    """A cut of the agent's process."""
+    report = agent.live.marked(SnapshotId(agent.live.recorder.colour + 1))
+    assert report is not None
+    return report
+
+
+def suspects_of(report: Report) -> tuple[Suspect, ...]:
+    """Every party of the report that waits, and its waits."""
+    waits: dict[PartyName, list[Any]] = {}
+    for wait in report.waits:
+        waits.setdefault(wait.waiter, []).append(wait.number)
+    return tuple(Suspect(party=party, waits=tuple(numbers)) for party, numbers in waits.items())
+
+
+def look_at(agent: Agent, report: Report) -> Look:
+    """What the agent's process sees of everybody who waits by the report."""
+    return agent.looker().look(LookRequest(snapshot=report.snapshot, suspects=suspects_of(report)))
+
+
+def of(look: Look, beginning: str) -> PartyLook:
+    (found,) = [one for one in look.parties if one.party.startswith(beginning)]
+    return found
+
+
+@contextmanager
+def serving(agent: Agent, *, workers: int = 4, **behaviours: Callable[..., Any]) -> Iterator[str]:
+    """A server of threads with these unary methods of ``/s``; its address."""
+    methods = {name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in behaviours.items()}
+    executor = ThreadPoolExecutor(workers)
+    server = grpc.server(agent.pool(executor), interceptors=[agent.server_interceptor()])
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield address
+    server.stop(0).wait()
+    executor.shutdown()
+
+
+class Stuck:
+    """A method that holds its callers until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.inside = threading.Semaphore(0)
+
+    def __call__(self, request: bytes, context: Any) -> bytes:
+        self.inside.release()
+        assert self.go.wait(PATIENCE_SECONDS)
+        return request
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.go.set()
+
+
+def test_a_thread_in_a_call_waits_for_it_still_and_stands_in_its_own_code(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get = front.channel(channel).unary_unary("/s/Get")
+        thread = threading.Thread(target=lambda: get(b""), name="caller")
+        thread.start()
+        assert stuck.inside.acquire(timeout=PATIENCE_SECONDS)
+        report = report_of(front)
+        seen = of(look_at(front, report), "front/thread:caller")
+        assert (seen.unchanged, seen.doubt, seen.ways_out) == (True, "", ())
+        assert seen.stack[0].startswith(__file__)
+        assert "<lambda>" in seen.stack[0]
+        stuck.go.set()
+        thread.join()
+        assert not of(look_at(front, report), "front/thread:caller").unchanged
+
+
+def test_another_call_of_the_same_party_is_another_wait(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get = front.channel(channel).unary_unary("/s/Get")
+
+        def calls() -> None:
+            get(b"")
+            stuck.go.clear()
+            get(b"")
+
+        thread = threading.Thread(target=calls, name="caller")
+        thread.start()
+        assert stuck.inside.acquire(timeout=PATIENCE_SECONDS)
+        first = report_of(front)
+        stuck.go.set()
+        assert stuck.inside.acquire(timeout=PATIENCE_SECONDS)
+        assert not of(look_at(front, first), "front/thread:caller").unchanged
+        assert of(look_at(front, report_of(front)), "front/thread:caller").unchanged
+        stuck.go.set()
+        thread.join()
+
+
+def test_a_served_call_shows_its_handler_and_its_trace(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    front, back, client = alone("front"), alone("back"), alone("client")
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get = front.channel(to_back).unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            return bytes(get(request))
+
+        with serving(front, Place=place) as address, grpc.insecure_channel(address) as to_front:
+            metadata = (("traceparent", f"00-{trace}-00f067aa0ba902b7-01"),)
+            call = client.channel(to_front).unary_unary("/s/Place").future(b"", metadata=metadata)
+            assert stuck.inside.acquire(timeout=PATIENCE_SECONDS)
+            seen = of(look_at(front, report_of(front)), "front/Place#")
+            assert seen.trace == trace
+            assert "place" in seen.stack[0]
+            assert seen.deadline is None  # nobody can interrupt a thread
+            stuck.go.set()
+            assert call.result(PATIENCE_SECONDS) == b""
+
+
+async def test_a_task_is_found_with_its_deadline_and_where_it_awaits(alone: Callable[..., Agent]) -> None:
+    front, back, client = alone("front"), alone("back"), alone("client")
+    inside, go = asyncio.Event(), asyncio.Event()
+
+    async def get(request: bytes, context: Any) -> bytes:
+        inside.set()
+        await go.wait()
+        return request
+
+    async def deeper(request: bytes) -> bytes:
+        return bytes(await stub(request))
+
+    async def place(request: bytes, context: Any) -> bytes:
+        return await asyncio.create_task(deeper(request))
+
+    addresses = []
+    servers = []
+    for agent, name, behaviour in ((front, "Place", place), (back, "Get", get)):
+        server = grpc.aio.server(interceptors=[agent.aio_server_interceptor()])
+        methods = {name: grpc.unary_unary_rpc_method_handler(behaviour)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
+        addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        await server.start()
+        servers.append(server)
+    async with grpc.aio.insecure_channel(addresses[0]) as to_front, grpc.aio.insecure_channel(addresses[1]) as to_back:
+        stub: Any = front.channel(to_back).unary_unary("/s/Get")
+        call = client.channel(to_front).unary_unary("/s/Place")(b"", timeout=60, metadata=(("b3", "a" * 32 + "-1-1"),))
+        await inside.wait()
+        report = report_of(front)
+        look = look_at(front, report)
+        handler, task = sorted(look.parties, key=lambda one: len(one.party))
+        assert [one.unchanged for one in look.parties] == [True, True]
+        assert handler.trace == "a" * 32
+        assert handler.deadline is not None
+        assert 50 < handler.deadline - report.cut_at <= 61
+        assert "place" in handler.stack[0]
+        assert "deeper" in task.stack[0]
+        go.set()
+        assert await call == b""
+        assert not any(one.unchanged for one in look_at(front, report).parties)
+    for server in servers:
+        await server.stop(0)
+
+
+def test_a_party_that_nobody_knows_is_gone(alone: Callable[..., Agent]) -> None:
+    agent = alone("front")
+    nobody = Suspect(party=PartyName("front/thread:none"), waits=(WaitNumber(7),))
+    (seen,) = agent.looker().look(LookRequest(snapshot=SnapshotId(1), suspects=(nobody,))).parties
+    assert not seen.unchanged
