@@ -8,7 +8,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-import stilltrue
 from stilltrue.model import PartyName
 from stilltrue.protocol.ledger import Served
 from stilltrue.runtime import compat
@@ -16,7 +15,7 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.tasks import Task
 
 STACK_LENGTH_MAX = 12
-_OURS = str(Path(stilltrue.__file__).parent)
+_OURS = str(Path(__file__).parents[2])
 _SHELLS = tuple(str(Path(_OURS, shell, "server.py")) for shell in ("sync", "aio"))
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _INSTALLED = ("site-packages", "dist-packages")
