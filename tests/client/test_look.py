@@ -49,7 +49,7 @@ def of(look: Look, beginning: str) -> PartyLook:
 @contextmanager
 def serving(agent: Agent, *, workers: int = 4, **behaviours: Callable[..., Any]) -> Iterator[str]:
     """A server of threads with these unary methods of ``/s``; its address."""
-    methods = {name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in behaviours.items()}
+    methods: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in behaviours.items()}
     executor = ThreadPoolExecutor(workers)
     server = grpc.server(agent.pool(executor), interceptors=[agent.server_interceptor()])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
@@ -83,7 +83,7 @@ def stuck() -> Iterator[Stuck]:
 def test_a_thread_in_a_call_waits_for_it_still_and_stands_in_its_own_code(alone: Callable[..., Agent], stuck: Stuck) -> None:
     front, back = alone("front"), alone("back")
     with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
-        get = front.channel(channel).unary_unary("/s/Get")
+        get: Any = front.channel(channel).unary_unary("/s/Get")
         thread = threading.Thread(target=lambda: get(b""), name="caller")
         thread.start()
         assert stuck.inside.acquire(timeout=PATIENCE_SECONDS)
@@ -100,7 +100,7 @@ def test_a_thread_in_a_call_waits_for_it_still_and_stands_in_its_own_code(alone:
 def test_another_call_of_the_same_party_is_another_wait(alone: Callable[..., Agent], stuck: Stuck) -> None:
     front, back = alone("front"), alone("back")
     with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
-        get = front.channel(channel).unary_unary("/s/Get")
+        get: Any = front.channel(channel).unary_unary("/s/Get")
 
         def calls() -> None:
             get(b"")
@@ -123,14 +123,15 @@ def test_a_served_call_shows_its_handler_and_its_trace(alone: Callable[..., Agen
     front, back, client = alone("front"), alone("back"), alone("client")
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
-        get = front.channel(to_back).unary_unary("/s/Get")
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
 
         def place(request: bytes, context: Any) -> bytes:
             return bytes(get(request))
 
         with serving(front, Place=place) as address, grpc.insecure_channel(address) as to_front:
             metadata = (("traceparent", f"00-{trace}-00f067aa0ba902b7-01"),)
-            call = client.channel(to_front).unary_unary("/s/Place").future(b"", metadata=metadata)
+            stub: Any = client.channel(to_front).unary_unary("/s/Place")
+            call = stub.future(b"", metadata=metadata)
             assert stuck.inside.acquire(timeout=PATIENCE_SECONDS)
             seen = of(look_at(front, report_of(front)), "front/Place#")
             assert seen.trace == trace
@@ -159,14 +160,15 @@ async def test_a_task_is_found_with_its_deadline_and_where_it_awaits(alone: Call
     servers = []
     for agent, name, behaviour in ((front, "Place", place), (back, "Get", get)):
         server = grpc.aio.server(interceptors=[agent.aio_server_interceptor()])
-        methods = {name: grpc.unary_unary_rpc_method_handler(behaviour)}
+        methods: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(behaviour)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
         addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
         await server.start()
         servers.append(server)
     async with grpc.aio.insecure_channel(addresses[0]) as to_front, grpc.aio.insecure_channel(addresses[1]) as to_back:
         stub: Any = front.channel(to_back).unary_unary("/s/Get")
-        call = client.channel(to_front).unary_unary("/s/Place")(b"", timeout=60, metadata=(("b3", "a" * 32 + "-1-1"),))
+        outer: Any = client.channel(to_front).unary_unary("/s/Place")
+        call = outer(b"", timeout=60, metadata=(("b3", "a" * 32 + "-1-1"),))
         await inside.wait()
         report = report_of(front)
         look = look_at(front, report)

@@ -15,13 +15,13 @@ from stilltrue.runtime.look.places import Place, Places
 from stilltrue.runtime.look.trace import trace_of
 from stilltrue.runtime.observation import NUMBER_MIN, Observer
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.recorder import LiveRecorder
+from stilltrue.runtime.recorder import LockedRecorder
 
 
 class Looker:
     """Looks at the parties of one process."""
 
-    def __init__(self, live: LiveRecorder, parties: Parties, observer: Observer) -> None:
+    def __init__(self, live: LockedRecorder, parties: Parties, observer: Observer) -> None:
         """``live`` has recorded their waits, ``observer`` has seen the others."""
         self._live = live
         self._parties = parties
@@ -33,7 +33,7 @@ class Looker:
         try:
             looks = self._look(request.suspects, before)
         except Exception as error:  # noqa: BLE001 - whatever fails here is doubt
-            self._live.fault("a look")
+            self._live.report_failure("a look")
             looks = [_doubtful(suspect, f"the look failed: {error!r}") for suspect in request.suspects]
         after, _ = self._in_force(request.suspects)
         parties = tuple(_changed(look) if look.party not in after else look for look in looks)
@@ -45,7 +45,7 @@ class Looker:
         with live.lock:
             live._catch_up()  # noqa: SLF001 - what finalizers put off has happened
             recorder = live.recorder
-            recorded: set[WaitNumber] = {made.wait for made in recorder._made.values() if made.wait}  # noqa: SLF001
+            recorded: set[WaitNumber] = {call.wait for call in recorder._made.values() if call.wait}  # noqa: SLF001
             recorded |= recorder._waits.keys()  # noqa: SLF001
             happenings = int(getattr(recorder, "happenings", 0))
         return {one.party for one in suspects if all(self._lasts(number, recorded) for number in one.waits)}, happenings

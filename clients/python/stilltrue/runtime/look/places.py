@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from stilltrue.model import PartyName
-from stilltrue.protocol.ledger import Served
+from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.tasks import Task
@@ -33,7 +33,7 @@ class Place:
     frames: tuple[FrameType, ...]
     ident: int = 0
     task: Task | None = None
-    serves: Served | None = None
+    serves: ServerCall | None = None
     context: Any = None
     coroutines: tuple[Any, ...] = ()
 
@@ -100,7 +100,7 @@ class Places:
         return Place(party=party, frames=tuple(frames), ident=ident, serves=served, context=context)
 
 
-def _served_by(frames: list[FrameType]) -> tuple[Served | None, Any]:
+def _served_by(frames: list[FrameType]) -> tuple[ServerCall | None, Any]:
     """The call that a thread serves, and its context: its shell stands in its frames."""
     for frame in frames:
         if frame.f_code.co_filename not in _SHELLS:
@@ -108,7 +108,7 @@ def _served_by(frames: list[FrameType]) -> tuple[Served | None, Any]:
         names = frame.f_locals
         for holder in (names.get("self"), names.get("handler"), names.get("service")):
             served = getattr(holder, "served", None) or getattr(getattr(holder, "_handler", None), "served", None)
-            if isinstance(served, Served):
+            if isinstance(served, ServerCall):
                 return served, names.get("context", getattr(holder, "_context", None))
     return None, None
 
