@@ -13,7 +13,9 @@ import grpc
 import pytest
 
 from stilltrue import Agent
-from stilltrue.protocol import wire
+from stilltrue.model import ProcessName
+from stilltrue.protocol import look_wire, wire
+from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.report import Report
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import agent_pb2_grpc
@@ -26,7 +28,7 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
 
     def __init__(self, port: int = 0) -> None:
         self.heard: list[tuple[str, pb.ConnectRequest]] = []
-        self.marks: dict[str, queue.SimpleQueue[int | None]] = {}
+        self.marks: dict[str, queue.SimpleQueue[int | pb.Look | None]] = {}
         self.changed = threading.Condition()
         self.server = grpc.server(ThreadPoolExecutor(64))
         agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self.server)  # type: ignore[no-untyped-call]
@@ -36,14 +38,17 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
     def Connect(self, requests: Iterator[pb.ConnectRequest], context: Any) -> Iterator[pb.ConnectResponse]:  # noqa: N802
         hello = next(requests)
         name = hello.hello.process.instance
-        marks: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        marks: queue.SimpleQueue[int | pb.Look | None] = queue.SimpleQueue()
         context.add_callback(lambda: marks.put(None))
         self.keep(name, hello)
         self.marks[name] = marks
         threading.Thread(target=self.listen, args=(name, requests), daemon=True).start()
         yield pb.ConnectResponse(welcome=pb.Welcome(detector="test", lease_seconds=0.3))
         while (mark := marks.get()) is not None:
-            yield pb.ConnectResponse(mark=pb.Mark(snapshot=mark))
+            if isinstance(mark, int):
+                yield pb.ConnectResponse(mark=pb.Mark(snapshot=mark))
+            else:
+                yield pb.ConnectResponse(look=mark)
 
     def listen(self, name: str, requests: Iterator[pb.ConnectRequest]) -> None:
         try:
@@ -80,6 +85,18 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
             return None
 
         result: Report = self.wait_for(found)
+        return result
+
+    def look(self, name: str, request: LookRequest) -> Look:
+        """What the process ``name`` sees when it is asked to look."""
+        self.marks[name].put(look_wire.request_to_wire(request))
+
+        def found() -> Look | None:
+            answers = (heard.looked for source, heard in self.heard if source == name and heard.HasField("looked"))
+            seen = (look_wire.look_from_wire(ProcessName(name), answer) for answer in answers)
+            return next((look for look in seen if look.snapshot == request.snapshot), None)
+
+        result: Look = self.wait_for(found)
         return result
 
     def kinds(self, name: str) -> list[str]:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -18,7 +19,8 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId
-from stilltrue.protocol.report import CallTarget
+from stilltrue.protocol.look import LookRequest, Suspect
+from stilltrue.protocol.report import CallTarget, PartyTarget
 from stilltrue.runtime import connection
 
 Join = Callable[..., Agent]
@@ -43,6 +45,30 @@ def test_a_mark_is_answered_with_a_report_and_an_old_one_with_a_lease(detector: 
     heard = len(detector.heard)
     detector.mark(5)
     detector.wait_for(lambda: any(r.lease.colour == 7 for _, r in detector.heard[heard:]))
+
+
+def test_a_process_looks_again_when_it_is_asked_to_and_says_what_it_sees(detector: Any, join: Join) -> None:
+    live = join("orders").live
+    assert detector.heard[0][1].hello.looks
+    party = PartyName("orders/x")
+    number = live.waits(party, (PartyTarget(party=party),), deadline=1_000.0)
+    request = LookRequest(snapshot=SnapshotId(1), suspects=(Suspect(party=party, waits=(number,)),))
+    (seen,) = detector.look("orders", request).parties
+    assert (seen.unchanged, seen.deadline) == (True, 1_000.0)
+    live.resumes(number)
+    (seen,) = detector.look("orders", replace(request, snapshot=SnapshotId(2))).parties
+    assert not seen.unchanged
+
+
+def test_a_look_that_fails_says_nothing_and_the_stream_goes_on(
+    detector: Any, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = join("orders")
+    monkeypatch.setattr(agent.live.recorder, "look", None)
+    suspect = Suspect(party=PartyName("orders/x"), waits=())
+    assert detector.look("orders", LookRequest(snapshot=SnapshotId(1), suspects=(suspect,))).parties == ()
+    detector.mark(7)
+    assert detector.report("orders", 7).snapshot == 7
 
 
 def one_method(behaviour: Any) -> grpc.GenericRpcHandler:

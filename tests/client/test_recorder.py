@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.look import Look, LookRequest, Suspect
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import CallTarget, Report
 from stilltrue.protocol.stamp import Stamp, decode, encode
@@ -190,3 +191,41 @@ def test_a_stamp_reads_back_and_anything_else_is_none() -> None:
     assert decode(encode(one)) == one
     for text in ("", "a", "a;1;2;3", "a;1;2;3;x", ";1;2;3;4", "a;-1;2;3;4", "a;1;2;3;99999999999999999999", b"\xff;1;2;3;4"):
         assert decode(text) is None
+
+
+def look(of: Recorder, report: Report) -> Look:
+    waiters = dict.fromkeys(wait.waiter for wait in report.waits)
+    suspects = [Suspect(party=one, waits=tuple(w.number for w in report.waits if w.waiter == one)) for one in waiters]
+    return of.look(LookRequest(snapshot=report.snapshot, suspects=tuple(suspects)), 2.0)
+
+
+def test_rule_10_a_party_still_in_the_very_same_waits_is_unchanged() -> None:
+    a = recorder()
+    a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True, deadline=9.0)
+    a.waits(PartyName("a/x"), [CallTarget(number=CallNumber(1))], 0.0, deadline=7.0)
+    report = cut(a, 1)
+    (seen,) = look(a, report).parties
+    assert (seen.unchanged, seen.deadline) == (True, 7.0)
+    assert look(a, report).happenings == report.happenings
+
+
+def test_rule_10_a_wait_that_ended_and_began_again_has_changed() -> None:
+    a = recorder()
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)
+    report = cut(a, 1)
+    a.goes_on(made)
+    a.awaits(made, 1.5)
+    seen = look(a, report)
+    assert [party.unchanged for party in seen.parties] == [False]
+    assert seen.happenings > report.happenings
+
+
+def test_rule_10_the_message_that_forces_a_cut_has_happened_after_it() -> None:
+    a = recorder()
+    _, report = a.arrived(stamp(colour=5), method="/s/M", now=0.0)
+    assert report is not None
+    assert look(a, report).happenings == report.happenings + 1
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
+    report = a.settled(made, stamp(colour=6), 0.0)
+    assert report is not None
+    assert look(a, report).happenings == report.happenings + 1

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from stilltrue.model import (
     Activity,
     CallNumber,
+    Evidence,
     Holds,
     PartyName,
     ProcessId,
@@ -22,7 +23,8 @@ from stilltrue.model import (
     WaitNumber,
     Witness,
 )
-from stilltrue.protocol import wire
+from stilltrue.protocol import look_wire, wire
+from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect, WayOut
 from stilltrue.protocol.report import (
     Answered,
     Caller,
@@ -38,6 +40,7 @@ from stilltrue.protocol.report import (
     Seen,
     ServedCall,
 )
+from stilltrue.v1 import agent_pb2 as agent_pb
 from stilltrue.v1 import snapshot_pb2 as pb
 
 T = TypeVar("T")
@@ -137,6 +140,7 @@ reports = st.builds(
     facts=facts,
     labels=st.dictionaries(texts, texts, max_size=2),
     lost=counts,
+    happenings=counts,
 )
 verdicts = st.builds(
     Verdict,
@@ -159,6 +163,33 @@ verdicts = st.builds(
     until=times,
     explanation=tuples(texts),
     victims=tuples(parties),
+    evidence=tuples(st.builds(Evidence, party=parties, stack=tuples(texts), trace=texts)),
+    assumptions=tuples(texts),
+)
+requests = st.builds(
+    LookRequest,
+    snapshot=numbers.map(SnapshotId),
+    suspects=tuples(st.builds(Suspect, party=own, waits=tuples(numbers.map(WaitNumber)))),
+    activity=st.booleans(),
+)
+ways = st.builds(WayOut, text=texts, party=st.none() | parties)
+looks = st.builds(
+    Look,
+    snapshot=numbers.map(SnapshotId),
+    parties=tuples(
+        st.builds(
+            PartyLook,
+            party=own,
+            unchanged=st.booleans(),
+            deadline=times,
+            ways_out=tuples(ways),
+            doubt=texts,
+            stack=tuples(texts),
+            trace=texts,
+        )
+    ),
+    happenings=counts,
+    unaccounted=tuples(texts),
 )
 
 
@@ -181,6 +212,26 @@ def test_true_stays_true_and_one_stays_one(report: Report) -> None:
 def test_a_verdict_comes_back_as_it_went(verdict: Verdict) -> None:
     message = pb.Verdict.FromString(wire.verdict_to_wire(verdict).SerializeToString())
     assert wire.verdict_from_wire(message) == verdict
+
+
+@settings(deadline=None)
+@given(requests)
+def test_a_request_to_look_comes_back_as_it_went(request: LookRequest) -> None:
+    message = agent_pb.Look.FromString(look_wire.request_to_wire(request).SerializeToString())
+    assert look_wire.request_from_wire(message) == request
+
+
+@settings(deadline=None)
+@given(looks)
+def test_a_look_comes_back_as_it_went(look: Look) -> None:
+    message = agent_pb.Looked.FromString(look_wire.look_to_wire(look).SerializeToString())
+    assert look_wire.look_from_wire(ProcessName("orders"), message) == look
+
+
+def test_a_process_can_speak_of_no_parties_but_its_own() -> None:
+    message = agent_pb.Looked(parties=[agent_pb.PartyLook(party="stock/Reserve#1", unchanged=True)])
+    with pytest.raises(wire.MalformedError, match="stock/Reserve#1"):
+        look_wire.look_from_wire(ProcessName("orders"), message)
 
 
 def plain_report() -> pb.Report:

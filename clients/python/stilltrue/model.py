@@ -125,13 +125,23 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Where a waiting party stands: its ``stack``, innermost frame first, as ``file:line in function``; its call's trace id."""
+
+    party: PartyName
+    stack: tuple[str, ...] = ()
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A predicate's answer about one snapshot, with the evidence; every sequence is sorted.
 
     ``remainder`` = ``core`` + ``behind``. ``until`` (seconds since the epoch) is the time up to which the answer holds when
     only a deadline can end it, else None. ``explanation`` has one sentence per wait of the witness; ``victims`` is the
     smallest set of parties found whose giving up frees the remainder; ``decisive`` are the missing processes on which an
-    undetermined answer depends.
+    undetermined answer depends. ``evidence`` is what the verification round saw of the parties named, ``assumptions`` what a
+    TRUE rests on, in words.
     """
 
     predicate: str
@@ -146,6 +156,8 @@ class Verdict:
     until: float | None = None
     explanation: tuple[str, ...] = ()
     victims: tuple[PartyName, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    assumptions: tuple[str, ...] = ()
 
 
 def process_of(party: PartyName) -> ProcessName:

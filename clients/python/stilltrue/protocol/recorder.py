@@ -12,6 +12,8 @@ The rules (DESIGN.md section 3; the code names them by number):
 6. An explicit marker wakes the quiet ones.
 7. Atomic events. Facts change in the same step as the message they belong to.
 8. A failed call is in doubt when its caller cannot tell whether it was received, until a stated bound passes.
+10. Look again before accusing. Asked to, it says of each suspect whether it is still in the very same waits, and how many steps
+   it has recorded: the same number as at the cut means that nothing has happened since.
 
 One method per happening; each returns its effects: numbers, stamps, and a :class:`~stilltrue.protocol.report.Report`
 if it made the process cut. Nothing here does I/O, reads a clock, or knows threads: callers bring the time and hold a
@@ -37,6 +39,7 @@ from stilltrue.model import (
     WaitNumber,
 )
 from stilltrue.protocol.ledger import NO_WAIT, ChannelRecord, ClientCall, ServerCall, is_blocked
+from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.memory import CallerMemory
 from stilltrue.protocol.report import Caller, Hold, LocalWait, PartyTarget, Pool, Report, Target
 from stilltrue.protocol.stamp import Stamp
@@ -90,6 +93,7 @@ class Recorder:
         self.process = process
         self.colour = colour
         self.lost = 0
+        self.happenings = 0
         self._reactive = reactive
         self._said_idle = False
         self._labels = dict(labels or {})
@@ -144,6 +148,7 @@ class Recorder:
 
         ``facts`` travel with the request; ``changes`` are made to the process's own facts in the same step (rule 7).
         """
+        self.happenings += 1
         number: CallNumber = self._next_call
         self._next_call = number + 1
         made = ClientCall(number, method, channel, party, now, deadline, facts)
@@ -164,6 +169,7 @@ class Recorder:
 
     def awaits(self, made: ClientCall, now: float, until: float | None = None) -> None:
         """The party that made the call is blocked on its outcome from now on; at ``until`` it gives up by itself."""
+        self.happenings += 1
         if not made.wait and made.number in self._made:
             made.wait = self._number_wait()
             made.wait_since = now
@@ -171,6 +177,7 @@ class Recorder:
 
     def goes_on(self, made: ClientCall) -> None:
         """The party that made the call no longer waits for its outcome (the call itself may be outstanding still)."""
+        self.happenings += 1
         made.wait = NO_WAIT
 
     def settled(
@@ -178,6 +185,7 @@ class Recorder:
     ) -> Report | None:
         """The outcome of a call is known (rule 3), or is in doubt (rule 8). Rule 2 comes first. Settling twice is nothing."""
         report = self.coloured(stamp, now) if stamp is not None and stamp.colour > self.colour else None
+        self.happenings += 1
         if self._made.get(made.number) is not made:  # settled before, or made before a fork
             return report
         del self._made[made.number]
@@ -224,6 +232,7 @@ class Recorder:
                 memory = self._memory(Caller(source, incarnation))
             memory.saw(number, floor)
             caller = memory.caller
+        self.happenings += 1
         serial = self._next_party
         self._next_party = serial + 1
         name: Any = f"{self._prefix}{method[method.rfind('/') + 1 :]}#{serial}"
@@ -233,10 +242,12 @@ class Recorder:
 
     def started(self, served: ServerCall) -> None:
         """A worker took the call from the queue: it is a party now."""
+        self.happenings += 1
         served.serving = True
 
     def replied(self, served: ServerCall, *, facts: Facts = NO_FACTS, changes: Facts = NO_FACTS) -> Stamp:
         """The service of a call is over: the stamp of its reply (rule 1). ``facts`` travel with the reply."""
+        self.happenings += 1
         if self._served.get(served.serial) is served:
             del self._served[served.serial]
             memory = self._callers.get(served.caller) if served.caller is not None else None
@@ -249,6 +260,7 @@ class Recorder:
 
     def took(self, served: ServerCall, changes: Facts) -> None:
         """The handler makes the facts that came with the request the process's own, in one step (rule 7)."""
+        self.happenings += 1
         served.taken = True
         self._facts.update(changes)
 
@@ -266,6 +278,7 @@ class Recorder:
         what: str = "",
     ) -> WaitNumber:
         """A party is blocked from now on; the number ends the wait again."""
+        self.happenings += 1
         number = self._number_wait()
         self._waits[number] = LocalWait(
             waiter=waiter,
@@ -281,14 +294,17 @@ class Recorder:
 
     def resumes(self, number: WaitNumber) -> None:
         """The wait with this number is over. Ending it twice is nothing."""
+        self.happenings += 1
         self._waits.pop(number, None)
 
     def holds(self, party: PartyName, resource: str, capacity: int = 1) -> None:
         """A party holds one (more) of the ``capacity`` shares of a resource."""
+        self.happenings += 1
         self._holds.setdefault(resource, []).append(Hold(party=party, resource=resource, capacity=capacity))
 
     def releases(self, party: PartyName, resource: str) -> bool:
         """A party gives back one share; False when it held none (then somebody else's share was meant: nobody can tell)."""
+        self.happenings += 1
         held = self._holds.get(resource, [])
         for index, hold in enumerate(held):
             if hold.party == party:
@@ -304,14 +320,17 @@ class Recorder:
 
     def fact(self, changes: Facts) -> None:
         """Facts of the application change."""
+        self.happenings += 1
         self._facts.update(changes)
 
     def idle(self) -> None:
         """The application owes no message of its own accord."""
+        self.happenings += 1
         self._said_idle = True
 
     def active(self) -> None:
         """The application may do something of its own accord."""
+        self.happenings += 1
         self._said_idle = False
 
     # -- questions -----------------------------------------------------------------------------------------------------
@@ -328,6 +347,17 @@ class Recorder:
                     found = (number, wait.since or 0.0)
                 break
         return found
+
+    def look(self, request: LookRequest, now: float) -> Look:
+        """What is seen of each suspect now (rule 10): are all its waits still in force, and until when at the latest?"""
+        waits: dict[PartyName, dict[WaitNumber, LocalWait]] = {}
+        for wait in self._all_waits(now):
+            waits.setdefault(wait.waiter, {})[wait.number] = wait
+        return Look(
+            snapshot=request.snapshot,
+            parties=tuple(_look_at(suspect, waits.get(suspect.party, {})) for suspect in request.suspects),
+            happenings=self.happenings,
+        )
 
     # -- the cut -------------------------------------------------------------------------------------------------------
 
@@ -358,6 +388,7 @@ class Recorder:
             facts=dict(self._facts),
             labels=self._labels,
             lost=self.lost,
+            happenings=self.happenings,
         )
 
     def _all_waits(self, now: float) -> tuple[LocalWait, ...]:
@@ -413,6 +444,14 @@ class Recorder:
             floor = lowest[0]
         stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor))
         return stamp
+
+
+def _look_at(suspect: Suspect, waits: Mapping[WaitNumber, LocalWait]) -> PartyLook:
+    """A suspect beside the waits that it has now; a wait's targets may have become more (ways out), never others."""
+    if any(number not in waits for number in suspect.waits):
+        return PartyLook(party=suspect.party, unchanged=False)
+    ends = (waits[number].deadline for number in suspect.waits)
+    return PartyLook(party=suspect.party, unchanged=True, deadline=min((end for end in ends if end is not None), default=None))
 
 
 def _ending(wait: LocalWait, deadline: float | None) -> LocalWait:

@@ -191,6 +191,8 @@ class Report:
 
     ``next_number`` is the number that the next call would have had: no server may have seen it or any above. ``lost`` counts
     what the recorder had to leave out for its bounds since the last report (then its waits may be incomplete: doubt).
+    ``happenings`` counts the steps recorded since the process began (0: an agent that does not count them). ``doubt`` is the
+    detector's: why the process's activity is not certain, since the verification round (empty: it is, or nobody looked).
     """
 
     process: ProcessId
@@ -208,3 +210,5 @@ class Report:
     facts: Facts = field(default_factory=lambda: NO_FACTS)
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     lost: int = 0
+    happenings: int = 0
+    doubt: str = ""

@@ -15,6 +15,7 @@ from stilltrue.model import (
     NO_FACTS,
     Activity,
     CallNumber,
+    Evidence,
     Fact,
     Facts,
     Holds,
@@ -142,6 +143,7 @@ def report_to_wire(report: Report) -> pb.Report:
         holds=(pb.Hold(party=hold.party, resource=hold.resource, capacity=hold.capacity) for hold in report.holds),
         labels=report.labels,
         lost=report.lost,
+        happenings=report.happenings,
     )
     _put_facts(message.facts, report.facts)
     return message
@@ -172,6 +174,7 @@ def report_from_wire(message: pb.Report) -> Report:
         facts=facts_from_wire(message.facts),
         labels=dict(message.labels),
         lost=message.lost,
+        happenings=message.happenings,
     )
 
 
@@ -375,6 +378,8 @@ def verdict_to_wire(verdict: Verdict) -> pb.Verdict:
         until=verdict.until,
         explanation=verdict.explanation,
         victims=verdict.victims,
+        evidence=(pb.Evidence(party=e.party, stack=e.stack, trace=e.trace) for e in verdict.evidence),
+        assumptions=verdict.assumptions,
     )
 
 
@@ -393,6 +398,8 @@ def verdict_from_wire(message: pb.Verdict) -> Verdict:
         until=_time("until", message.until) if message.HasField("until") else None,
         explanation=tuple(message.explanation),
         victims=_parties(message.victims),
+        evidence=tuple(Evidence(party=PartyName(e.party), stack=tuple(e.stack), trace=e.trace) for e in message.evidence),
+        assumptions=tuple(message.assumptions),
     )
 
 

@@ -10,12 +10,15 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 
 import grpc
 
 from stilltrue.model import CallNumber, ProcessId, SnapshotId
+from stilltrue.protocol.look import Look, LookRequest
+from stilltrue.protocol.look_wire import look_to_wire, request_from_wire
 from stilltrue.protocol.wire import process_to_wire, report_to_wire
 from stilltrue.runtime.credentials import Security
 from stilltrue.runtime.recorder import LockedRecorder
@@ -29,6 +32,8 @@ _LOGGER = logging.getLogger("stilltrue")
 TICK_SECONDS = 0.05
 BACKOFF_SECONDS_MIN = 0.05
 GOODBYE_SECONDS_MAX = 0.5
+LOOKS_MAX = 64
+"""Answers to the verification round that await sending; what is dropped counts as no answer: doubt."""
 ABSENT_SECONDS_MAX = 10.0
 """So long a detector may be away, or has not been there yet, before a warning says so."""
 OPTIONS = (
@@ -36,7 +41,7 @@ OPTIONS = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_receive_message_length", 64 * 1024),
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
 )
@@ -56,9 +61,17 @@ _REFUSALS = frozenset(
 class Connection:
     """Keeps the agent connected, from :meth:`start` to :meth:`close`."""
 
-    def __init__(self, live: LockedRecorder, process: ProcessId, settings: Settings) -> None:
-        """``live`` is where markers go and reports come from."""
+    def __init__(
+        self,
+        live: LockedRecorder,
+        process: ProcessId,
+        settings: Settings,
+        look: Callable[[LookRequest], Look] | None = None,
+    ) -> None:
+        """``live`` is where markers go and reports come from; ``look`` sees what a verification round asks for."""
         self._live = live
+        self._look = look or live.look
+        self._looks: deque[Look] = deque(maxlen=LOOKS_MAX)
         self._process = process
         self._settings = settings
         self._triggers = SnapshotRequests(settings.block_seconds_max)
@@ -174,6 +187,9 @@ class Connection:
                 self._ring()
             else:
                 self._live.post(report)
+        elif kind == "look":
+            self._looks.append(self._seen(request_from_wire(response.look)))
+            self._ring()
         elif kind == "welcome":
             patience.cancel()
             self._lease_seconds = max(0.1, response.welcome.lease_seconds)
@@ -181,6 +197,14 @@ class Connection:
             self._refused = None
             self.welcomed.set()
             _LOGGER.info("detector joined: address=%s name=%s", self._settings.detector, response.welcome.detector)
+
+    def _seen(self, request: LookRequest) -> Look:
+        """What the verification round asks for; of what cannot be looked at nothing is said: doubt."""
+        try:
+            return self._look(request)
+        except Exception:  # noqa: BLE001 - the stream must outlive a look that fails
+            self._live.report_failure("a look")
+            return Look(snapshot=request.snapshot)
 
     # -- what goes up; run by gRPC's own thread for the stream ---------------------------------------------------------
 
@@ -193,6 +217,7 @@ class Connection:
                 colour=live.recorder.colour,
                 agent=f"python/{__version__}",
                 reactive=self._settings.reactive,
+                looks=True,
             )
         )
         leased = time.monotonic()
@@ -203,6 +228,8 @@ class Connection:
                 live.catch_up()
             self._rung = False
             yield from self._reports()
+            while self._looks:
+                yield pb.ConnectRequest(looked=look_to_wire(self._looks.popleft()))
             if self._closing.is_set():
                 yield pb.ConnectRequest(goodbye=pb.Goodbye())
                 self._said_goodbye.set()

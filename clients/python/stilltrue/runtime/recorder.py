@@ -18,6 +18,7 @@ from typing import Any
 
 from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, SnapshotId, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
+from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
@@ -119,6 +120,12 @@ class LockedRecorder:
         """As :meth:`Recorder.oldest_wait`."""
         with self.lock:
             return self.recorder.oldest_wait(after)
+
+    def look(self, request: LookRequest) -> Look:
+        """As :meth:`Recorder.look`: what the record alone shows."""
+        with self.lock:
+            self._catch_up()
+            return self.recorder.look(request, self.clock())
 
     # -- calls made ----------------------------------------------------------------------------------------------------
 
@@ -284,11 +291,13 @@ class LockedRecorder:
     def item_sent(self, handle: ClientCall | ServerCall) -> None:
         """One item of a stream was handed to gRPC."""
         with self._step():
+            self.recorder.happenings += 1
             handle.sent += 1
 
     def item_received(self, handle: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
         """One item of a stream came, and ended the wait for it in the same step."""
         with self._step():
+            self.recorder.happenings += 1
             handle.received += 1
             if wait is not None:
                 self.recorder.resumes(wait)

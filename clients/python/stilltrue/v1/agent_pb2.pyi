@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Hello(_message.Message):
-    __slots__ = ("process", "labels", "colour", "agent", "reactive")
+    __slots__ = ("process", "labels", "colour", "agent", "reactive", "looks")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -20,12 +20,14 @@ class Hello(_message.Message):
     COLOUR_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     REACTIVE_FIELD_NUMBER: _ClassVar[int]
+    LOOKS_FIELD_NUMBER: _ClassVar[int]
     process: _snapshot_pb2.ProcessId
     labels: _containers.ScalarMap[str, str]
     colour: int
     agent: str
     reactive: bool
-    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reactive: bool = ...) -> None: ...
+    looks: bool
+    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reactive: bool = ..., looks: bool = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("colour", "reports_dropped", "stamps_refused")
@@ -47,19 +49,59 @@ class Goodbye(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class WayOut(_message.Message):
+    __slots__ = ("text", "party")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    party: str
+    def __init__(self, text: _Optional[str] = ..., party: _Optional[str] = ...) -> None: ...
+
+class PartyLook(_message.Message):
+    __slots__ = ("party", "unchanged", "deadline", "ways_out", "doubt", "stack", "trace")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    WAYS_OUT_FIELD_NUMBER: _ClassVar[int]
+    DOUBT_FIELD_NUMBER: _ClassVar[int]
+    STACK_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    unchanged: bool
+    deadline: float
+    ways_out: _containers.RepeatedCompositeFieldContainer[WayOut]
+    doubt: str
+    stack: _containers.RepeatedScalarFieldContainer[str]
+    trace: str
+    def __init__(self, party: _Optional[str] = ..., unchanged: bool = ..., deadline: _Optional[float] = ..., ways_out: _Optional[_Iterable[_Union[WayOut, _Mapping]]] = ..., doubt: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., trace: _Optional[str] = ...) -> None: ...
+
+class Looked(_message.Message):
+    __slots__ = ("snapshot", "parties", "happenings", "unaccounted")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    PARTIES_FIELD_NUMBER: _ClassVar[int]
+    HAPPENINGS_FIELD_NUMBER: _ClassVar[int]
+    UNACCOUNTED_FIELD_NUMBER: _ClassVar[int]
+    snapshot: int
+    parties: _containers.RepeatedCompositeFieldContainer[PartyLook]
+    happenings: int
+    unaccounted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, snapshot: _Optional[int] = ..., parties: _Optional[_Iterable[_Union[PartyLook, _Mapping]]] = ..., happenings: _Optional[int] = ..., unaccounted: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ConnectRequest(_message.Message):
-    __slots__ = ("hello", "report", "lease", "wish", "goodbye")
+    __slots__ = ("hello", "report", "lease", "wish", "goodbye", "looked")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     WISH_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     report: _snapshot_pb2.Report
     lease: Lease
     wish: Wish
     goodbye: Goodbye
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[_snapshot_pb2.Report, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., wish: _Optional[_Union[Wish, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+    looked: Looked
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[_snapshot_pb2.Report, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., wish: _Optional[_Union[Wish, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("detector", "lease_seconds", "report_bytes_max")
@@ -79,10 +121,30 @@ class Mark(_message.Message):
     settled: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, snapshot: _Optional[int] = ..., settled: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class Suspect(_message.Message):
+    __slots__ = ("party", "waits")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    waits: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, party: _Optional[str] = ..., waits: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Look(_message.Message):
+    __slots__ = ("snapshot", "suspects", "activity")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    snapshot: int
+    suspects: _containers.RepeatedCompositeFieldContainer[Suspect]
+    activity: bool
+    def __init__(self, snapshot: _Optional[int] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., activity: bool = ...) -> None: ...
+
 class ConnectResponse(_message.Message):
-    __slots__ = ("welcome", "mark")
+    __slots__ = ("welcome", "mark", "look")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
+    LOOK_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     mark: Mark
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...
+    look: Look
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ...) -> None: ...

@@ -222,7 +222,7 @@ class Hold(_message.Message):
     def __init__(self, party: _Optional[str] = ..., resource: _Optional[str] = ..., capacity: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("process", "snapshot", "after", "cut_at", "next_number", "activity", "made", "served", "seen", "pools", "waits", "holds", "facts", "labels", "lost")
+    __slots__ = ("process", "snapshot", "after", "cut_at", "next_number", "activity", "made", "served", "seen", "pools", "waits", "holds", "facts", "labels", "lost", "happenings")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +252,7 @@ class Report(_message.Message):
     FACTS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    HAPPENINGS_FIELD_NUMBER: _ClassVar[int]
     process: ProcessId
     snapshot: int
     after: int
@@ -267,7 +268,8 @@ class Report(_message.Message):
     facts: _containers.MessageMap[str, Fact]
     labels: _containers.ScalarMap[str, str]
     lost: int
-    def __init__(self, process: _Optional[_Union[ProcessId, _Mapping]] = ..., snapshot: _Optional[int] = ..., after: _Optional[int] = ..., cut_at: _Optional[float] = ..., next_number: _Optional[int] = ..., activity: _Optional[_Union[Activity, str]] = ..., made: _Optional[_Iterable[_Union[CallMade, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[CallServed, _Mapping]]] = ..., seen: _Optional[_Iterable[_Union[Seen, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., waits: _Optional[_Iterable[_Union[LocalWait, _Mapping]]] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., labels: _Optional[_Mapping[str, str]] = ..., lost: _Optional[int] = ...) -> None: ...
+    happenings: int
+    def __init__(self, process: _Optional[_Union[ProcessId, _Mapping]] = ..., snapshot: _Optional[int] = ..., after: _Optional[int] = ..., cut_at: _Optional[float] = ..., next_number: _Optional[int] = ..., activity: _Optional[_Union[Activity, str]] = ..., made: _Optional[_Iterable[_Union[CallMade, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[CallServed, _Mapping]]] = ..., seen: _Optional[_Iterable[_Union[Seen, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., waits: _Optional[_Iterable[_Union[LocalWait, _Mapping]]] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., labels: _Optional[_Mapping[str, str]] = ..., lost: _Optional[int] = ..., happenings: _Optional[int] = ...) -> None: ...
 
 class SnapshotRef(_message.Message):
     __slots__ = ("id", "scope", "begun", "ended", "members")
@@ -293,8 +295,18 @@ class Witness(_message.Message):
     text: str
     def __init__(self, kind: _Optional[str] = ..., parties: _Optional[_Iterable[str]] = ..., text: _Optional[str] = ...) -> None: ...
 
+class Evidence(_message.Message):
+    __slots__ = ("party", "stack", "trace")
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    STACK_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    party: str
+    stack: _containers.RepeatedScalarFieldContainer[str]
+    trace: str
+    def __init__(self, party: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., trace: _Optional[str] = ...) -> None: ...
+
 class Verdict(_message.Message):
-    __slots__ = ("predicate", "holds", "witness", "snapshot", "remainder", "core", "behind", "missing", "decisive", "until", "explanation", "victims")
+    __slots__ = ("predicate", "holds", "witness", "snapshot", "remainder", "core", "behind", "missing", "decisive", "until", "explanation", "victims", "evidence", "assumptions")
     PREDICATE_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     WITNESS_FIELD_NUMBER: _ClassVar[int]
@@ -307,6 +319,8 @@ class Verdict(_message.Message):
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     EXPLANATION_FIELD_NUMBER: _ClassVar[int]
     VICTIMS_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    ASSUMPTIONS_FIELD_NUMBER: _ClassVar[int]
     predicate: str
     holds: Holds
     witness: Witness
@@ -319,4 +333,6 @@ class Verdict(_message.Message):
     until: float
     explanation: _containers.RepeatedScalarFieldContainer[str]
     victims: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, predicate: _Optional[str] = ..., holds: _Optional[_Union[Holds, str]] = ..., witness: _Optional[_Union[Witness, _Mapping]] = ..., snapshot: _Optional[_Union[SnapshotRef, _Mapping]] = ..., remainder: _Optional[_Iterable[str]] = ..., core: _Optional[_Iterable[str]] = ..., behind: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., decisive: _Optional[_Iterable[str]] = ..., until: _Optional[float] = ..., explanation: _Optional[_Iterable[str]] = ..., victims: _Optional[_Iterable[str]] = ...) -> None: ...
+    evidence: _containers.RepeatedCompositeFieldContainer[Evidence]
+    assumptions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, predicate: _Optional[str] = ..., holds: _Optional[_Union[Holds, str]] = ..., witness: _Optional[_Union[Witness, _Mapping]] = ..., snapshot: _Optional[_Union[SnapshotRef, _Mapping]] = ..., remainder: _Optional[_Iterable[str]] = ..., core: _Optional[_Iterable[str]] = ..., behind: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., decisive: _Optional[_Iterable[str]] = ..., until: _Optional[float] = ..., explanation: _Optional[_Iterable[str]] = ..., victims: _Optional[_Iterable[str]] = ..., evidence: _Optional[_Iterable[_Union[Evidence, _Mapping]]] = ..., assumptions: _Optional[_Iterable[str]] = ...) -> None: ...

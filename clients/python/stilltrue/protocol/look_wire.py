@@ -1,0 +1,80 @@
+"""The verification round's nouns to protobuf and back; what breaks their contract is a :class:`MalformedError`."""
+
+from __future__ import annotations
+
+import math
+
+from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber, process_of
+from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect, WayOut
+from stilltrue.protocol.wire import MalformedError
+from stilltrue.v1 import agent_pb2 as pb
+
+
+def request_to_wire(request: LookRequest) -> pb.Look:
+    """What to look at."""
+    return pb.Look(
+        snapshot=request.snapshot,
+        suspects=(pb.Suspect(party=suspect.party, waits=suspect.waits) for suspect in request.suspects),
+        activity=request.activity,
+    )
+
+
+def request_from_wire(message: pb.Look) -> LookRequest:
+    """What to look at."""
+    return LookRequest(
+        snapshot=SnapshotId(message.snapshot),
+        suspects=tuple(
+            Suspect(party=PartyName(suspect.party), waits=tuple(map(WaitNumber, suspect.waits))) for suspect in message.suspects
+        ),
+        activity=message.activity,
+    )
+
+
+def look_to_wire(look: Look) -> pb.Looked:
+    """What was seen."""
+    return pb.Looked(
+        snapshot=look.snapshot,
+        parties=map(_party_to_wire, look.parties),
+        happenings=look.happenings,
+        unaccounted=look.unaccounted,
+    )
+
+
+def look_from_wire(own: ProcessName, message: pb.Looked) -> Look:
+    """What the process ``own`` saw; of its own parties only."""
+    return Look(
+        snapshot=SnapshotId(message.snapshot),
+        parties=tuple(_party_from_wire(own, party) for party in message.parties),
+        happenings=message.happenings,
+        unaccounted=tuple(message.unaccounted),
+    )
+
+
+def _party_to_wire(look: PartyLook) -> pb.PartyLook:
+    return pb.PartyLook(
+        party=look.party,
+        unchanged=look.unchanged,
+        deadline=look.deadline,
+        ways_out=(pb.WayOut(text=way.text, party=way.party or "") for way in look.ways_out),
+        doubt=look.doubt,
+        stack=look.stack,
+        trace=look.trace,
+    )
+
+
+def _party_from_wire(own: ProcessName, message: pb.PartyLook) -> PartyLook:
+    party = PartyName(message.party)
+    if process_of(party) != own:
+        raise MalformedError(f"looked.parties.party: {message.party!r} is not a party of {own}")
+    deadline = message.deadline if message.HasField("deadline") else None
+    if deadline is not None and not math.isfinite(deadline):
+        raise MalformedError(f"looked.parties.deadline: {deadline} is not a time")
+    return PartyLook(
+        party=party,
+        unchanged=message.unchanged,
+        deadline=deadline,
+        ways_out=tuple(WayOut(text=way.text, party=PartyName(way.party) if way.party else None) for way in message.ways_out),
+        doubt=message.doubt,
+        stack=tuple(message.stack),
+        trace=message.trace,
+    )
