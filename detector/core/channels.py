@@ -98,7 +98,8 @@ class Channels:
         memories = self._seen.get(caller, ())
         answers = [(name, answer) for name, seen in memories if (answer := seen.answer(call.number)) is not None]
         if answers and (call.hedged or call.doubtful) and len(records) + len(answers) < call.copies_max:
-            return Place(where=Where.UNKNOWN)  # a copy may still be on its way, whatever became of the others
+            elsewhere = self._perhaps_missing() if call.doubtful else None  # which may have answered it, too
+            return elsewhere or Place(where=Where.UNKNOWN)  # a copy may be on its way, whatever became of the others
         if answers:
             return Place(where=Where.REPLY_IN_TRANSIT, server=answers[-1][0], answered=answers[-1][1])
         if heard:

@@ -170,3 +170,22 @@ def test_a_call_is_perhaps_at_the_missing_member_though_another_server_of_its_ch
     place = fleet.place(made, missing=["s2"])
     assert PartyName(gone.process.instance) not in place.among
     assert (place.where, place.among) == (Where.MISSING, ("s2",))
+
+
+def test_of_a_hedged_call_in_doubt_a_missing_member_may_have_answered_the_other_copy() -> None:
+    fleet = Fleet("one", "two")
+    fleet.channel = ChannelRecord("server:1", copies_max=2, hedged=True)
+    made, stamp = fleet.send()
+    for name in ("one", "two"):
+        served, _ = fleet.servers[name].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
+        fleet.caller.settled(made, fleet.servers[name].replied(served), 0.0)
+    assert place_of(fleet, made)[0] is Where.REPLY_IN_TRANSIT
+
+
+def test_of_a_hedged_call_in_doubt_who_did_not_report_may_have_answered_the_other_copy() -> None:
+    fleet = Fleet("one", "two")
+    fleet.channel = ChannelRecord("server:1", copies_max=2, hedged=True)
+    made, stamp = fleet.send()
+    served, _ = fleet.servers["one"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
+    fleet.caller.settled(made, fleet.servers["one"].replied(served), 0.0)
+    assert fleet.place(made, missing=["two"]).where is Where.MISSING

@@ -14,6 +14,7 @@ from typing import Any
 from detector.simulator import run
 from detector.simulator.checks import mutant_parts as parts
 from detector.simulator.world import recipes
+from detector.simulator.world.plan import Plan
 
 WORLDS_MAX = 20_000
 
@@ -32,12 +33,17 @@ class Break:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A rule (of DESIGN.md section 3, or the section named), how it is broken, and the worlds in which it matters."""
+    """A rule (of DESIGN.md section 3, or the section named), how it is broken, and the worlds in which it matters.
+
+    ``promises``: one of them must be what notices it. Anything else, a crash above all, means that the mutant does not fit
+    the code any more.
+    """
 
     rule: str
     name: str
     breaks: tuple[Break, ...]
     worlds: tuple[str, ...]
+    promises: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +56,37 @@ class Caught:
     seed: int
 
 
+class MisfitError(Exception):
+    """A mutant that does not fit the code it breaks: it must be mended, for it proves nothing."""
+
+
 def hunt(mutant: Mutant, *, worlds_max: int = WORLDS_MAX) -> Caught | None:
-    """Run seeded worlds of the mutant until one breaks a promise; None when none of ``worlds_max`` does."""
-    with broken(mutant):
-        for number, (name, seed) in enumerate(islice(_worlds(mutant.worlds), worlds_max), start=1):
-            try:
-                breaches: Sequence[str] = run.play(name, seed).breaches
-            except Exception as error:  # noqa: BLE001  (a crash of the broken code is noticed, too)
-                breaches = (f"{type(error).__name__}: {error}",)
-            if breaches:
-                return Caught(worlds=number, promise=breaches[0].split(":")[0], name=name, seed=seed)
+    """Run seeded worlds of the mutant until one breaks a promise; None when none of ``worlds_max`` does.
+
+    Raises
+    ------
+    MisfitError
+        When the broken code crashes, or breaks a promise that the mutant does not name.
+    """
+    for number, (name, seed) in enumerate(islice(_worlds(mutant.worlds), worlds_max), start=1):
+        promise = caught_by(mutant, recipes.plan(name, seed))
+        if promise:
+            return Caught(worlds=number, promise=promise, name=name, seed=seed)
     return None
+
+
+def caught_by(mutant: Mutant, plan: Plan) -> str:
+    """The promise that the mutant breaks in this world; empty when it keeps them all (MisfitError as for :func:`hunt`)."""
+    about = f"{mutant.name!r} in world {plan.name}, seed {plan.seed}"
+    with broken(mutant):
+        try:
+            breaches: Sequence[str] = run.Run(plan).play().breaches
+        except Exception as error:
+            raise MisfitError(f"{about}: {type(error).__name__}: {error}") from error
+    promise = breaches[0].split(":")[0] if breaches else ""
+    if promise and promise not in mutant.promises:
+        raise MisfitError(f"{about}: noticed by {promise!r}, not by {' or '.join(sorted(mutant.promises))}")
+    return promise
 
 
 @contextmanager
@@ -68,6 +94,8 @@ def broken(mutant: Mutant) -> Iterator[None]:
     """The real code with the mutant's functions in it; the right ones come back at the end."""
     with ExitStack() as stack:
         for one in mutant.breaks:
+            if one.attribute not in one.owner.__dict__:
+                raise MisfitError(f"{mutant.name!r}: {one.owner.__name__} has no {one.attribute} of its own")
             original = one.owner.__dict__[one.attribute]
             setattr(one.owner, one.attribute, one.by(original))
             stack.callback(setattr, one.owner, one.attribute, original)
@@ -81,77 +109,162 @@ def _worlds(names: Sequence[str]) -> Iterator[tuple[str, int]]:
     return ((name, seed) for seed in count() for name in names)
 
 
-def _mutant(rule: str, name: str, worlds: str, *breaks: tuple[Any, str, Breaking]) -> Mutant:
+def _mutant(rule: str, name: str, worlds: str, promises: str, *breaks: tuple[Any, str, Breaking]) -> Mutant:
     return Mutant(
         rule=rule,
         name=name,
         breaks=tuple(Break(owner=owner, attribute=attribute, by=by) for owner, attribute, by in breaks),
         worlds=tuple(worlds.split()),
+        promises=frozenset(promises.split(", ")),
     )
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    _mutant("1", "the colour is ignored", "tokens fans pools", (parts.Recorder, "coloured", parts.nothing)),
+    _mutant(
+        "1",
+        "the colour is ignored",
+        "tokens fans pools",
+        "orphans, theorem 1, safe",
+        (parts.Recorder, "coloured", parts.nothing),
+    ),
     _mutant(
         "2",
         "a process cuts after it has handled the message",
         "tokens fans pools",
+        "orphans, theorem 1, safe",
         (parts.Recorder, "arrived", parts.arrives_then_cuts),
         (parts.Recorder, "settled", parts.settles_then_cuts),
     ),
-    _mutant("2", "a cut serves earlier snapshots too", "failures tokens", (parts.Recorder, "_cut", parts.serves_all_before)),
-    _mutant("3", "the floor is too high", "pools fans tokens", (parts.Recorder, "_stamp", parts.high_floor)),
-    _mutant("3", "the server forgets what it has answered", "tokens pools", (parts.CallerMemory, "answered", parts.nothing)),
-    _mutant("4", "a reply in transit is a wait", "tokens pools", (parts.Channels, "__init__", parts.sees_no_reply)),
     _mutant(
-        "4", "a call behind a full pool waits for its first worker only", "pools", (parts.Channels, "_held", parts.first_worker)
+        "2",
+        "a cut serves earlier snapshots too",
+        "failures tokens",
+        "orphans, theorem 1",
+        (parts.Recorder, "_cut", parts.serves_all_before),
     ),
-    _mutant("4", "a full pool is never full", "pools", (parts.PoolView, "full", parts.never)),
-    _mutant("4", "who has answered before may have it", "pools fans", (parts.Channels, "_unseen", parts.busy_like_the_others)),
+    _mutant("3", "the floor is too high", "pools fans tokens", "safe", (parts.Recorder, "_stamp", parts.high_floor)),
     _mutant(
-        "4", "a request item in transit is a wait", "streams", (parts.Resolution, "_next_item", parts.next_item_counts_no_items)
+        "3", "the server forgets what it has answered", "tokens pools", "safe", (parts.CallerMemory, "answered", parts.nothing)
     ),
-    _mutant("4", "a reply item in transit is a wait", "streams", (parts.Channels, "place", parts.reply_counts_no_items)),
+    _mutant("4", "a reply in transit is a wait", "tokens pools", "safe", (parts.Channels, "__init__", parts.sees_no_reply)),
     _mutant(
-        "4", "no copy is in transit while a server has another", "hedges", (parts.Channels, "_hedged", parts.all_is_arrived)
+        "4",
+        "a call behind a full pool waits for its first worker only",
+        "pools",
+        "safe, exact",
+        (parts.Channels, "_held", parts.first_worker),
     ),
-    _mutant("4", "a server that has a call was never left behind", "repeats", (parts.Channels, "_held", parts.never_repeated)),
-    _mutant("4", "who has lost its caller is still waited for", "repeats", (parts.ServerCall, "hang_up", parts.always_heard)),
-    _mutant("5", "the last call sent counts as an orphan", "pools", (parts.Channels, "orphans", parts.strict_orphans)),
-    _mutant("6", "an explicit marker is ignored", "pools", (parts.Recorder, "marked", parts.nothing)),
-    _mutant("7", "facts change one step after their message", "tokens", (parts.Recorder, "sent", parts.sends_then_changes)),
-    _mutant("7", "what was taken is counted as still in transit", "tokens", (parts.Recorder, "took", parts.takes_in_two)),
-    _mutant("8", "a failed call is over", "failures deadlines", (parts.Recorder, "settled", parts.no_doubt)),
+    _mutant("4", "a full pool is never full", "pools", "sound", (parts.PoolView, "full", parts.never)),
     _mutant(
-        "8", "a doubt is settled by no record", "failures deadlines", (parts.Resolution, "settled_doubts", parts.settles_all)
+        "4",
+        "who has answered before may have it",
+        "pools fans",
+        "safe, theorem 1, exact",
+        (parts.Channels, "_unseen", parts.busy_like_the_others),
     ),
-    _mutant("8", "a failed call is still waited for", "deadlines failures", (parts.Recorder, "settled", parts.waits_on)),
-    _mutant("section 3", "uncoloured waits need no confirmation", "store", (parts.deadlock, "confirmed", parts.all_vouched)),
-    _mutant("section 3", "an overlapping snapshot confirms", "store", (parts.Initiator, "_finish", parts.any_previous)),
-    _mutant("cancellation", "no caller ever cancels", "cancels", (parts.Cancellation, "ways", parts.never_cancelled)),
+    _mutant(
+        "4",
+        "a request item in transit is a wait",
+        "streams",
+        "safe",
+        (parts.Resolution, "_next_item", parts.next_item_counts_no_items),
+    ),
+    _mutant(
+        "4", "a reply item in transit is a wait", "streams", "safe", (parts.Channels, "place", parts.reply_counts_no_items)
+    ),
+    _mutant(
+        "4",
+        "no copy is in transit while a server has another",
+        "hedges",
+        "safe",
+        (parts.Channels, "_hedged", parts.all_is_arrived),
+    ),
+    _mutant(
+        "4",
+        "a server that has a call was never left behind",
+        "repeats",
+        "safe",
+        (parts.Channels, "_held", parts.never_repeated),
+    ),
+    _mutant(
+        "4", "who has lost its caller is still waited for", "repeats", "safe", (parts.ServerCall, "hang_up", parts.always_heard)
+    ),
+    _mutant(
+        "5", "the last call sent counts as an orphan", "pools", "orphans", (parts.Channels, "orphans", parts.strict_orphans)
+    ),
+    _mutant("6", "an explicit marker is ignored", "pools", "live", (parts.Recorder, "marked", parts.nothing)),
+    _mutant(
+        "7", "facts change one step after their message", "tokens", "safe", (parts.Recorder, "sent", parts.sends_then_changes)
+    ),
+    _mutant(
+        "7", "what was taken is counted as still in transit", "tokens", "safe", (parts.Recorder, "took", parts.takes_in_two)
+    ),
+    _mutant("8", "a failed call is over", "failures deadlines", "safe", (parts.Recorder, "settled", parts.no_doubt)),
+    _mutant(
+        "8",
+        "a doubt is settled by no record",
+        "failures deadlines",
+        "safe",
+        (parts.Resolution, "settled_doubts", parts.settles_all),
+    ),
+    _mutant(
+        "8",
+        "a failed call is still waited for",
+        "deadlines failures",
+        "safe, sound",
+        (parts.Recorder, "settled", parts.waits_on),
+    ),
+    _mutant(
+        "section 3", "uncoloured waits need no confirmation", "store", "safe", (parts.deadlock, "confirmed", parts.all_vouched)
+    ),
+    _mutant("section 3", "an overlapping snapshot confirms", "store", "safe", (parts.Initiator, "_finish", parts.any_previous)),
+    _mutant(
+        "cancellation", "no caller ever cancels", "cancels", "safe, exact", (parts.Cancellation, "ways", parts.never_cancelled)
+    ),
     _mutant(
         "cancellation 2",
         "who waits for a call is never cancelled",
         "cancels",
+        "exact, safe",
         (parts.Cancellation, "_callers", parts.no_climbing),
     ),
     _mutant(
         "cancellation 3",
         "a call that was given up is served for ever",
         "cancels",
+        "safe, exact",
         (parts.Cancellation, "_callers", parts.cancelled_is_on),
     ),
     _mutant(
         "section 4",
         "a reactive process that serves is idle",
         "failures deadlines",
+        "safe",
         (parts.Recorder, "_activity", parts.reactive_is_idle),
     ),
-    _mutant("section 5", "a deadline is for ever", "deadlines", (parts.resolution, "_wait", parts.no_deadline)),
-    _mutant("section 5", "any of several is all of them", "fans", (parts.resolution, "_some", parts.all_of_them)),
-    _mutant("section 5", "all of several is any of them", "fans", (parts.Resolution, "_resolve", parts.any_of_them)),
-    _mutant("section 5", "a lock with shares left is waited for", "store", (parts.Resolution, "_resource", parts.any_holder)),
-    _mutant("section 6", "the missing are free", "failures churn", (parts.Snapshot, "of_missing", parts.none_missing)),
-    _mutant("section 6", "the missing never move", "failures", (parts.Reduction, "further", parts.releases_nobody)),
-    _mutant("section 6", "a stale report counts", "failures tokens fans", (parts.Initiator, "reported", parts.takes_stale)),
+    _mutant("section 5", "a deadline is for ever", "deadlines", "safe", (parts.resolution, "_wait", parts.no_deadline)),
+    _mutant(
+        "section 5", "any of several is all of them", "fans", "safe, theorem 1", (parts.resolution, "_some", parts.all_of_them)
+    ),
+    _mutant(
+        "section 5", "all of several is any of them", "fans", "exact, sound", (parts.Resolution, "_resolve", parts.any_of_them)
+    ),
+    _mutant(
+        "section 5",
+        "a lock with shares left is waited for",
+        "store",
+        "sound",
+        (parts.Resolution, "_resource", parts.any_holder),
+    ),
+    _mutant("section 6", "the missing are free", "failures churn", "sound", (parts.Snapshot, "of_missing", parts.none_missing)),
+    _mutant(
+        "section 6", "the missing never move", "failures", "exact, safe", (parts.Reduction, "further", parts.releases_nobody)
+    ),
+    _mutant(
+        "section 6",
+        "a stale report counts",
+        "failures tokens fans",
+        "theorem 1, sound, orphans",
+        (parts.Initiator, "reported", parts.takes_stale),
+    ),
 )

@@ -1,4 +1,4 @@
-"""The oracle: who can ever move again, reckoned naively from the world's own truth, never from a report.
+"""The oracle: who can ever move again, reckoned naively from the world's truth alone; it reads nothing that recorders recorded.
 
 A party can move if it waits for nothing, or if some sequence of grants frees it: everybody who can move gives back what it
 holds and answers what it serves; messages arrive; deadlines fire. What is left can never move.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from detector.simulator.world import cancellation
 from detector.simulator.world.plan import Plan
 from detector.simulator.world.state import Lane, Party, Process, SimCall
-from detector.simulator.world.world import World
+from detector.simulator.world.world import DOUBT_SECONDS, World
 from stilltrue.model import PartyName, ProcessName
 
 Takers = dict[tuple[str, str], bool]
@@ -182,7 +182,18 @@ def terminated(world: World, *, knowable: bool = False) -> bool:
     for call in world.calls.values():
         if call.requests or call.queued or call.served or (call.replies and not call.over) or call.broken:
             return False
-    return not (knowable and any(process.recorder._doubts for process in world.processes.values()))  # noqa: SLF001
+    return not knowable or not any(_in_doubt(world, call, since) for call, since in world.doubts.values())
+
+
+def _in_doubt(world: World, call: SimCall, since: float) -> bool:
+    """Whether nobody alive can tell that all copies of a call have been answered (rule 8), nor has the doubt's bound passed.
+
+    Two copies at one server are one record there, so servers are counted.
+    """
+    if world.alive(call.key[0], call.key[1]) is None or world.now - since >= DOUBT_SECONDS:
+        return False
+    knowing = {server for server in call.answered if world.alive(server.instance, server.incarnation) is not None}
+    return len(knowing) < world.plan.copies_max
 
 
 def _can_be_cancelled(world: World, who: Party, left: set[Party]) -> bool:
@@ -218,4 +229,4 @@ def _untraced(call: SimCall, left: set[Party], plan: Plan) -> bool:
         return True
     if plan.hedged and call.copies_there < plan.copies_max:
         return True
-    return any(who not in left and who.handle is not None and not who.handle.hung_up for who in call.zombies)
+    return any(who not in left and not who.noticed for who in call.zombies)

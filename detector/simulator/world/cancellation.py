@@ -52,6 +52,7 @@ def notices(world: World, who: Party) -> None:
     world.network.unnoticed.pop(("hangup", who.process.name, who.name), None)
     assert who.handle is not None
     who.handle.hang_up()
+    who.noticed = True
     world.tell(who.process, f"{who.name} has lost its caller")
 
 

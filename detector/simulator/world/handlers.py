@@ -77,6 +77,8 @@ def _reply(world: World, key: CallKey, copy: int) -> Process | None:
     world.tell(process, f"receives the reply to call {key[2]} from {stamp.source}" + (", too late" if call.over else ""))
     world.cut(process, process.recorder.settled(call.made, stamp, world.now, changes=changes))
     world.draw(process, Kind.RECEIVE, packet=packet)
+    if world.plan.hedged and not call.over:
+        world.doubts[call.key] = (call, world.now)
     parties.settles(world, call)
     return process
 

@@ -66,6 +66,7 @@ def settles(world: World, call: SimCall) -> None:
 def gives_up(world: World, call: SimCall, why: str) -> None:
     """The caller does not wait for a call any more, and cannot tell whether it was received (rule 8)."""
     process = call.party.process
+    world.doubts[call.key] = (call, world.now)
     world.tell(process, f"call {call.key[2]} of {call.party.name} {why}")
     world.cut(process, process.recorder.settled(call.made, None, world.now, in_doubt=True))
     settles(world, call)
@@ -287,6 +288,7 @@ def _ends(world: World, who: Party) -> None:
     token = 1 if heard and who.method is not None and who.method.returns_token and process.tokens else 0
     process.tokens -= token
     moved: tuple[Facts, Facts] = ({"token": 1}, {"token": process.tokens}) if token else ({}, {})
+    call.answered.append(process.id)
     stamp = process.recorder.replied(who.handle, facts=moved[0], changes=moved[1])
     if who.pool:
         process.busy[who.pool].remove(who)

@@ -18,6 +18,7 @@ class SimCall:
     """One call, from the moment it is sent: how many copies of it are under way, who serves it, what is known of it."""
 
     __slots__ = (
+        "answered",
         "broken",
         "copies_back",
         "copies_there",
@@ -73,6 +74,8 @@ class SimCall:
         """Its outcome is known at the caller, or the caller has given up."""
         self.broken = False
         """A server died with it: its caller will be told."""
+        self.answered: list[ProcessId] = []
+        """The servers that are through with a copy of it, whether or not anybody heard."""
         self.streams = False
         self.up = Lane()
         self.down = Lane()
@@ -145,6 +148,7 @@ class Party:
         "locks",
         "method",
         "name",
+        "noticed",
         "pool",
         "process",
         "sent",
@@ -177,7 +181,9 @@ class Party:
         self.done = False
         self.aborted = False
         self.hung = False
-        """The connection that brought its call is lost; whether its process knows that yet, its handle says."""
+        """The connection that brought its call is lost."""
+        self.noticed = False
+        """And its process knows that."""
 
     def next(self) -> None:
         """On to the next operation."""

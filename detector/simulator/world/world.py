@@ -71,6 +71,8 @@ class World:
         self.frozen_until: dict[PartyName, float] = {}
         self.breaches: list[str] = []
         self.outside = 0
+        self.doubts: dict[CallKey, tuple[SimCall, float]] = {}
+        """Calls of which their callers cannot tell what became of them, and since when."""
         self.tokens_lost = 0
         self._drawn: dict[Action, int] = {}
         self._recorder = recorder
