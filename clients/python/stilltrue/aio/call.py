@@ -9,38 +9,40 @@ from weakref import ref
 import grpc
 import grpc.aio
 
-from stilltrue.protocol.ledger import ClientCall
-from stilltrue.runtime.recorder import LockedRecorder, stamp_in
-from stilltrue.runtime.session import Session
-from stilltrue.sync.call import leaves_doubt
+from stilltrue.runtime.outgoing_call import OutgoingCall
+from stilltrue.runtime.stamps import hide_stamp
+from stilltrue.runtime.stand_in import StandIn
 
 
 class RecordedRequests:
     """The items of a request stream, counted as gRPC takes them; an asynchronous iterator whatever the inner one is."""
 
-    __slots__ = ("_inner", "_live", "_made", "_next")
+    __slots__ = ("_call", "_inner")
 
-    def __init__(self, inner: Any, live: LockedRecorder, made: ClientCall) -> None:
+    def __init__(self, inner: Any, call: OutgoingCall) -> None:
         """``inner`` is the application's iterable, asynchronous or not."""
-        self._live = live
-        self._made = made
         self._inner = inner
+        self._call = call
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         if isinstance(self._inner, AsyncIterable):
             async for item in self._inner:
-                self._count()
+                self._call.item_sent()
                 yield item
         else:
             for item in self._inner:
-                self._count()
+                self._call.item_sent()
                 yield item
 
-    def _count(self) -> None:
-        try:
-            self._live.item_sent(self._made)
-        except Exception:  # noqa: BLE001 - fail open
-            self._live.report_failure("an item is sent")
+
+def record_call(inner: Any, call: OutgoingCall, kind: type[_Call]) -> Any:
+    """``inner``, which gRPC or an interceptor returned for ``call``, recorded; as it is when it cannot be."""
+    try:
+        return kind(inner, call)
+    except Exception:  # noqa: BLE001 - fail open
+        call.live.report_failure("a call is wrapped")
+    call.dropped()
+    return inner
 
 
 def _now(awaitable: Any) -> Any:
@@ -53,50 +55,47 @@ def _now(awaitable: Any) -> Any:
     raise RuntimeError("the call is not over")
 
 
-def settle_ended(live: LockedRecorder, made: ClientCall, inner: Any) -> None:
-    """Settle a call by its ended call object; one that is gone (None) was dropped, and is in doubt. May run in a finalizer."""
+def settle_ended(call: OutgoingCall, inner: Any) -> None:
+    """Settle a call by its ended call object; one that is gone (None) was dropped. May run in a finalizer."""
+    if inner is None:
+        call.dropped()
+        return
     try:
-        if inner is None:
-            live.settled(made, None, True)
-            return
         status = getattr(getattr(inner, "_cython_call", None), "_status", None)
-        stamp = stamp_in(_now(inner.trailing_metadata()) if status is None else status.trailing_metadata())
-        live.settled(made, stamp, stamp is None and leaves_doubt(_now(inner.code())))
-    except Exception:  # noqa: BLE001 - fail open
-        live.report_failure("a call ends")
+        trailing = _now(inner.trailing_metadata()) if status is None else status.trailing_metadata()
+        code = _now(inner.code())
+    except Exception:  # noqa: BLE001 - an interceptor's own object, which cannot say
+        call.dropped()
+    else:
+        call.ended(trailing, code)
 
 
 class _Settling:
     """Settles a call when gRPC calls back."""
 
-    __slots__ = ("_call", "_live", "_made")
+    __slots__ = ("_call", "_inner")
 
-    def __init__(self, live: LockedRecorder, made: ClientCall, call: Callable[[], Any]) -> None:
-        self._live = live
-        self._made = made
+    def __init__(self, call: OutgoingCall, inner: Callable[[], Any]) -> None:
         self._call = call
+        self._inner = inner
 
     def __call__(self, *_: Any) -> None:
-        settle_ended(self._live, self._made, self._call())
+        settle_ended(self._call, self._inner())
 
 
-class _Call:
-    """What the four kinds of call share. gRPC calls back at the end, before anybody who waits for it goes on."""
+class _Call(StandIn):
+    """What the four kinds of call share. gRPC calls back at the end, before the tasks that wait for it go on."""
 
-    def __init__(self, inner: Any, session: Session, made: ClientCall) -> None:
+    def __init__(self, inner: Any, call: OutgoingCall) -> None:
         """``inner`` is gRPC's own call object."""
         self._inner = inner
-        self._session = session
-        self._made = made
+        self._call = call
         core = getattr(inner, "_cython_call", None)
         # the call's own method would bind the callback to the call, and so keep a dropped one alive
         if core is None:
-            inner.add_done_callback(_Settling(session.live, made, lambda: inner))
+            inner.add_done_callback(_Settling(call, lambda: inner))
         else:
-            core.add_done_callback(_Settling(session.live, made, ref(inner)))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+            core.add_done_callback(_Settling(call, ref(inner)))
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -128,7 +127,7 @@ class _Call:
 
     async def trailing_metadata(self) -> Any:
         """As ``grpc.aio.Call.trailing_metadata``."""
-        return await self._inner.trailing_metadata()
+        return hide_stamp(await self._inner.trailing_metadata())
 
     async def code(self) -> Any:
         """As ``grpc.aio.Call.code``."""
@@ -145,14 +144,14 @@ class _Call:
 
 class _OneReply(_Call):
     def __await__(self) -> Generator[Any, None, Any]:
-        session, made = self._session, self._made
         if self._inner.done():
             return (yield from self._inner.__await__())
-        wait = session.begin_await(made)
+        call = self._call
+        wait = call.begin_await()
         try:
             return (yield from self._inner.__await__())
         finally:
-            session.end_await(made, wait)
+            call.end_await(wait)
 
 
 class _ManyReplies(_Call):
@@ -160,66 +159,54 @@ class _ManyReplies(_Call):
 
     def __aiter__(self) -> AsyncIterator[Any]:
         if self._items is None:
-            self._items = _Items(self._inner.__aiter__(), self._session, self._made)
+            self._items = _Items(self._inner.__aiter__(), self._call)
         return self._items
 
     async def read(self) -> Any:
         """As ``grpc.aio.UnaryStreamCall.read``."""
         if self._inner.done():
             return await self._inner.read()
-        wait = self._session.begin_wait(self._made, item=True)
-        try:
-            item = await self._inner.read()
-            if item is not grpc.aio.EOF:
-                _count_received(self._session.live, self._made)
-            return item
-        finally:
-            self._session.end_wait(wait)
+        return await _take(self._inner.read, self._call)
 
 
-class _Items:
-    """The items of a reply stream; whoever takes the next one waits for it."""
+class _Items(StandIn):
+    """The items of a reply stream; the party that takes the next one waits for it."""
 
-    def __init__(self, inner: Any, session: Session, made: ClientCall) -> None:
+    def __init__(self, inner: Any, call: OutgoingCall) -> None:
         self._inner = inner
-        self._session = session
-        self._made = made
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        self._call = call
 
     def __aiter__(self) -> _Items:
         return self
 
     async def __anext__(self) -> Any:
-        wait = self._session.begin_wait(self._made, item=True)
-        try:
-            item = await self._inner.__anext__()
-            _count_received(self._session.live, self._made)
-            return item
-        finally:
-            self._session.end_wait(wait)
+        return await _take(self._inner.__anext__, self._call)
+
+
+async def _take(take: Callable[[], Any], call: OutgoingCall) -> Any:
+    """The next item of a reply stream, or ``EOF``; who runs this waits for it."""
+    wait = call.begin_wait(item=True)
+    try:
+        item = await take()
+    except BaseException:
+        call.end_wait(wait)
+        raise
+    if item is grpc.aio.EOF:
+        call.end_wait(wait)
+    else:
+        call.item_received(wait)
+    return item
 
 
 class _Writer(_Call):
     async def write(self, request: Any) -> None:
         """As ``grpc.aio.StreamUnaryCall.write``."""
         await self._inner.write(request)
-        try:
-            self._session.live.item_sent(self._made)
-        except Exception:  # noqa: BLE001 - fail open
-            self._session.live.report_failure("an item is sent")
+        self._call.item_sent()
 
     async def done_writing(self) -> None:
         """As ``grpc.aio.StreamUnaryCall.done_writing``."""
         await self._inner.done_writing()
-
-
-def _count_received(live: LockedRecorder, made: ClientCall) -> None:
-    try:
-        live.item_received(made)
-    except Exception:  # noqa: BLE001 - fail open
-        live.report_failure("an item comes")
 
 
 class RecordedUnaryUnaryCall(_OneReply, grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]  # generic in the stubs alone

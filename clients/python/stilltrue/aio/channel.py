@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -14,24 +16,24 @@ from stilltrue.aio.call import (
     RecordedStreamUnaryCall,
     RecordedUnaryStreamCall,
     RecordedUnaryUnaryCall,
+    record_call,
 )
-from stilltrue.protocol.ledger import ChannelRecord, ClientCall
-from stilltrue.runtime.atomic import StepError
+from stilltrue.model import PartyName
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.runtime.outgoing_call import OutgoingCall, begin_call
 from stilltrue.runtime.retry_policy import ONE, RetryPolicy
 from stilltrue.runtime.session import Session
+from stilltrue.runtime.stand_in import StandIn
 
 
-class RecordedAioChannel(grpc.aio.Channel):
-    """A channel as any other, but that what is called on it is recorded."""
+class RecordedAioChannel(StandIn, grpc.aio.Channel):
+    """A ``grpc.aio.Channel`` that records its calls."""
 
     def __init__(self, inner: grpc.aio.Channel, session: Session, target: str, policy: RetryPolicy = ONE) -> None:
         """``inner`` does the work; ``target`` is the address as dialled; ``policy``: how often a call may be sent on it."""
         self._inner = inner
         self._session = session
         self._record = ChannelRecord(target, copies_max=policy.most, hedged=policy.hedged)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     async def __aenter__(self) -> RecordedAioChannel:
         await self._inner.__aenter__()
@@ -77,8 +79,10 @@ class RecordedAioChannel(grpc.aio.Channel):
         return inner if self._session.leaves_out(method) else _StreamStream(inner, self._session, self._record, method)
 
 
-class _Callable:
+class _Callable(StandIn):
     """What the four kinds of multi-callable share: the inner one, and how a call on it begins."""
+
+    __slots__ = ("_inner", "_method", "_record", "_session")
 
     def __init__(self, inner: Any, session: Session, record: ChannelRecord, method: str) -> None:
         self._inner = inner
@@ -86,81 +90,59 @@ class _Callable:
         self._record = record
         self._method = method
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+    def _now(self) -> PartyName | None:
+        task = asyncio.current_task()
+        return None if task is None else self._session.parties.of_current(task)
 
-    def _begin(self, timeout: float | None, metadata: Any, *, streams: bool = False) -> tuple[ClientCall | None, Any]:
-        """The record of a new call and the metadata with its stamp; (None, as they were) when that failed.
+    def _begin(self, timeout: float | None, metadata: Any) -> Any:
+        return begin_call(self._session, self._method, self._record, self._now, timeout, metadata, False)
 
-        Who sends the items of a request stream is unknown, so its call has no party.
-        """
-        session = self._session
+    def _run(self, call: OutgoingCall | None, kind: type, make: Callable[[], Any]) -> Any:
+        """What gRPC returns for a call that goes on."""
         try:
-            party = None
-            if not streams:
-                task = asyncio.current_task()
-                party = None if task is None else session.parties.of_current(task)
-            made, pair = session.live.sent(self._method, self._record, party, timeout, False)
-        except StepError:
-            raise  # the application's own mistake
-        except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
-            session.live.report_failure("a call begins")
-            return None, metadata
-        return made, (*metadata, pair) if metadata else (pair,)
-
-    def _failed(self, made: ClientCall | None) -> None:
-        """The call could not even be made."""
-        if made is not None:
-            self._session.live.settled(made, None, True)
+            inner = make()
+        except BaseException as error:
+            if call is not None:
+                call.failed(error)
+            raise
+        return inner if call is None else record_call(inner, call, kind)
 
 
 class _UnaryUnary(_Callable, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None, **further: Any) -> Any:
-        made, metadata = self._begin(timeout, metadata)
-        try:
-            inner = self._inner(request, timeout=timeout, metadata=metadata, **further)
-        except BaseException:
-            self._failed(made)
-            raise
-        return inner if made is None else RecordedUnaryUnaryCall(inner, self._session, made)
+        call, metadata = self._begin(timeout, metadata)
+        make = functools.partial(self._inner, request, timeout=timeout, metadata=metadata, **further)
+        return self._run(call, RecordedUnaryUnaryCall, make)
 
 
 class _UnaryStream(_Callable, grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None, **further: Any) -> Any:
-        made, metadata = self._begin(timeout, metadata)
-        try:
-            inner = self._inner(request, timeout=timeout, metadata=metadata, **further)
-        except BaseException:
-            self._failed(made)
-            raise
-        return inner if made is None else RecordedUnaryStreamCall(inner, self._session, made)
+        call, metadata = self._begin(timeout, metadata)
+        make = functools.partial(self._inner, request, timeout=timeout, metadata=metadata, **further)
+        return self._run(call, RecordedUnaryStreamCall, make)
 
 
-class _StreamUnary(_Callable, grpc.aio.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+class _Sending(_Callable):
+    """A call with a stream of requests. Who sends its items is unknown, so it has no party."""
+
+    __slots__ = ()
+
+    def _run_stream(self, kind: type, requests: Any, timeout: float | None, metadata: Any, *rest: Any, **further: Any) -> Any:
+        call, metadata = begin_call(self._session, self._method, self._record, None, timeout, metadata, False)
+        if call is not None and requests is not None:
+            requests = RecordedRequests(requests, call)
+        return self._run(call, kind, functools.partial(self._inner, requests, timeout, metadata, *rest, **further))
+
+
+class _StreamUnary(_Sending, grpc.aio.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
         self, request_iterator: Any = None, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:
-        made, metadata = self._begin(timeout, metadata, streams=True)
-        if made is not None and request_iterator is not None:
-            request_iterator = RecordedRequests(request_iterator, self._session.live, made)
-        try:
-            inner = self._inner(request_iterator, timeout, metadata, *rest, **further)
-        except BaseException:
-            self._failed(made)
-            raise
-        return inner if made is None else RecordedStreamUnaryCall(inner, self._session, made)
+        return self._run_stream(RecordedStreamUnaryCall, request_iterator, timeout, metadata, *rest, **further)
 
 
-class _StreamStream(_Callable, grpc.aio.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+class _StreamStream(_Sending, grpc.aio.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
         self, request_iterator: Any = None, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:
-        made, metadata = self._begin(timeout, metadata, streams=True)
-        if made is not None and request_iterator is not None:
-            request_iterator = RecordedRequests(request_iterator, self._session.live, made)
-        try:
-            inner = self._inner(request_iterator, timeout, metadata, *rest, **further)
-        except BaseException:
-            self._failed(made)
-            raise
-        return inner if made is None else RecordedStreamStreamCall(inner, self._session, made)
+        return self._run_stream(RecordedStreamStreamCall, request_iterator, timeout, metadata, *rest, **further)

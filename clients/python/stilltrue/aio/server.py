@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from stilltrue.aio.served_call import RecordedContext, RecordedRequests, RecordedSyncContext, RecordedSyncRequests
-from stilltrue.model import WaitNumber
-from stilltrue.protocol.ledger import ServerCall
-from stilltrue.protocol.report import CallerTarget
+from stilltrue.aio.context import RecordedContext, RecordedSyncContext
+from stilltrue.runtime.incoming_call import IncomingCall, receive_call
 from stilltrue.runtime.parties import Root
-from stilltrue.runtime.recorder import stamp_in
 from stilltrue.runtime.session import Session
+from stilltrue.runtime.stand_in import StandIn
 from stilltrue.sync.server import CLASSES_MAX, KINDS
+from stilltrue.sync.server import RecordedRequests as RecordedSyncRequests
 
 
 class RecordedAioServer(grpc.aio.ServerInterceptor):
@@ -39,22 +38,15 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         session = self._session
         if session.leaves_out(method):
             return await continuation(handler_call_details)
-        try:
-            served = session.live.arrived(stamp_in(handler_call_details.invocation_metadata), method, True)
-        except Exception:  # noqa: BLE001 - fail open
-            session.live.report_failure("a request arrives")
+        call = receive_call(session, handler_call_details.invocation_metadata, method, interruptible=True)
+        if call is None:
             return await continuation(handler_call_details)
-        try:
-            inner = await continuation(handler_call_details)
-        except BaseException:
-            session.live.withdrawn(served)
-            raise
+        inner = await continuation(handler_call_details)
         if inner is None:
-            session.live.withdrawn(served)
             return None
         known = self._methods.get(id(inner))
         made_for_it = self._make(inner) if known is None or known[0] is not inner else known[1]
-        return made_for_it(Service(session, served, made_for_it.request_streaming))
+        return made_for_it(call)
 
     def _make(self, inner: Any) -> type[_Handler]:
         """The class of the handlers of one method: what is the same for each call is looked up once."""
@@ -82,137 +74,67 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
 
     kind: str
     behaviour: Callable[..., Any]
-    wrap: Callable[[Service, Any], Any]
+    wrap: Callable[[IncomingCall, Any, bool], Any]
 
-    def __init__(self, service: Service) -> None:
-        setattr(self, self.kind, self.wrap(service, self.behaviour))
+    def __init__(self, call: IncomingCall) -> None:
+        setattr(self, self.kind, self.wrap(call, self.behaviour, self.request_streaming))
 
 
-class Service:
-    """The service of one call; when it is dropped unserved, the call is withdrawn."""
+class RecordedRequests(StandIn):
+    """The requests of a streaming call; the party that takes the next one waits for the caller."""
 
-    __slots__ = ("_over", "request_streaming", "served", "session")
+    __slots__ = ("_call", "_inner")
 
-    def __init__(self, session: Session, served: ServerCall, request_streaming: bool) -> None:
-        """``served`` has arrived."""
-        self.session = session
-        self.served = served
-        self.request_streaming = request_streaming
-        self._over = False
+    def __init__(self, inner: Any, call: IncomingCall) -> None:
+        """``inner`` is gRPC's asynchronous iterator."""
+        self._inner = inner
+        self._call = call
 
-    def __del__(self) -> None:
-        if not self._over:
-            self.session.parties.roots.pop(self.served.party, None)
-            self.session.live.withdrawn(self.served)
+    def __aiter__(self) -> RecordedRequests:
+        return self
 
-    def begin(self, context: Any) -> Root | None:
-        """The behaviour starts, in the task that serves the call."""
-        session, served = self.session, self.served
+    async def __anext__(self) -> Any:
+        call = self._call
+        wait = call.begin_wait()
         try:
-            remaining = context.time_remaining()
-            session.live.started(served, None if remaining is None else session.live.clock() + remaining)
-            task = asyncio.current_task()
-            if task is None:
-                return None
-            root = Root(task, served)
-            session.parties.root.set(root)
-            session.parties.roots[served.party] = root
-        except Exception:  # noqa: BLE001 - fail open
-            session.live.report_failure("a call is taken")
+            item = await self._inner.__anext__()
+        except BaseException:
+            call.end_wait(wait)
+            raise
+        call.item_received(wait)
+        return item
+
+
+# -- on the loop -------------------------------------------------------------------------------------------------------
+
+
+def _begin(call: IncomingCall, context: Any) -> Root | None:
+    """The behaviour starts, in the task that serves the call."""
+    call.begin(context)
+    try:
+        task = asyncio.current_task()
+        if task is None:
             return None
-        return root
+        root = Root(task, call.served)
+        call.session.parties.root.set(root)
+        call.session.parties.roots[call.served.party] = root
+    except Exception:  # noqa: BLE001 - fail open
+        call.live.report_failure("a call is taken")
+        return None
+    return root
 
-    def begin_in_thread(self, context: Any) -> None:
-        """The behaviour starts, on a worker of the migration pool."""
-        live = self.session.live
+
+def _end(call: IncomingCall, context: Any) -> None:
+    """The behaviour is over, in whatever way."""
+    call.session.parties.roots.pop(call.served.party, None)
+    if not call.over:
         try:
-            remaining = context.time_remaining()
-            live.started(self.served, None if remaining is None else live.clock() + remaining)
+            context.set_trailing_metadata(call.end(context.trailing_metadata()))
         except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a call is taken")
-
-    @contextmanager
-    def acting(self) -> Iterator[None]:
-        """This thread acts as the party that serves the call, inside the block."""
-        here = self.session.parties.here
-        before = getattr(here, "serving", None)
-        here.serving = self.served
-        try:
-            yield
-        finally:
-            here.serving = before
-
-    def requests(self, request: Any) -> Any:
-        """The request, or the stream of them, as a behaviour on the loop gets it."""
-        return RecordedRequests(request, self) if self.request_streaming else request
-
-    def sync_requests(self, request: Any) -> Any:
-        """The request, or the stream of them, as a behaviour in the migration pool gets it."""
-        return RecordedSyncRequests(request, self) if self.request_streaming else request
-
-    @contextmanager
-    def next_request(self) -> Iterator[Callable[[], None]]:
-        """Inside the block, who runs it waits for the caller's next item; it calls what it is given when the item came."""
-        live, served = self.session.live, self.served
-        wait: WaitNumber | None = None
-        try:
-            party = self.session.parties.now()
-            what = f"the next request of {served.method}"
-            target = CallerTarget(served=served.party)
-            wait = live.waits(party, (target,), deadline=served.deadline, uncoloured=True, what=what)
-        except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a request is awaited")
-
-        def received() -> None:
-            try:
-                live.item_received(served, wait)
-            except Exception:  # noqa: BLE001 - fail open
-                live.report_failure("a request comes")
-
-        try:
-            yield received
-        finally:
-            self.session.end_wait(wait)
-
-    def sent_item(self) -> None:
-        """One item of the reply stream goes out."""
-        try:
-            self.session.live.item_sent(self.served)
-        except Exception:  # noqa: BLE001 - fail open
-            self.session.live.report_failure("an item is sent")
-
-    def reply(self, trailing: Any) -> Any:
-        """The service is over: ``trailing`` with the reply's stamp; as it was when that failed or was done before."""
-        if self._over:
-            return trailing
-        self._over = True
-        self.session.parties.roots.pop(self.served.party, None)
-        try:
-            pair = self.session.live.replied(self.served)
-        except Exception:  # noqa: BLE001 - fail open
-            self.session.live.withdrawn(self.served)
-            self.session.live.report_failure("a call is replied to")
-            return trailing
-        return (*trailing, pair) if trailing else (pair,)
-
-    def end(self, context: Any) -> None:
-        """The behaviour is over, in whatever way."""
-        if not self._over:
-            try:
-                context.set_trailing_metadata(self.reply(context.trailing_metadata()))
-            except Exception:  # noqa: BLE001 - fail open
-                self.session.live.report_failure("a reply is stamped")
-
-    def end_in_thread(self, context: RecordedSyncContext) -> None:
-        """The behaviour in the migration pool is over."""
-        if not self._over:
-            try:
-                context.set_trailing_metadata(self.reply(context.trailing))
-            except Exception:  # noqa: BLE001 - fail open
-                self.session.live.report_failure("a reply is stamped")
+            call.live.report_failure("a reply is stamped")
 
 
-def _wrapper(behaviour: Any, streams: bool) -> Callable[[Service, Any], Any]:
+def _wrapper(behaviour: Any, streams: bool) -> Callable[[IncomingCall, Any, bool], Any]:
     """What makes, for one call, a function of the same kind as ``behaviour``, but recorded."""
     if inspect.iscoroutinefunction(behaviour):
         return _coroutine
@@ -221,69 +143,93 @@ def _wrapper(behaviour: Any, streams: bool) -> Callable[[Service, Any], Any]:
     return _sync_generator if streams else _sync
 
 
-def _coroutine(service: Service, behaviour: Any) -> Any:
+def _coroutine(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
     async def recorded(request: Any, context: Any) -> Any:
-        root = service.begin(context)
+        root = _begin(call, context)
         try:
-            coroutine = behaviour(service.requests(request), RecordedContext(context, service))
+            requests = RecordedRequests(request, call) if streamed else request
+            coroutine = behaviour(requests, RecordedContext(context, call))
             if root is not None:
                 root.coroutine = coroutine
             return await coroutine
         finally:
-            service.end(context)
+            _end(call, context)
 
     return recorded
 
 
-def _generator(service: Service, behaviour: Any) -> Any:
+def _generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
     async def recorded(request: Any, context: Any) -> AsyncIterator[Any]:
-        root = service.begin(context)
+        root = _begin(call, context)
         try:
-            async with aclosing(behaviour(service.requests(request), RecordedContext(context, service))) as replies:
+            requests = RecordedRequests(request, call) if streamed else request
+            async with aclosing(behaviour(requests, RecordedContext(context, call))) as replies:
                 if root is not None:
                     root.coroutine = replies
                 async for reply in replies:
-                    service.sent_item()
+                    call.item_sent()
                     yield reply
         finally:
-            service.end(context)
+            _end(call, context)
 
     return recorded
 
 
-def _sync(service: Service, behaviour: Any) -> Any:
-    service.served.interruptible = False
+# -- in the migration pool ---------------------------------------------------------------------------------------------
+
+
+def _sync(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
+    _hang_up_with_task(call)
 
     def recorded(request: Any, context: Any) -> Any:
-        service.begin_in_thread(context)
-        known = RecordedSyncContext(context, service)
+        call.begin(context)
+        known = RecordedSyncContext(context, call)
         try:
-            with service.acting():
-                return behaviour(service.sync_requests(request), known)
+            with call.acting():
+                return behaviour(RecordedSyncRequests(request, call) if streamed else request, known)
         finally:
-            service.end_in_thread(known)
+            _end_in_thread(call, known)
 
     return recorded
 
 
-def _sync_generator(service: Service, behaviour: Any) -> Any:
-    service.served.interruptible = False
+def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
+    _hang_up_with_task(call)
 
     def recorded(request: Any, context: Any) -> Iterator[Any]:
-        service.begin_in_thread(context)
-        known = RecordedSyncContext(context, service)
+        call.begin(context)
+        known = RecordedSyncContext(context, call)
+        replies: Iterator[Any] | None = None
         try:
-            with service.acting():
-                replies = iter(behaviour(service.sync_requests(request), known))
+            with call.acting():
+                replies = iter(behaviour(RecordedSyncRequests(request, call) if streamed else request, known))
             while True:
-                with service.acting():
+                with call.acting():
                     try:
                         reply = next(replies)
                     except StopIteration:
                         return
-                service.sent_item()
+                call.item_sent()
                 yield reply
         finally:
-            service.end_in_thread(known)
+            with call.acting():
+                replies = None  # what a generator still does then is part of the service
+            _end_in_thread(call, known)
 
     return recorded
+
+
+def _hang_up_with_task(call: IncomingCall) -> None:
+    """A behaviour in the pool goes on when its task is cancelled: nobody hears its reply then."""
+    call.served.interruptible = False
+    task = asyncio.current_task()
+    if task is not None:
+        task.add_done_callback(lambda _: call.hang_up())
+
+
+def _end_in_thread(call: IncomingCall, context: RecordedSyncContext) -> None:
+    if not call.over:
+        try:
+            context.set_trailing_metadata(call.end(context.trailing))
+        except Exception:  # noqa: BLE001 - fail open
+            call.live.report_failure("a reply is stamped")

@@ -21,28 +21,18 @@ from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
-from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
+from stilltrue.protocol.stamp import METADATA_KEY, Stamp, encode
 from stilltrue.runtime.atomic import Step, here
 
 _LOGGER = logging.getLogger("stilltrue")
 FAULT_LOG_SECONDS = 60.0
 
-Metadata = Iterable[tuple[str, str | bytes]] | None
 Pair = tuple[str, str]
 Put = SimpleQueue[object]
 
 
 class ReenteredError(RuntimeError):
     """A step was asked for in the middle of another by the same thread; the call goes unrecorded."""
-
-
-def stamp_in(metadata: Any) -> Stamp | None:
-    """The stamp in gRPC metadata (pairs; None is empty), or None."""
-    if metadata:
-        for pair in metadata:
-            if pair[0] == METADATA_KEY:
-                return decode(pair[1])
-    return None
 
 
 class LockedRecorder:
@@ -61,6 +51,7 @@ class LockedRecorder:
         "replies",
         "reports",
         "reports_max",
+        "stamps_refused",
         "steps",
         "wake",
     )
@@ -92,6 +83,7 @@ class LockedRecorder:
         """By the number of a call being served: what travels with its reply, and what changes with it."""
         self.dropped = 0
         self.faults = 0
+        self.stamps_refused = 0
 
     # -- marks ---------------------------------------------------------------------------------------------------------
 
@@ -336,6 +328,12 @@ class LockedRecorder:
         if now - self._logged_at >= FAULT_LOG_SECONDS or not self._logged_at:
             self._logged_at = now
             _LOGGER.exception("stilltrue failed open: where=%s faults=%d", where, self.faults)
+
+    def several_stamps(self) -> None:
+        """A message came with several stamps: its sender is unknown. Counted, and warned of once."""
+        self.stamps_refused += 1
+        if self.stamps_refused == 1:
+            _LOGGER.warning("several stamps in one message: a program without an agent passes them on; caller unknown")
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

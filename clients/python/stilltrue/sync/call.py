@@ -4,93 +4,82 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import ref
+from weakref import finalize, ref
 
 import grpc
 
-from stilltrue.protocol.ledger import ClientCall
-from stilltrue.runtime.recorder import LockedRecorder, stamp_in
-from stilltrue.runtime.session import Session
-
-ANSWERS = frozenset(
-    {
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.NOT_FOUND,
-        grpc.StatusCode.ALREADY_EXISTS,
-        grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.FAILED_PRECONDITION,
-        grpc.StatusCode.ABORTED,
-        grpc.StatusCode.OUT_OF_RANGE,
-        grpc.StatusCode.DATA_LOSS,
-    }
-)
-"""A failure with one of these came from the server's application; any other, unstamped, leaves the call in doubt."""
-
-
-def leaves_doubt(code: Any) -> bool:
-    """Whether a call that ended with ``code`` and without a stamp may have been received, or may yet be (rule 8)."""
-    return code is not grpc.StatusCode.OK and code not in ANSWERS
+from stilltrue.runtime.outgoing_call import OutgoingCall
+from stilltrue.runtime.stamps import hide_stamp
+from stilltrue.runtime.stand_in import StandIn
 
 
 class RecordedRequests:
     """The items of a request stream, counted as gRPC takes them."""
 
-    __slots__ = ("_inner", "_live", "_made")
+    __slots__ = ("_call", "_inner")
 
-    def __init__(self, inner: Any, live: LockedRecorder, made: ClientCall) -> None:
+    def __init__(self, inner: Any, call: OutgoingCall) -> None:
         """``inner`` is the application's iterator."""
         self._inner = inner
-        self._live = live
-        self._made = made
+        self._call = call
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         item = next(self._inner)
-        try:
-            self._live.item_sent(self._made)
-        except Exception:  # noqa: BLE001 - fail open
-            self._live.report_failure("an item is sent")
+        self._call.item_sent()
         return item
 
 
-def settle_ended(live: LockedRecorder, made: ClientCall, inner: Any) -> None:
-    """Settle a call by its ended call object; one that is gone (None) was dropped, and is in doubt."""
+def record_call(inner: Any, call: OutgoingCall) -> Any:
+    """``inner``, which gRPC or an interceptor returned for ``call``, recorded; as it is when it cannot be."""
     try:
-        if inner is None:
-            live.settled(made, None, True)
-            return
-        stamp = stamp_in(inner.trailing_metadata())
-        live.settled(made, stamp, stamp is None and leaves_doubt(inner.code()))
+        if hasattr(inner, "add_callback") or hasattr(inner, "add_done_callback"):
+            return RecordedCall(inner, call)
+        if hasattr(inner, "__next__"):
+            return RecordedItems(inner, call)
     except Exception:  # noqa: BLE001 - fail open
-        live.report_failure("a call ends")
+        call.live.report_failure("a call is wrapped")
+    call.dropped()
+    return inner
 
 
-class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic in the stubs alone
-    """A call under way: what ``future()`` and the streaming methods return.
+def settle_ended(call: OutgoingCall, inner: Any) -> None:
+    """Settle a call by its ended call object; one that is gone (None) was dropped."""
+    if inner is None:
+        call.dropped()
+        return
+    try:
+        trailing, code = inner.trailing_metadata(), inner.code()
+    except Exception:  # noqa: BLE001 - an interceptor's own object, which cannot say
+        call.dropped()
+    else:
+        call.ended(trailing, code)
+
+
+class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic in the stubs alone
+    """A call under way: what ``future()`` and the streaming methods return. Where gRPC raises the call itself, so does this.
 
     gRPC calls back when a call is over, but may wake whoever waits for the result first. So each method that can tell the
     application of the end settles the call before it returns.
     """
 
-    def __init__(self, inner: Any, session: Session, made: ClientCall) -> None:
+    def __init__(self, inner: Any, call: OutgoingCall) -> None:
         """``inner`` is gRPC's own call object; it alone must keep itself alive, for it cancels the call when dropped."""
         self._inner = inner
-        self._session = session
-        self._live = live = session.live
-        self._made = made
-        self._settled = False
+        self._call = call
         weak = ref(inner)
-        if not inner.add_callback(lambda: settle_ended(live, made, weak())):
+        if not hasattr(inner, "add_callback"):
+            inner.add_done_callback(lambda _: settle_ended(call, weak()))
+        elif not inner.add_callback(lambda: settle_ended(call, weak())):
             self._settle()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def __repr__(self) -> str:
         return repr(self._inner)
+
+    def __str__(self) -> str:
+        return str(self._inner)
 
     # -- the stream ----------------------------------------------------------------------------------------------------
 
@@ -98,17 +87,17 @@ class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic
         return self
 
     def __next__(self) -> Any:
-        wait = self._session.begin_wait(self._made, item=True)
+        call = self._call
+        wait = call.begin_wait(item=True)
         try:
             item = next(self._inner)
-        except BaseException:
+        except BaseException as error:
             self._settle_if_done()
-            self._session.end_wait(wait)
+            call.end_wait(wait)
+            if error is self._inner:
+                raise self from None
             raise
-        try:
-            self._live.item_received(self._made, wait)
-        except Exception:  # noqa: BLE001 - fail open
-            self._live.report_failure("an item comes")
+        call.item_received(wait)
         return item
 
     def next(self) -> Any:
@@ -123,7 +112,8 @@ class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic
 
     def exception(self, timeout: float | None = None) -> Any:
         """As ``grpc.Future.exception``."""
-        return self._blocking(self._inner.exception, timeout)
+        error = self._blocking(self._inner.exception, timeout)
+        return self if error is self._inner else error
 
     def traceback(self, timeout: float | None = None) -> Any:
         """As ``grpc.Future.traceback``."""
@@ -135,7 +125,7 @@ class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic
 
     def trailing_metadata(self) -> Any:
         """As ``grpc.Call.trailing_metadata``."""
-        return self._blocking(self._inner.trailing_metadata)
+        return hide_stamp(self._blocking(self._inner.trailing_metadata))
 
     def code(self) -> Any:
         """As ``grpc.Call.code``."""
@@ -147,15 +137,23 @@ class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic
 
     def _blocking(self, method: Callable[..., Any], *timeout: float | None) -> Any:
         """Run what may block until the call ends, as a wait for it; settle it before anybody learns how it ended."""
-        if self._settled or self._inner.done():
+        if self._call.settled or self._inner.done():
             self._settle()
-            return method(*timeout)
-        wait = self._session.begin_wait(self._made, *timeout)
+            return self._as_itself(method, *timeout)
+        wait = self._call.begin_wait(*timeout)
         try:
-            return method(*timeout)
+            return self._as_itself(method, *timeout)
         finally:
             self._settle_if_done()
-            self._session.end_wait(wait)
+            self._call.end_wait(wait)
+
+    def _as_itself(self, method: Callable[..., Any], *timeout: float | None) -> Any:
+        try:
+            return method(*timeout)
+        except grpc.RpcError as error:
+            if error is self._inner:
+                raise self from None
+            raise
 
     # -- what does not -------------------------------------------------------------------------------------------------
 
@@ -198,10 +196,43 @@ class RecordedCall(grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic
         return answer
 
     def _settle_if_done(self) -> None:
-        if not self._settled and self._inner.done():
+        if not self._call.settled and self._inner.done():
             self._settle()
 
     def _settle(self) -> None:
-        if not self._settled:
-            self._settled = True
-            settle_ended(self._live, self._made, self._inner)
+        if not self._call.settled:
+            settle_ended(self._call, self._inner)
+
+
+class RecordedItems(StandIn):
+    """A stream of replies that is not one of gRPC's own: what an interceptor made of it, a generator say."""
+
+    def __init__(self, inner: Any, call: OutgoingCall) -> None:
+        """``inner`` is an iterator; the call ends with it."""
+        self._inner = inner
+        self._call = call
+        finalize(inner, self._dropped, call)
+
+    @staticmethod
+    def _dropped(call: OutgoingCall) -> None:
+        if not call.settled:
+            call.dropped()
+
+    def __iter__(self) -> RecordedItems:
+        return self
+
+    def __next__(self) -> Any:
+        call = self._call
+        wait = call.begin_wait(item=True)
+        try:
+            item = next(self._inner)
+        except StopIteration:
+            call.ended(None, grpc.StatusCode.OK)
+            call.end_wait(wait)
+            raise
+        except BaseException as error:
+            call.failed(error)
+            call.end_wait(wait)
+            raise
+        call.item_received(wait)
+        return item

@@ -7,25 +7,23 @@ from typing import Any
 
 import grpc
 
-from stilltrue.protocol.ledger import ChannelRecord, ClientCall
-from stilltrue.runtime.atomic import StepError
-from stilltrue.runtime.recorder import Metadata, stamp_in
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.runtime.outgoing_call import Now, OutgoingCall, begin_call
 from stilltrue.runtime.retry_policy import ONE, RetryPolicy
 from stilltrue.runtime.session import Session
-from stilltrue.sync.call import RecordedCall, RecordedRequests, leaves_doubt
+from stilltrue.runtime.stamps import hide_stamp
+from stilltrue.runtime.stand_in import StandIn
+from stilltrue.sync.call import RecordedRequests, record_call
 
 
-class RecordedChannel(grpc.Channel):
-    """A channel as any other, but that what is called on it is recorded."""
+class RecordedChannel(StandIn, grpc.Channel):
+    """A ``grpc.Channel`` that records its calls."""
 
     def __init__(self, inner: grpc.Channel, session: Session, target: str, policy: RetryPolicy = ONE) -> None:
         """``inner`` does the work; ``target`` is the address as dialled; ``policy``: how often a call may be sent on it."""
         self._inner = inner
         self._session = session
         self._record = ChannelRecord(target, copies_max=policy.most, hedged=policy.hedged)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def subscribe(self, callback: Callable[..., None], try_to_connect: bool = False) -> None:
         """As ``grpc.Channel.subscribe``."""
@@ -67,56 +65,55 @@ class RecordedChannel(grpc.Channel):
         return self._inner.__exit__(*exception)
 
 
-class _Callable:
+class _Callable(StandIn):
     """What the four kinds of multi-callable share: the inner one, and how a call on it begins and ends."""
 
-    __slots__ = ("_inner", "_live", "_method", "_now", "_record", "_sent", "_session", "_settled", "_with_call")
+    __slots__ = ("_inner", "_method", "_now", "_record", "_session", "_with_call")
 
     def __init__(self, inner: Any, session: Session, record: ChannelRecord, method: str) -> None:
         self._inner = inner
         self._session = session
-        self._live = session.live
         self._record = record
         self._method = method
         self._now = session.parties.now
-        self._sent = session.live.sent
-        self._settled = session.live.settled
         self._with_call: Any = getattr(inner, "with_call", None)  # streams of replies have none
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+    def _begin(self, timeout: float | None, metadata: Any, now: Now | None, *, waiting: bool = False) -> Any:
+        return begin_call(self._session, self._method, self._record, now, timeout, metadata, waiting)
 
-    def _begin(
-        self, timeout: float | None, metadata: Metadata, waiting: bool, streams: bool = False
-    ) -> tuple[ClientCall | None, Any]:
-        """The record of a new call and the metadata with its stamp; (None, as they were) when that failed.
-
-        Who sends the items of a request stream is unknown, so its call has no party (and its reader waits explicitly).
-        """
+    def _run(self, call: OutgoingCall | None, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What gRPC returns for a call that goes on."""
         try:
-            made, pair = self._sent(self._method, self._record, None if streams else self._now(), timeout, waiting)
-        except StepError:
-            raise  # the application's own mistake
-        except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
-            self._live.report_failure("a call begins")
-            return None, metadata
-        return made, (*metadata, pair) if metadata else (pair,)
+            inner = make(*arguments)
+        except BaseException as error:
+            if call is not None:
+                call.failed(error)
+            raise
+        return inner if call is None else record_call(inner, call)
 
-    def _answered(self, made: ClientCall, call: Any) -> None:
+    def _run_blocking(self, call: OutgoingCall, *arguments: Any) -> Any:
+        """What gRPC returns for a call that is over by then: its reply, and the call."""
         try:
-            state = getattr(call, "_state", None)  # asking the call itself takes its lock, and a walk through a queue
-            self._settled(made, stamp_in(call.trailing_metadata() if state is None else state.trailing_metadata), False)
-        except Exception:  # noqa: BLE001 - fail open
-            self._live.report_failure("a call ends")
+            result = self._with_call(*arguments)
+        except BaseException as error:
+            call.failed(error)
+            _take_trailing(error)
+            raise
+        call.answered(_take_trailing(result[1]))
+        return result
 
-    def _failed(self, made: ClientCall, error: BaseException) -> None:
-        try:
-            stamp, code = None, None
-            if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
-                stamp, code = stamp_in(error.trailing_metadata()), error.code()
-            self._live.settled(made, stamp, stamp is None and leaves_doubt(code))
-        except Exception:  # noqa: BLE001 - fail open
-            self._live.report_failure("a call fails")
+
+def _take_trailing(ended: Any) -> Any:
+    """The trailing metadata of an ended call of gRPC's, as they came; the application will see them without the stamp."""
+    state = getattr(ended, "_state", None)  # asking the call itself takes its lock, and a walk through a queue
+    if state is not None:
+        trailing = state.trailing_metadata
+        state.trailing_metadata = hide_stamp(trailing)
+        return trailing
+    try:
+        return ended.trailing_metadata()
+    except Exception:  # noqa: BLE001 - an interceptor's own object, which has none
+        return None
 
 
 class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
@@ -140,24 +137,10 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        made = None
-        try:  # written out, as the one path that nearly every call takes
-            made, pair = self._sent(self._method, self._record, self._now(), timeout, True)
-        except StepError:
-            raise
-        except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
-            self._live.report_failure("a call begins")
-        else:
-            metadata = (*metadata, pair) if metadata else (pair,)
-        try:
-            result = self._with_call(request, timeout, metadata, credentials, wait_for_ready, compression)
-        except BaseException as error:
-            if made is not None:
-                self._failed(made, error)
-            raise
-        if made is not None:
-            self._answered(made, result[1])
-        return result
+        call, metadata = self._begin(timeout, metadata, self._now, waiting=True)
+        if call is None:
+            return self._with_call(request, timeout, metadata, credentials, wait_for_ready, compression)
+        return self._run_blocking(call, request, timeout, metadata, credentials, wait_for_ready, compression)
 
     def future(
         self,
@@ -168,14 +151,8 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        made, metadata = self._begin(timeout, metadata, False)
-        try:
-            inner = self._inner.future(request, timeout, metadata, credentials, wait_for_ready, compression)
-        except BaseException as error:
-            if made is not None:
-                self._failed(made, error)
-            raise
-        return inner if made is None else RecordedCall(inner, self._session, made)
+        call, metadata = self._begin(timeout, metadata, self._now)
+        return self._run(call, self._inner.future, request, timeout, metadata, credentials, wait_for_ready, compression)
 
 
 class _UnaryStream(_Callable, grpc.UnaryStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
@@ -188,17 +165,21 @@ class _UnaryStream(_Callable, grpc.UnaryStreamMultiCallable):  # type: ignore[ty
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        made, metadata = self._begin(timeout, metadata, False)
-        try:
-            inner = self._inner(request, timeout, metadata, credentials, wait_for_ready, compression)
-        except BaseException as error:
-            if made is not None:
-                self._failed(made, error)
-            raise
-        return inner if made is None else RecordedCall(inner, self._session, made)
+        call, metadata = self._begin(timeout, metadata, self._now)
+        return self._run(call, self._inner, request, timeout, metadata, credentials, wait_for_ready, compression)
 
 
-class _StreamUnary(_Callable, grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+class _Sending(_Callable):
+    """A call with a stream of requests. Who sends its items is unknown, so it has no party; its reader waits explicitly."""
+
+    __slots__ = ()
+
+    def _begin_stream(self, requests: Any, timeout: float | None, metadata: Any) -> Any:
+        call, metadata = self._begin(timeout, metadata, None)
+        return call, requests if call is None else RecordedRequests(requests, call), metadata
+
+
+class _StreamUnary(_Sending, grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
         self,
         request_iterator: Any,
@@ -208,7 +189,7 @@ class _StreamUnary(_Callable, grpc.StreamUnaryMultiCallable):  # type: ignore[ty
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        return self._call(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)[0]
+        return self.with_call(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)[0]
 
     def with_call(
         self,
@@ -219,23 +200,14 @@ class _StreamUnary(_Callable, grpc.StreamUnaryMultiCallable):  # type: ignore[ty
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        return self._call(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
-
-    def _call(self, requests: Any, timeout: Any, metadata: Any, credentials: Any, wait_for_ready: Any, compression: Any) -> Any:
-        made, metadata = self._begin(timeout, metadata, False, True)
-        if made is None:
-            return self._inner.with_call(requests, timeout, metadata, credentials, wait_for_ready, compression)
-        requests = RecordedRequests(requests, self._live, made)
-        wait = self._session.begin_wait(made)
+        call, requests, metadata = self._begin_stream(request_iterator, timeout, metadata)
+        if call is None:
+            return self._with_call(requests, timeout, metadata, credentials, wait_for_ready, compression)
+        wait = call.begin_wait()
         try:
-            result = self._inner.with_call(requests, timeout, metadata, credentials, wait_for_ready, compression)
-        except BaseException as error:
-            self._failed(made, error)
-            raise
+            return self._run_blocking(call, requests, timeout, metadata, credentials, wait_for_ready, compression)
         finally:
-            self._session.end_wait(wait)
-        self._answered(made, result[1])
-        return result
+            call.end_wait(wait)
 
     def future(
         self,
@@ -246,19 +218,11 @@ class _StreamUnary(_Callable, grpc.StreamUnaryMultiCallable):  # type: ignore[ty
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        made, metadata = self._begin(timeout, metadata, False, True)
-        if made is not None:
-            request_iterator = RecordedRequests(request_iterator, self._live, made)
-        try:
-            inner = self._inner.future(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
-        except BaseException as error:
-            if made is not None:
-                self._failed(made, error)
-            raise
-        return inner if made is None else RecordedCall(inner, self._session, made)
+        call, requests, metadata = self._begin_stream(request_iterator, timeout, metadata)
+        return self._run(call, self._inner.future, requests, timeout, metadata, credentials, wait_for_ready, compression)
 
 
-class _StreamStream(_Callable, grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+class _StreamStream(_Sending, grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
         self,
         request_iterator: Any,
@@ -268,13 +232,5 @@ class _StreamStream(_Callable, grpc.StreamStreamMultiCallable):  # type: ignore[
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        made, metadata = self._begin(timeout, metadata, False, True)
-        if made is not None:
-            request_iterator = RecordedRequests(request_iterator, self._live, made)
-        try:
-            inner = self._inner(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)
-        except BaseException as error:
-            if made is not None:
-                self._failed(made, error)
-            raise
-        return inner if made is None else RecordedCall(inner, self._session, made)
+        call, requests, metadata = self._begin_stream(request_iterator, timeout, metadata)
+        return self._run(call, self._inner, requests, timeout, metadata, credentials, wait_for_ready, compression)

@@ -1,7 +1,8 @@
 """Calls served by threads: a ``grpc.ServerInterceptor`` that records arrival, start and end, and stamps the reply.
 
 gRPC runs the interceptor when a request arrives, on its own thread, and the behaviour later, on a worker of the pool. The
-handler that the interceptor returns is made for this one call: dropped unserved (cancelled while queued, refused), it tells.
+handler that the interceptor returns is made for this one call: dropped unserved (cancelled while queued, refused), it takes
+the call with it, which is withdrawn then.
 """
 
 from __future__ import annotations
@@ -11,15 +12,13 @@ from typing import Any
 
 import grpc
 
-from stilltrue.protocol.ledger import ServerCall
-from stilltrue.protocol.report import CallerTarget
-from stilltrue.runtime.recorder import stamp_in
+from stilltrue.model import WaitNumber
+from stilltrue.runtime.incoming_call import IncomingCall, receive_call
 from stilltrue.runtime.session import Session
+from stilltrue.runtime.stand_in import StandIn
 from stilltrue.sync.pool import arriving
 
 CLASSES_MAX = 4_096
-DEADLINE_SECONDS_MAX = 10.0**8
-"""gRPC tells of a deadline this far off, or farther, when there is none."""
 
 
 class RecordedServer(grpc.ServerInterceptor):
@@ -37,23 +36,17 @@ class RecordedServer(grpc.ServerInterceptor):
         arriving.served = None
         if session.left_out.get(method, True) and session.leaves_out(method):
             return continuation(handler_call_details)
-        try:
-            served = session.live.arrived(stamp_in(handler_call_details.invocation_metadata), method, False)
-        except Exception:  # noqa: BLE001 - fail open
-            session.live.report_failure("a request arrives")
+        call = receive_call(session, handler_call_details.invocation_metadata, method, interruptible=False)
+        if call is None:
             return continuation(handler_call_details)
-        try:
-            inner = continuation(handler_call_details)
-        except BaseException:
-            session.live.withdrawn(served)
-            raise
+        inner = continuation(handler_call_details)
         if inner is None:
-            session.live.withdrawn(served)
             return None
-        arriving.served = served
         known = self._classes.get(id(inner))
         made_for_it = self._make(inner) if known is None or known[0] is not inner else known[1]
-        return made_for_it(served)
+        handler = made_for_it(call)
+        arriving.served = call.served
+        return handler
 
     def _make(self, inner: Any) -> type[_Handler]:
         """The class of the handlers of one method: what is the same for each call is looked up once."""
@@ -84,7 +77,7 @@ class RecordedServer(grpc.ServerInterceptor):
 class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
     """The handler of one call, and the behaviour in it. A class of its own is made for each method."""
 
-    __slots__ = ("served",)
+    __slots__ = ("call",)
     session: Session
     behaviour: Callable[..., Any]
     experimental_thread_pool: Any
@@ -96,12 +89,8 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
     stream_unary: Any = None
     stream_stream: Any = None
 
-    def __init__(self, served: ServerCall) -> None:
-        self.served = served
-
-    def __del__(self) -> None:
-        if not self.served.serving:
-            self.session.live.withdrawn(self.served)
+    def __init__(self, call: IncomingCall) -> None:
+        self.call = call
 
     def _replace(self, **changes: Any) -> Any:
         """As the named tuple that gRPC's own handlers are; other interceptors use it."""
@@ -113,26 +102,23 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
 
     def begin(self, context: Any) -> None:
         """A worker took the call."""
+        call = self.call
+        call.begin(context)
         try:
-            remaining = context.time_remaining()
-            live = self.session.live
-            live.started(self.served, None if remaining > DEADLINE_SECONDS_MAX else live.clock() + remaining)
-            hang_up = self.served.hang_up
+            hang_up = call.served.hang_up
             if not context.add_callback(hang_up):
                 hang_up()
         except Exception:  # noqa: BLE001 - fail open
-            self.session.live.report_failure("a call is taken")
+            call.live.report_failure("a call is taken")
 
     def end(self, context: Any) -> None:
         """The behaviour is over, in whatever way: the reply is stamped, beside what the application put there."""
-        live = self.session.live
+        call = self.call
         try:
-            pair = live.replied(self.served)
-            trailing = context.trailing_metadata()
-            context.set_trailing_metadata((*trailing, pair) if trailing else (pair,))
+            context.set_trailing_metadata(call.end(context.trailing_metadata()))
         except Exception:  # noqa: BLE001 - fail open
-            live.withdrawn(self.served)
-            live.report_failure("a call is replied to")
+            call.withdraw()
+            call.live.report_failure("a call is replied to")
 
 
 class _UnaryUnary(_Handler):
@@ -142,7 +128,7 @@ class _UnaryUnary(_Handler):
         self.begin(context)
         here = self.session.parties.here
         before = getattr(here, "serving", None)
-        here.serving = self.served
+        here.serving = self.call.served
         try:
             return self.behaviour(request, context)
         finally:
@@ -160,7 +146,7 @@ class _StreamUnary(_UnaryUnary):
     unary_unary = None
 
     def __call__(self, request: Any, context: Any) -> Any:
-        return super().__call__(_Items(request, self.session, self.served), context)
+        return super().__call__(RecordedRequests(request, self.call), context)
 
     @property
     def stream_unary(self) -> Any:  # type: ignore[override]
@@ -175,7 +161,7 @@ class _UnaryStream(_Handler):
         self.begin(context)
         here = self.session.parties.here
         before = getattr(here, "serving", None)
-        here.serving = self.served
+        here.serving = self.call.served
         try:
             replies = self.behaviour(request, context, *send)
         except BaseException:
@@ -184,8 +170,7 @@ class _UnaryStream(_Handler):
         finally:
             here.serving = before
         if send:  # non-blocking: the application sends from threads of its own, and the context tells of the end
-            live, served = self.session.live, self.served
-            context.add_callback(lambda: live.withdrawn(served))
+            context.add_callback(self.call.withdraw)
             return replies
         return _Replies(iter(replies), self, context)
 
@@ -200,7 +185,7 @@ class _StreamStream(_UnaryStream):
     unary_stream = None
 
     def __call__(self, request: Any, context: Any, *send: Any) -> Any:
-        return super().__call__(_Items(request, self.session, self.served), context, *send)
+        return super().__call__(RecordedRequests(request, self.call), context, *send)
 
     @property
     def stream_stream(self) -> Any:  # type: ignore[override]
@@ -228,7 +213,7 @@ class _Replies:
     __slots__ = ("_context", "_ended", "_handler", "_inner")
 
     def __init__(self, inner: Iterator[Any], handler: _Handler, context: Any) -> None:
-        self._inner = inner
+        self._inner: Iterator[Any] | None = inner
         self._handler = handler
         self._context = context
         self._ended = False
@@ -237,10 +222,12 @@ class _Replies:
         return self
 
     def __next__(self) -> Any:
+        if self._inner is None:
+            raise StopIteration
         handler = self._handler
         here = handler.session.parties.here
         before = getattr(here, "serving", None)
-        here.serving = handler.served
+        here.serving = handler.call.served
         try:
             item = next(self._inner)
         except BaseException:
@@ -249,53 +236,40 @@ class _Replies:
             raise
         finally:
             here.serving = before
-        live = handler.session.live
-        try:
-            live.item_sent(handler.served)
-        except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("an item is sent")
+        handler.call.item_sent()
         return item
 
     def __del__(self) -> None:
         if not self._ended:  # gRPC dropped it: the call was cancelled
-            self._handler.session.live.withdrawn(self._handler.served)
+            with self._handler.call.acting():
+                self._inner = None  # what a generator still does then is part of the service
+            self._handler.call.withdraw()
 
 
-class _Items:
-    """The requests of a streaming call; whoever takes the next one waits for the caller."""
+class RecordedRequests(StandIn):
+    """The requests of a streaming call; the party that takes the next one waits for the caller."""
 
-    __slots__ = ("_inner", "_served", "_session")
+    __slots__ = ("_call", "_inner")
 
-    def __init__(self, inner: Iterator[Any], session: Session, served: ServerCall) -> None:
+    def __init__(self, inner: Iterator[Any], call: IncomingCall) -> None:
+        """``inner`` is gRPC's iterator."""
         self._inner = inner
-        self._session = session
-        self._served = served
+        self._call = call
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def __iter__(self) -> _Items:
+    def __iter__(self) -> RecordedRequests:
         return self
 
     def __next__(self) -> Any:
-        session, served = self._session, self._served
-        wait = None
-        try:
-            target = CallerTarget(served=served.party)
-            what = f"the next request of {served.method}"
-            wait = session.live.waits(session.parties.now(), (target,), deadline=served.deadline, uncoloured=True, what=what)
-        except Exception:  # noqa: BLE001 - fail open
-            session.live.report_failure("a request is awaited")
+        call = self._call
+        wait: WaitNumber | None = call.begin_wait()
         try:
             item = next(self._inner)
         except BaseException:
-            session.end_wait(wait)
+            call.end_wait(wait)
             raise
-        try:
-            session.live.item_received(served, wait)
-        except Exception:  # noqa: BLE001 - fail open
-            session.live.report_failure("a request comes")
+        call.item_received(wait)
         return item
 
     def next(self) -> Any:
+        """The next request, as ``__next__``."""
         return self.__next__()

@@ -11,6 +11,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
+from stilltrue.runtime.incoming_call import IncomingCall
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.tasks import Task
 
@@ -106,10 +107,11 @@ def _served_by(frames: list[FrameType]) -> tuple[ServerCall | None, Any]:
         if frame.f_code.co_filename not in _SHELLS:
             continue
         names = frame.f_locals
-        for holder in (names.get("self"), names.get("handler"), names.get("service")):
-            served = getattr(holder, "served", None) or getattr(getattr(holder, "_handler", None), "served", None)
-            if isinstance(served, ServerCall):
-                return served, names.get("context", getattr(holder, "_context", None))
+        owner = names.get("self")
+        for holder in (names, owner, names.get("handler"), getattr(owner, "_handler", None)):
+            call = holder.get("call") if isinstance(holder, dict) else getattr(holder, "call", None)
+            if isinstance(call, IncomingCall):
+                return call.served, names.get("context", getattr(owner, "_context", None))
     return None, None
 
 

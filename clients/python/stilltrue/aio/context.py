@@ -1,0 +1,85 @@
+"""The contexts that behaviours on an event loop are given: gRPC's own, but items are counted and an abort is stamped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc.aio
+
+from stilltrue.runtime.incoming_call import IncomingCall
+from stilltrue.runtime.stamps import hide_stamp
+from stilltrue.runtime.stand_in import StandIn
+
+
+class RecordedContext(StandIn):
+    """Stands before gRPC's context of a call that a task serves."""
+
+    __slots__ = ("_call", "_inner")
+
+    def __init__(self, inner: Any, call: IncomingCall) -> None:
+        """``inner`` is gRPC's context."""
+        self._inner = inner
+        self._call = call
+
+    def invocation_metadata(self) -> Any:
+        """As ``grpc.aio.ServicerContext.invocation_metadata``."""
+        return hide_stamp(self._inner.invocation_metadata())
+
+    async def send_initial_metadata(self, initial_metadata: Any) -> None:
+        """As ``grpc.aio.ServicerContext.send_initial_metadata``."""
+        await self._inner.send_initial_metadata(hide_stamp(initial_metadata))
+
+    async def read(self) -> Any:
+        """As ``grpc.aio.ServicerContext.read``."""
+        call = self._call
+        wait = call.begin_wait()
+        try:
+            item = await self._inner.read()
+        except BaseException:
+            call.end_wait(wait)
+            raise
+        if item is grpc.aio.EOF:
+            call.end_wait(wait)
+        else:
+            call.item_received(wait)
+        return item
+
+    async def write(self, message: Any) -> None:
+        """As ``grpc.aio.ServicerContext.write``."""
+        await self._inner.write(message)
+        self._call.item_sent()
+
+    async def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> Any:
+        """As ``grpc.aio.ServicerContext.abort``, which sends the reply: it is stamped here."""
+        await self._inner.abort(code, details, self._call.end(trailing_metadata or self._inner.trailing_metadata()))
+
+    async def abort_with_status(self, status: Any) -> Any:
+        """As ``grpc.aio.ServicerContext.abort_with_status``."""
+        await self.abort(status.code, status.details, status.trailing_metadata or ())
+
+
+class RecordedSyncContext(StandIn):
+    """Stands before the context that gRPC gives to a behaviour in its migration pool."""
+
+    def __init__(self, inner: Any, call: IncomingCall) -> None:
+        """``inner`` is gRPC's context; it cannot say which trailing metadata it was given, so they are kept here."""
+        self._inner = inner
+        self._call = call
+        self.trailing: Any = ()
+
+    def invocation_metadata(self) -> Any:
+        """As ``grpc.ServicerContext.invocation_metadata``."""
+        return hide_stamp(self._inner.invocation_metadata())
+
+    def send_initial_metadata(self, initial_metadata: Any) -> None:
+        """As ``grpc.ServicerContext.send_initial_metadata``."""
+        self._inner.send_initial_metadata(hide_stamp(initial_metadata))
+
+    def set_trailing_metadata(self, trailing_metadata: Any) -> None:
+        """As ``grpc.ServicerContext.set_trailing_metadata``."""
+        self._inner.set_trailing_metadata(trailing_metadata)
+        self.trailing = tuple(trailing_metadata)
+
+    def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> Any:
+        """As ``grpc.ServicerContext.abort``, which sends the reply: it is stamped here."""
+        self._inner.abort(code, details, self._call.end(trailing_metadata or self.trailing))

@@ -1,0 +1,126 @@
+"""One call served here, from its arrival to its reply: the state and the rules that the sync and aio shells share.
+
+Each method fails open: what goes wrong here is counted, and the application's service goes on. Dropped before its end
+(cancelled while queued, refused), a call withdraws itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from stilltrue.model import WaitNumber
+from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.report import CallerTarget
+from stilltrue.runtime.session import Session
+from stilltrue.runtime.stamps import read_stamp, with_stamp
+
+DEADLINE_SECONDS_MAX = 10.0**8
+"""gRPC reports a deadline this far off, or farther, when there is none."""
+
+
+class IncomingCall:
+    """A call that has arrived and is not over."""
+
+    __slots__ = ("live", "over", "served", "session")
+
+    def __init__(self, session: Session, served: ServerCall) -> None:
+        """``served`` is its entry in the recorder."""
+        self.session = session
+        self.live = session.live
+        self.served = served
+        self.over = False
+
+    def __del__(self) -> None:
+        if not self.over:
+            self.withdraw()
+
+    # -- the service ---------------------------------------------------------------------------------------------------
+
+    def begin(self, context: Any) -> None:
+        """A worker or a task took the call; ``context`` is gRPC's, and knows the deadline."""
+        live = self.live
+        try:
+            remaining = context.time_remaining()
+            endless = remaining is None or remaining > DEADLINE_SECONDS_MAX
+            live.started(self.served, None if endless else live.clock() + remaining)
+        except Exception:  # noqa: BLE001 - fail open
+            live.report_failure("a call is taken")
+
+    def hang_up(self) -> None:
+        """What brought the call is gone, though its handler may go on."""
+        self.served.hang_up()
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Inside the block, this thread acts as the party that serves the call."""
+        here = self.session.parties.here
+        before = getattr(here, "serving", None)
+        here.serving = self.served
+        try:
+            yield
+        finally:
+            here.serving = before
+
+    # -- stream items --------------------------------------------------------------------------------------------------
+
+    def begin_wait(self) -> WaitNumber | None:
+        """The party that runs this line waits for the caller's next item. None when that failed."""
+        session, served = self.session, self.served
+        try:
+            target = CallerTarget(served=served.party)
+            what = f"the next request of {served.method}"
+            return session.live.waits(session.parties.now(), (target,), deadline=served.deadline, uncoloured=True, what=what)
+        except Exception:  # noqa: BLE001 - fail open
+            session.live.report_failure("a request is awaited")
+            return None
+
+    def end_wait(self, wait: WaitNumber | None) -> None:
+        """The wait is over."""
+        self.session.end_wait(wait)
+
+    def item_received(self, wait: WaitNumber | None) -> None:
+        """One item of the request stream came, which ends the wait for it in the same step."""
+        try:
+            self.live.item_received(self.served, wait)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a request comes")
+
+    def item_sent(self) -> None:
+        """One item of the reply stream goes out."""
+        try:
+            self.live.item_sent(self.served)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("an item is sent")
+
+    # -- the end; a second one changes nothing -------------------------------------------------------------------------
+
+    def end(self, trailing: Any) -> Any:
+        """The service is over: ``trailing`` with the reply's stamp and no other; without any when that failed."""
+        if self.over:
+            return trailing
+        self.over = True
+        try:
+            return with_stamp(trailing, self.live.replied(self.served))
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.withdrawn(self.served)
+            self.live.report_failure("a call is replied to")
+            return trailing
+
+    def withdraw(self) -> None:
+        """The call will never be served, or not to its end. May run in a finalizer."""
+        self.over = True
+        self.live.withdrawn(self.served)
+
+
+def receive_call(session: Session, metadata: Any, method: str, *, interruptible: bool) -> IncomingCall | None:
+    """A request arrived with this metadata: its state; None when recording it failed.
+
+    ``interruptible``: its handler is cancelled when the caller gives up.
+    """
+    try:
+        return IncomingCall(session, session.live.arrived(read_stamp(session.live, metadata), method, interruptible))
+    except Exception:  # noqa: BLE001 - fail open
+        session.live.report_failure("a request arrives")
+        return None

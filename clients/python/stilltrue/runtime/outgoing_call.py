@@ -1,0 +1,146 @@
+"""One call made here, from its first step to its last: the state and the rules that the sync and aio shells share.
+
+Each method fails open: what goes wrong here is counted, and the application's call goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from stilltrue.model import PartyName, WaitNumber
+from stilltrue.protocol.ledger import ChannelRecord, ClientCall
+from stilltrue.protocol.stamp import Stamp
+from stilltrue.runtime.atomic import StepError
+from stilltrue.runtime.session import Session
+from stilltrue.runtime.stamps import read_stamp, with_stamp
+
+Now = Callable[[], PartyName | None]
+
+ANSWERS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+"""A failure with one of these came from the server's application; any other, unstamped, leaves the call in doubt."""
+
+
+class OutgoingCall:
+    """A call that has been sent and is not settled yet."""
+
+    __slots__ = ("live", "made", "session", "settled")
+
+    def __init__(self, session: Session, made: ClientCall) -> None:
+        """``made`` is its entry in the recorder."""
+        self.session = session
+        self.live = session.live
+        self.made = made
+        self.settled = False
+
+    # -- waits ---------------------------------------------------------------------------------------------------------
+
+    def begin_wait(self, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
+        """The party that runs this line is blocked on the call (``item``: on its next item). None when that failed."""
+        return self.session.begin_wait(self.made, timeout, item=item)
+
+    def end_wait(self, wait: WaitNumber | None) -> None:
+        """The wait is over."""
+        self.session.end_wait(wait)
+
+    def begin_await(self) -> WaitNumber | None:
+        """The task that runs this line awaits the call. The number of the wait when another task made the call."""
+        return self.session.begin_await(self.made)
+
+    def end_await(self, wait: WaitNumber | None) -> None:
+        """The task goes on."""
+        self.session.end_await(self.made, wait)
+
+    # -- stream items --------------------------------------------------------------------------------------------------
+
+    def item_sent(self) -> None:
+        """One item of the request stream was handed to gRPC."""
+        try:
+            self.live.item_sent(self.made)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("an item is sent")
+
+    def item_received(self, wait: WaitNumber | None) -> None:
+        """One item of the reply stream came, which ends the wait for it in the same step."""
+        try:
+            self.live.item_received(self.made, wait)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("an item comes")
+
+    # -- the end; settling twice changes nothing -----------------------------------------------------------------------
+
+    def answered(self, trailing: Any) -> None:
+        """The reply came, with this trailing metadata."""
+        try:
+            self._settle(read_stamp(self.live, trailing), in_doubt=False)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call ends")
+
+    def ended(self, trailing: Any, code: Any) -> None:
+        """gRPC reports the end of the call: its trailing metadata and status code."""
+        try:
+            stamp = read_stamp(self.live, trailing)
+            self._settle(stamp, in_doubt=stamp is None and code is not grpc.StatusCode.OK and code not in ANSWERS)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call ends")
+
+    def failed(self, error: BaseException) -> None:
+        """Making the call, or waiting for it inside gRPC, raised ``error``."""
+        trailing, code = None, None
+        try:
+            if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
+                trailing, code = error.trailing_metadata(), error.code()
+        except Exception:  # noqa: BLE001 - fail open: it is in doubt
+            self.live.report_failure("a call fails")
+        self.ended(trailing, code)
+
+    def dropped(self) -> None:
+        """The call went without an outcome: it is in doubt (rule 8). May run in a finalizer."""
+        try:
+            self._settle(None, in_doubt=True)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call is dropped")
+
+    def _settle(self, stamp: Stamp | None, *, in_doubt: bool) -> None:
+        """Record the end, and only then say so: nobody may learn of it before."""
+        self.live.settled(self.made, stamp, in_doubt)
+        self.settled = True
+
+
+def begin_call(
+    session: Session,
+    method: str,
+    channel: ChannelRecord,
+    now: Now | None,
+    timeout: float | None,
+    metadata: Any,
+    waiting: bool,
+) -> tuple[OutgoingCall | None, Any]:
+    """A call begins: its state, and ``metadata`` with its stamp; (None, as they were) when recording it failed.
+
+    ``now`` says which party makes the call (None: unknown); ``timeout`` in seconds; ``waiting``: the party is blocked on it
+    from this step on.
+    Raises :class:`~stilltrue.runtime.atomic.StepError`: the application's own mistake.
+    """
+    try:
+        made, pair = session.live.sent(method, channel, None if now is None else now(), timeout, waiting)
+    except StepError:
+        raise
+    except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
+        session.live.report_failure("a call begins")
+        return None, metadata
+    return OutgoingCall(session, made), with_stamp(metadata, pair)
