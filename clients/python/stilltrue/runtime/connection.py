@@ -252,7 +252,9 @@ class Connection:
 
     def _lease(self) -> pb.ConnectRequest:
         live = self._live
-        lease = pb.Lease(colour=live.recorder.colour, reports_dropped=live.dropped, stamps_refused=live.recorder.lost)
+        lease = pb.Lease(
+            colour=live.recorder.colour, reports_dropped=live.dropped, stamps_refused=live.recorder.lost + live.stamps_refused
+        )
         return pb.ConnectRequest(lease=lease)
 
     def _pleas(self, now: float) -> Iterator[pb.ConnectRequest]:
