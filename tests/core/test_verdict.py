@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detector.core.times import read_time, write_time
-from detector.core.verdict import write_verdict
+from detector.core.verdict import FIXED_KEYS, KEYS, write_verdict
 from stilltrue.model import Holds, PartyName, SnapshotId, SnapshotRef, Verdict, Witness
 
 A, B = PartyName("a/1"), PartyName("b/1")
@@ -22,7 +22,8 @@ def test_a_verdict_is_written_as_fixed() -> None:
         until=1_795_442_531.0,
         victims=(A,),
     )
-    assert list(write_verdict(verdict).items()) == [
+    written = write_verdict(verdict)
+    assert list(written.items())[: len(FIXED_KEYS)] == [
         ("predicate", "gridlock"),
         ("holds", True),
         ("remainder", ["a/1", "b/1"]),
@@ -35,10 +36,9 @@ def test_a_verdict_is_written_as_fixed() -> None:
             "snapshot",
             {"id": 7, "scope": "all", "begun": "1970-01-01T00:00:00Z", "ended": "1970-01-01T00:00:00.25Z", "members": 2},
         ),
-        ("decisive", []),
-        ("explanation", []),
-        ("victims", ["a/1"]),
     ]
+    assert written["victims"] == ["a/1"]
+    assert list(written) == list(KEYS)
 
 
 @pytest.mark.parametrize(("holds", "written"), [(Holds.TRUE, True), (Holds.FALSE, False), (Holds.UNDETERMINED, None)])
