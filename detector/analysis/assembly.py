@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from detector.archive.list_columns import Whole, flattened, lengths, listed, whole
 from detector.archive.schema import SNAPSHOTS, STATES, WAITS
 from detector.core.assembler import Outcome
 from stilltrue.model import PartyName, process_of
 
-Whole = NDArray[np.int64]
 Names = Sequence[Sequence[str]]
 WAIT_REPORT_COLUMNS = ("snapshot", "begun", "members", "process", "incarnation", "resolved", "before")
 """The columns of ``reports`` that predicates about waits need."""
@@ -56,8 +56,8 @@ def assembled(reports: pa.Table) -> pa.Table:
     at = np.searchsorted(snapshots, numbers)
     begins = np.searchsorted(numbers, np.append(snapshots, np.iinfo(np.int64).max))
     incarnations = rows.column("incarnation").to_numpy()
-    waits, waited = _waits(_flat(rows.column("resolved")), at, len(snapshots), incarnations)
-    previous, _ = _waits(_flat(rows.column("before")), at, len(snapshots), None)
+    waits, waited = _waits(rows.column("resolved"), at, len(snapshots), incarnations)
+    previous, _ = _waits(rows.column("before"), at, len(snapshots), None)
     known = _known(rows, begins, snapshots, headers, waited)
     columns: dict[str, pa.Array] = {
         "snapshot": pa.array(snapshots, pa.int64()),
@@ -72,7 +72,7 @@ def assembled(reports: pa.Table) -> pa.Table:
 
 def header_rows(snapshots: pa.Table) -> pa.Table:
     """The headers of rows of ``snapshots``, to be put among their reports."""
-    parts = [_array(snapshots.column(field.name)).cast(field.type) for field in HEADER]
+    parts = [whole(snapshots.column(field.name)).cast(field.type) for field in HEADER]
     return pa.table(
         {
             **{name: snapshots.column(name) for name in ("snapshot", "begun", "members")},
@@ -99,8 +99,8 @@ def _once(rows: pa.Table) -> pa.Table:
         return rows
     snapshot, process = keys.column("snapshot").combine_chunks(), keys.column("process").combine_chunks()
     again = pc.and_(pc.equal(snapshot[1:], snapshot[:-1]), pc.equal(process[1:], process[:-1]))
-    fresh = pa.concat_arrays([pa.array([True]), pc.invert(_array(again))])
-    return rows.take(_array(order).filter(fresh))
+    fresh = pa.concat_arrays([pa.array([True]), pc.invert(whole(again))])
+    return rows.take(whole(order).filter(fresh))
 
 
 def _known(
@@ -137,18 +137,11 @@ def _absent(reported: Sequence[str], waited: Sequence[str], members: int) -> lis
     return absent + [f"?{number}" for number in range(1, unnamed + 1)]
 
 
-def _flat(lists: pa.ChunkedArray) -> tuple[pa.Array, Whole]:
-    """The elements of all lists, and how many each has."""
-    whole = _array(lists)
-    lengths = pc.fill_null(pc.list_value_length(whole), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return whole.flatten(), lengths
-
-
-def _waits(resolved: tuple[pa.Array, Whole], at: Whole, count: int, incarnations: Whole | None) -> tuple[pa.Array, Names]:
+def _waits(resolved: pa.ChunkedArray, at: Whole, count: int, incarnations: Whole | None) -> tuple[pa.Array, Names]:
     """Resolved waits as numbers over each snapshot's own names; the second answers which names a snapshot has."""
-    rows, per_report = resolved
-    owner = np.repeat(at, per_report)
-    among, sizes = _flat(pa.chunked_array([rows.field("among")]))
+    rows, report = flattened(resolved)
+    owner = at[report]
+    among, sizes = rows.field("among").flatten(), lengths(rows.field("among"))
     names, parties, numbers = _named(rows.field("waiter"), among, np.concatenate((owner, np.repeat(owner, sizes))), count)
     waiter, targets = numbers[: len(owner)], numbers[len(owner) :]
     order = np.lexsort((waiter, owner))  # stable: rule 3
@@ -169,15 +162,15 @@ def _waits(resolved: tuple[pa.Array, Whole], at: Whole, count: int, incarnations
         "uncoloured": taken.field("uncoloured"),
         "what": taken.field("what"),
     }
-    columns = {name: _lists(values, per_snapshot, WAITS.field(name).type) for name, values in per_wait.items()}
+    columns = {name: listed(values, per_snapshot, WAITS.field(name).type) for name, values in per_wait.items()}
     if incarnations is None:
         columns["incarnation"] = pa.nulls(count, WAITS.field("incarnation").type)
     else:
-        told = np.repeat(incarnations, per_report)[order]
-        columns["incarnation"] = _lists(told, per_snapshot, WAITS.field("incarnation").type)
+        told = incarnations[report][order]
+        columns["incarnation"] = listed(told, per_snapshot, WAITS.field("incarnation").type)
     target_counts = np.bincount(owner, weights=sizes, minlength=count).astype(np.int64)
-    columns["targets"] = _lists(lined, target_counts, WAITS.field("targets").type)
-    columns["names"] = _lists(names, np.diff(parties), WAITS.field("names").type)
+    columns["targets"] = listed(lined, target_counts, WAITS.field("targets").type)
+    columns["names"] = listed(names, np.diff(parties), WAITS.field("names").type)
     return pa.StructArray.from_arrays([columns[field.name] for field in WAITS], fields=list(WAITS)), _Named(names, parties)
 
 
@@ -197,7 +190,7 @@ class _Named(Sequence[Sequence[str]]):
 
 def _named(waiters: pa.Array, among: pa.Array, owner: Whole, count: int) -> tuple[pa.Array, Whole, Whole]:
     """Names sorted within each snapshot, where each snapshot's begin, and the number of each waiter and target."""
-    coded = _array(pc.dictionary_encode(pa.concat_arrays([waiters, among])))
+    coded = whole(pc.dictionary_encode(pa.concat_arrays([waiters, among])))
     ordered = pc.array_sort_indices(coded.dictionary).to_numpy()
     rank = np.empty(len(ordered), np.int64)
     rank[ordered] = np.arange(len(ordered))
@@ -209,42 +202,27 @@ def _named(waiters: pa.Array, among: pa.Array, owner: Whole, count: int) -> tupl
     return names, parties, numbers.astype(np.int64)
 
 
-def _lists(values: Any, counts: Whole, kind: pa.DataType) -> pa.Array:
-    """``values`` cut into lists of ``counts``."""
-    offsets = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    array = values if isinstance(values, pa.Array) else pa.array(values)
-    return pa.ListArray.from_arrays(pa.array(offsets), array.cast(kind.value_type), type=kind)
-
-
 def _only_where(lists: pa.Array, there: NDArray[np.bool_]) -> pa.Array:
     return pc.if_else(pa.array(there), lists, pa.scalar(None, lists.type))
 
 
 def _any_valid(lists: pa.ChunkedArray, at: Whole, count: int) -> NDArray[np.bool_]:
     there = np.zeros(count, np.bool_)
-    there[at[_array(lists).is_valid().to_numpy(zero_copy_only=False)]] = True
+    there[at[whole(lists).is_valid().to_numpy(zero_copy_only=False)]] = True
     return there
 
 
 def _states(rows: pa.Table, begins: Whole) -> pa.Array:
     fields = list(STATES.value_type)
-    parts = [_array(rows.column(field.name)).cast(field.type) for field in fields]
-    return _lists(pa.StructArray.from_arrays(parts, fields=fields), np.diff(begins), STATES)
+    parts = [whole(rows.column(field.name)).cast(field.type) for field in fields]
+    return listed(pa.StructArray.from_arrays(parts, fields=fields), np.diff(begins), STATES)
 
 
 def _messages(rows: pa.Table, begins: Whole) -> pa.Array:
     """All messages of a snapshot, by source and text: each source's are in their order in its own row."""
-    flat, lengths = _flat(rows.column("in_transit"))
-    at = np.repeat(np.repeat(np.arange(len(begins) - 1), np.diff(begins)), lengths)
+    flat, report = flattened(rows.column("in_transit"))
+    at = np.repeat(np.arange(len(begins) - 1), np.diff(begins))[report]
     keys = pa.table({"at": at, "source": flat.field("source"), "what": flat.field("what"), "order": np.arange(len(flat))})
     order = keys.sort_by([(name, "ascending") for name in keys.column_names])
     counts = np.bincount(at, minlength=len(begins) - 1)
-    return _lists(flat.take(_array(order.column("order"))), counts, SNAPSHOTS.field("in_transit").type)
-
-
-def _array(values: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if not isinstance(values, pa.ChunkedArray):
-        return values
-    combined = values.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+    return listed(flat.take(whole(order.column("order"))), counts, SNAPSHOTS.field("in_transit").type)

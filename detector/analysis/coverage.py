@@ -32,6 +32,7 @@ class Headers:
     hours: dict[float, Counter[str]] = field(default_factory=dict)
     silent: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
+    outcomes: Counter[str] = field(default_factory=Counter)
 
     def ends(self) -> Ends:
         """When each snapshot began and ended."""
@@ -60,10 +61,10 @@ class Headers:
         gone, of = flattened(rows.column("missing"))
         silent = np.bincount(of, minlength=rows.num_rows)
         members = pc.fill_null(rows.column("members"), 0).to_numpy()
+        outcomes = rows.column("outcome").to_pylist()
+        self.outcomes.update(map(str, outcomes))
         hours = np.floor(begun / HOUR_SECONDS) * HOUR_SECONDS
-        for hour, outcome, expected, absent in zip(
-            hours.tolist(), rows.column("outcome").to_pylist(), members.tolist(), silent.tolist(), strict=True
-        ):
+        for hour, outcome, expected, absent in zip(hours.tolist(), outcomes, members.tolist(), silent.tolist(), strict=True):
             if not isnan(hour):  # of an unknown time: in no hour
                 counts = {"snapshots": 1, str(outcome): 1, "members": expected, "missing": absent}
                 self.hours.setdefault(hour, Counter()).update(counts)
@@ -92,7 +93,7 @@ def _read(store: Store, file: ArchiveFile) -> list[pa.Table] | LeftOut:
     try:
         return list(store.read(file, columns=COLUMNS))
     except ArchiveError as error:
-        return LeftOut(path=file.path, reason=str(error))
+        return LeftOut(path=file.path, reason=error.reason)
 
 
 def _times(column: Iterable[Any]) -> Any:

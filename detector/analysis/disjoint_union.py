@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast, overload
 
 import numpy as np
@@ -11,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from detector.archive.list_columns import Whole, offsets, whole
 from detector.graph.columns import NO_NUMBER, Bools, Ints, WaitColumns
 from detector.graph.partial import Bounds
 from detector.graph.reduction import Reduction
 from stilltrue.model import PartyName, ProcessName, process_of
 
-Offsets = NDArray[np.int64]
 _NONE = np.empty(0, np.int32)
 
 
@@ -53,9 +54,9 @@ class Stacked:
     """
 
     columns: WaitColumns
-    parties: Offsets
-    waits: Offsets
-    targets: Offsets
+    parties: Whole
+    waits: Whole
+    targets: Whole
     missing: Bools
     missing_names: tuple[tuple[ProcessName, ...], ...]
 
@@ -67,17 +68,17 @@ class Stacked:
         low, high = int(self.waits[at]), int(self.waits[at + 1])
         first, last = int(self.parties[at]), int(self.parties[at + 1])
         begin, end = int(self.targets[at]), int(self.targets[at + 1])
-        whole = self.columns
+        every = self.columns
         return WaitColumns(
-            names=whole.names[first:last],
-            waiter=whole.waiter[low:high] - first,
-            needs=whole.needs[low:high],
-            indptr=whole.indptr[low : high + 1] - begin,
-            targets=whole.targets[begin:end] - first,
-            deadline=whole.deadline[low:high],
-            since=whole.since[low:high],
-            number=whole.number[low:high],
-            uncoloured=whole.uncoloured[low:high],
+            names=every.names[first:last],
+            waiter=every.waiter[low:high] - first,
+            needs=every.needs[low:high],
+            indptr=every.indptr[low : high + 1] - begin,
+            targets=every.targets[begin:end] - first,
+            deadline=every.deadline[low:high],
+            since=every.since[low:high],
+            number=every.number[low:high],
+            uncoloured=every.uncoloured[low:high],
         )
 
     def none_left(self, at: int) -> Bounds:
@@ -98,9 +99,9 @@ class Stacked:
 
 def stacked(snapshots: pa.Table) -> Stacked:
     """Stack the rows of ``snapshots`` (its columns ``waits`` and ``missing``), in their order."""
-    waits = _whole(snapshots.column("waits"))
-    parties = _offsets(waits.field("names"))
-    begins = _offsets(waits.field("waiter"))
+    waits = whole(snapshots.column("waits"))
+    parties = offsets(waits.field("names"))
+    begins = offsets(waits.field("waiter"))
     counts = np.diff(begins)
     sizes = _numbers(waits.field("sizes"))
     indptr: Ints = np.zeros(len(sizes) + 1, np.int64)
@@ -108,7 +109,7 @@ def stacked(snapshots: pa.Table) -> Stacked:
     targets = indptr[begins].astype(np.int64)
     first = parties[:-1].astype(np.int32)
     names = ArrowNames(waits.field("names").flatten())
-    missing_names = _missing_names(_whole(snapshots.column("missing")))
+    missing_names = _missing_names(whole(snapshots.column("missing")))
     columns = WaitColumns(
         names=cast("tuple[PartyName, ...]", names),
         waiter=_numbers(waits.field("waiter")) + np.repeat(first, counts),
@@ -130,24 +131,12 @@ def stacked(snapshots: pa.Table) -> Stacked:
     )
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
-
-
-def _offsets(lists: pa.Array) -> Offsets:
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
 def _numbers(lists: pa.Array) -> Ints:
     numbers: Ints = lists.flatten().to_numpy(zero_copy_only=False)
     return numbers
 
 
-def _told(lists: pa.Array, counts: Offsets, unknown: Any, kind: type[Any]) -> NDArray[Any]:
+def _told(lists: pa.Array, counts: Whole, unknown: Any, kind: type[Any]) -> NDArray[Any]:
     """One value a wait, of lists that are null where no wait of the snapshot has any."""
     values = lists.flatten()
     told = (pc.fill_null(values, unknown) if values.null_count else values).to_numpy(zero_copy_only=False)
@@ -159,14 +148,12 @@ def _told(lists: pa.Array, counts: Offsets, unknown: Any, kind: type[Any]) -> ND
 
 
 def _missing_names(lists: pa.Array) -> tuple[tuple[ProcessName, ...], ...]:
-    offsets = _offsets(lists)
-    flat = lists.flatten().field("instance").to_pylist() if offsets[-1] else []
-    return tuple(
-        tuple(map(ProcessName, flat[low:high])) for low, high in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
-    )
+    begins = offsets(lists).tolist()
+    flat = lists.flatten().field("instance").to_pylist() if begins[-1] else []
+    return tuple(tuple(map(ProcessName, flat[low:high])) for low, high in pairwise(begins))
 
 
-def _missing(names: ArrowNames, parties: Offsets, missing_names: Sequence[tuple[ProcessName, ...]]) -> Bools:
+def _missing(names: ArrowNames, parties: Whole, missing_names: Sequence[tuple[ProcessName, ...]]) -> Bools:
     missing = np.zeros(len(names), np.bool_)
     for at, gone in enumerate(missing_names):
         if gone:

@@ -6,21 +6,21 @@ nothing (``saved_by``) had never come back, the others would wait for one anothe
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from detector.analysis.disjoint_union import Stacked
 from detector.archive.local_state_rows import Row
 from detector.archive.row_decoder import waits_of
+from detector.core.incident_identity import cores_of, incident_id
 from detector.graph.columns import Bools, Ints, WaitColumns
+from detector.graph.components import strong_components
 from detector.graph.reduction import reduce
+from stilltrue.model import PartyName
 
 FINDINGS = pa.list_(
     pa.struct(
@@ -38,41 +38,23 @@ SAVERS_MAX = 32
 """Parties that are tried for one circle of waits, at most."""
 
 
-def cores(predicate: str, core: Sequence[str], row: Mapping[str, Any]) -> list[Row]:
-    """The strongly connected parts of a verdict's ``core``, each with the id that the service gives to it.
+def cores(predicate: str, core: Sequence[PartyName], row: Mapping[str, Any]) -> list[Row]:
+    """The separate cores of a verdict's ``core`` as findings, each with its incident's id.
 
-    ``row`` is the snapshot's row of ``snapshots``. ``formed`` is when the part's last wait began; ``keys`` name its waits
-    (party, incarnation, number), by which the service knows an incident again.
+    ``row`` is the snapshot's row of ``snapshots``; ``keys`` are the waits by which the incident is known again.
     """
     waits = waits_of(row["waits"])
     incarnations = row["waits"]["incarnation"] or [0] * len(waits)
-    place = {name: at for at, name in enumerate(core)}
-    inside = np.fromiter((place.get(name, -1) for name in waits.names), np.int64, len(waits.names))
-    own = np.flatnonzero(inside[waits.waiter] >= 0).tolist()
-    parts: dict[int, list[int]] = {}
-    for at, label in enumerate(_components(waits, inside, len(core)).tolist()):
-        parts.setdefault(label, []).append(at)
-    found = []
-    for members in sorted(parts.values()):
-        mine = [wait for wait in own if inside[waits.waiter[wait]] in members]
-        since = [float(waits.since[wait]) for wait in mine if not np.isnan(waits.since[wait])]
-        keys = sorted({(waits.names[waits.waiter[w]], incarnations[w], max(0, int(waits.number[w]))) for w in mine})
-        found.append(
-            {
-                "kind": "core",
-                "id": core_id(predicate, keys),
-                "parties": [core[at] for at in members],
-                "formed": max(since, default=None),
-                "keys": [json.dumps(key) for key in keys],
-            }
-        )
-    return found
-
-
-def core_id(predicate: str, keys: Sequence[tuple[str, int, int]]) -> str:
-    """The id that the service gives to the incident of this core."""
-    said = json.dumps([predicate, keys], separators=(",", ":"))
-    return "i-" + hashlib.blake2s(said.encode(), digest_size=5).hexdigest()
+    return [
+        {
+            "kind": "core",
+            "id": incident_id(predicate, each.keys),
+            "parties": list(each.parties),
+            "formed": each.formed,
+            "keys": [json.dumps(key) for key in each.keys],
+        }
+        for each in cores_of(core, waits, incarnations.__getitem__)
+    ]
 
 
 def near_misses(together: Stacked, among: Bools) -> dict[int, list[Row]]:
@@ -80,7 +62,7 @@ def near_misses(together: Stacked, among: Bools) -> dict[int, list[Row]]:
     columns = together.columns
     lasting = np.isnan(columns.deadline) & ~together.missing[columns.waiter]
     parties = len(together.missing)
-    labels = _components(columns, np.arange(parties), parties, lasting)
+    labels = strong_components(columns, np.arange(parties), parties, lasting)
     circles = np.flatnonzero(np.bincount(labels, minlength=1)[labels] > 1) if parties else np.empty(0, np.int64)
     places = np.searchsorted(together.parties, circles, side="right") - 1
     found: dict[int, list[Row]] = {}
@@ -122,21 +104,7 @@ def _core_without(waits: WaitColumns, ended: Bools, saver: int) -> Ints:
     reduction = reduce(waits, ended=ended, held=held)
     stuck = ~reduction.free & ~held
     place = np.where(stuck, np.cumsum(stuck) - 1, -1)
-    labels = _components(waits, place, int(stuck.sum()), ~ended)
+    labels = strong_components(waits, place, int(stuck.sum()), ~ended)
     on_circle = np.bincount(labels, minlength=1)[labels] > 1 if len(labels) else np.empty(0, np.bool_)
     core: Ints = np.flatnonzero(stuck)[on_circle]
     return core
-
-
-def _components(waits: WaitColumns, place: Ints, count: int, keep: Bools | None = None) -> Ints:
-    """(count,) the strong component of each party at a ``place`` that is not -1, over the waits in ``keep``."""
-    source = np.repeat(place[waits.waiter], waits.sizes())
-    target = place[waits.targets]
-    arcs = (source >= 0) & (target >= 0)
-    if keep is not None:
-        arcs &= np.repeat(keep, waits.sizes())
-    if not count:
-        return np.empty(0, np.int64)
-    graph = csr_array((np.ones(int(arcs.sum()), np.int8), (source[arcs], target[arcs])), shape=(count, count))
-    _, labels = connected_components(graph, directed=True, connection="strong")
-    return np.asarray(labels)

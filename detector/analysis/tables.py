@@ -54,7 +54,7 @@ SCHEMAS = {
     "locks": pa.schema([("resource", TEXT), ("samples", WHOLE), ("waited_seconds", REAL)]),
     "holding": pa.schema([("service", TEXT), ("callee", TEXT), ("samples", WHOLE)]),
 }
-"""The columns of the result tables; :mod:`detector.spark.trends` and :mod:`detector.spark.audit` say what they mean."""
+"""The columns of the result tables; docs/archive.md says what they mean."""
 
 
 def totals(tally: pa.Table, period_seconds: float) -> dict[str, list[Row]]:

@@ -170,7 +170,7 @@ def _groups(store: Store, bundle: Sequence[ArchiveFile]) -> Iterator[pa.Table]:
                 gathered.append(data)
                 bytes_gathered += data.nbytes
         except ArchiveError as error:
-            raise _TornError(at, str(error)) from None
+            raise _TornError(at, error.reason) from None
         if rows != file.rows:
             raise _TornError(at, f"{rows} rows instead of {file.rows}")
     if gathered:

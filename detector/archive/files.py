@@ -29,7 +29,12 @@ POSITIONS_KEY = b"stilltrue.positions"
 
 
 class ArchiveError(Exception):
-    """The archive as a whole cannot be used; one line that names it."""
+    """An archive, or a file of one (``path``), that cannot be used; one line that names it."""
+
+    def __init__(self, text: str, path: str = "") -> None:
+        super().__init__(f"{path}: {text}" if path else text)
+        self.path = path
+        self.reason = text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +269,7 @@ class Store:
                 there = paths_for(parquet, schema)
                 return conformed(parquet.read_row_groups(list(groups), columns=there, use_threads=False), schema)
         except (pa.ArrowException, OSError) as error:
-            raise ArchiveError(f"{file.path}: {_line(error)}") from None
+            raise ArchiveError(_line(error), file.path) from None
 
     def read(
         self, file: ArchiveFile, *, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
@@ -285,7 +290,7 @@ class Store:
                 for group in range(parquet.num_row_groups) if groups is None else groups:
                     yield conformed(parquet.read_row_group(group, columns=there, use_threads=False), wanted)
         except (pa.ArrowException, OSError) as error:
-            raise ArchiveError(f"{file.path}: {_line(error)}") from None
+            raise ArchiveError(_line(error), file.path) from None
 
 
 def day_of(seconds: float | None) -> str:

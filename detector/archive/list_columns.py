@@ -1,6 +1,8 @@
-"""Arrow's columns of lists as flat arrays, and the number of the row that each element belongs to."""
+"""Arrow's columns of lists as flat arrays with their lengths, and back."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +28,24 @@ def lengths(lists: pa.Array) -> Whole:
     return counts
 
 
+def offsets(lists: pa.Array) -> Whole:
+    """(R + 1,) where each row's elements begin among all."""
+    return np.append(0, np.cumsum(lengths(lists)))
+
+
 def flattened(column: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Whole]:
     """The elements of all rows, and for each the row that it belongs to."""
     lists = _as_lists(whole(column))
     counts = lengths(lists)
     return lists.flatten(), np.repeat(np.arange(len(counts)), counts)
+
+
+def listed(values: Any, counts: Whole, kind: pa.DataType) -> pa.Array:
+    """``values`` cut into lists of ``counts`` elements, as a column of type ``kind``."""
+    begins = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=begins[1:])
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    return pa.ListArray.from_arrays(pa.array(begins), array.cast(kind.value_type), type=kind)
 
 
 def _as_lists(column: pa.Array) -> pa.Array:

@@ -122,7 +122,7 @@ def _piece_batches(index: Index, piece: Piece, since: int, until: int, schema: p
                 if not left:
                     return
     except (pa.ArrowException, OSError) as error:
-        raise ArchiveError(f"{piece.file.path}: {' '.join(str(error).split())[:300]}") from None
+        raise ArchiveError(" ".join(str(error).split())[:300], piece.file.path) from None
 
 
 def _bounded(batch: Batch, bytes_max: int) -> Iterator[Batch]:

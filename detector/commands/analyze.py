@@ -1,12 +1,13 @@
-"""The command `stilltrue analyze`: the Spark pipeline over an archive, its result tables and its report."""
+"""The command `stilltrue analyze`: predicates over a whole archive, here or with Spark, its result tables and its report."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -17,11 +18,13 @@ EPILOG = """\b
 Examples:
   stilltrue analyze stilltrue-data/archive --out analysis
   stilltrue analyze archive --out analysis --since 2026-11-01 --until 2026-11-07 --predicate termination
-  stilltrue analyze s3://bucket/archive --out analysis --master spark://host:7077
+  stilltrue analyze s3://bucket/archive --out s3://bucket/analysis --master spark://host:7077
 
-Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, no archive or no Java.
+Up to ten million reports are analysed in processes of this machine, more with Spark, which needs Java 17 or newer and:
+pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, no archive, or results that are not complete.
 """
 CLEAR = "\r\x1b[K"
+LOCAL_REPORTS_MAX = 10_000_000
 LEFT_OUT_MAX = 10
 """Files that are named on standard error; the report and summary.json name all."""
 
@@ -30,13 +33,24 @@ LEFT_OUT_MAX = 10
 @click.argument("archive")
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
     required=True,
     envvar="STILLTRUE_OUT",
-    help="Directory for the results.",
+    help="Directory or URI for the results; all of Spark's workers must share it.",
 )
 @click.option(
-    "--master", envvar="STILLTRUE_MASTER", show_envvar=True, help="Spark's master; default: all cores of this machine."
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    show_default=True,
+    envvar="STILLTRUE_ENGINE",
+    show_envvar=True,
+    help="Where to work; auto: local for up to ten million reports, unless a --master is named.",
+)
+@click.option(
+    "--master",
+    envvar="STILLTRUE_MASTER",
+    show_envvar=True,
+    help="Spark's master; default: all cores of this machine.",
 )
 @click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="The first day (UTC).")
 @click.option("--until", type=click.DateTime(["%Y-%m-%d"]), help="The last day (UTC), included.")
@@ -50,7 +64,8 @@ LEFT_OUT_MAX = 10
 def analyze(
     archive: str,
     *,
-    out: Path,
+    out: str,
+    engine: str,
     master: str | None,
     since: datetime | None,
     until: datetime | None,
@@ -59,42 +74,75 @@ def analyze(
 ) -> None:
     """Evaluate predicates over every snapshot of ARCHIVE (a directory or URI), and write tables and a report."""
     try:
-        from detector.archive.files import ArchiveError  # noqa: PLC0415 - Spark and Arrow are extras
+        from detector.analysis.analyze import PREDICATES, CountsError  # noqa: PLC0415 - Arrow is an extra
+        from detector.analysis.analyze import analyze as run  # noqa: PLC0415
+        from detector.archive.files import ArchiveError  # noqa: PLC0415
+        from detector.archive.units import open_archive  # noqa: PLC0415
         from detector.core.registry import PluginError, UnknownPredicateError, find_predicates  # noqa: PLC0415
-        from detector.spark.analyze import PREDICATES  # noqa: PLC0415
-        from detector.spark.analyze import analyze as run  # noqa: PLC0415
-        from detector.spark.failures import SparkFailedError, interruptible, plainly  # noqa: PLC0415
-        from detector.spark.java import JavaError  # noqa: PLC0415
-        from detector.spark.progress_bar import followed  # noqa: PLC0415
-        from detector.spark.session import open_session  # noqa: PLC0415
-        from detector.spark.tables import open_archive  # noqa: PLC0415
     except ImportError as error:
-        _fail(f"the pipeline needs PySpark and pyarrow ({error}): pip install 'stilltrue-detector[spark]'")
+        _fail(f"the pipeline needs pyarrow ({error}): pip install 'stilltrue-detector[archive]'")
+    steps = _Steps()
     try:
         find_predicates((*predicates, *settings), settings)
         found = open_archive(archive, since=_day(since), until=_day(until))
         if not found.rows("snapshots"):
             _name_left_out([(each.path, each.reason) for each in found.left_out])
             _fail(f"{archive}: no snapshots{_between(since, until)}{_left_out(len(found.left_out))}")
-        steps = _Steps()
-        click.echo("starting Spark ...", err=True)
-        with interruptible():
-            spark = open_session(master)
-        try:
-            with interruptible(), followed(spark, steps.parts), plainly("Spark failed"):
-                result = run(spark, found, out, (*PREDICATES, *predicates), steps.begin, settings)
-        finally:
-            steps.end()
-            spark.stop()
-    except (ArchiveError, PluginError, UnknownPredicateError, JavaError, SparkFailedError) as error:
+        chosen = _engine(engine, master, found.rows("reports"))
+        with (_local if chosen == "local" else _spark)(steps, master) as working:
+            result = run(working, found, out, (*PREDICATES, *predicates), steps.begin, settings)
+    except (ArchiveError, CountsError, PluginError, UnknownPredicateError) as error:
         _fail(str(error.args[0] if error.args else error))
     except OSError as error:
         _fail(f"{error.filename or out}: {error.strerror or error}")
+    finally:
+        steps.end()
     _name_left_out(result.left_out)
     counts = f"{result.snapshots} snapshots, {result.reports} reports in {steps.seconds():.0f} s"
     incidents = f"{len(result.incidents)} incident{'s' * (len(result.incidents) != 1)}"
     found_there = f"{incidents}, {len(result.near_misses)} {result.near_said}{_left_out(len(result.left_out))}"
-    click.echo(f"{counts}: {found_there}; report: {out / 'report.html'}")
+    click.echo(f"{counts}: {found_there}; report: {out}/report.html")
+
+
+def _engine(asked: str, master: str | None, reports: int) -> str:
+    """Local unless Spark is asked for, or there are more reports than this machine should take alone."""
+    if asked != "auto":
+        return asked
+    submitted = "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
+    return "spark" if master or submitted or reports > LOCAL_REPORTS_MAX else "local"
+
+
+@contextmanager
+def _local(steps: _Steps, master: str | None) -> Iterator[Any]:  # noqa: ARG001
+    from detector.analysis.engine import LocalEngine  # noqa: PLC0415 - Arrow is an extra
+
+    yield LocalEngine(processes=os.cpu_count() or 1, progress=steps.parts)
+
+
+@contextmanager
+def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
+    try:
+        from detector.spark.analyze import SparkEngine, followed  # noqa: PLC0415 - Spark is an extra
+        from detector.spark.java import JavaError  # noqa: PLC0415
+        from detector.spark.session import (  # noqa: PLC0415
+            SparkFailedError,
+            interruptible,
+            open_session,
+            plainly,
+        )
+    except ImportError as error:
+        _fail(f"this engine needs PySpark ({error}): pip install 'stilltrue-detector[spark]'")
+    click.echo("starting Spark ...", err=True)
+    try:
+        with interruptible():
+            spark = open_session(master)
+        try:
+            with interruptible(), followed(spark, steps.parts), plainly("Spark failed"):
+                yield SparkEngine(spark)
+        finally:
+            spark.stop()
+    except (JavaError, SparkFailedError) as error:
+        _fail(str(error.args[0] if error.args else error))
 
 
 class _Steps:

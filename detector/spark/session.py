@@ -1,15 +1,21 @@
-"""A Spark session for the pipeline: local on loopback by default, or on a cluster's master."""
+"""A Spark session for the pipeline: local on loopback by default, or on a cluster's master.
+
+What goes wrong is one line: no Java, a master that there is not, an error in a job.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from detector.spark.failures import SparkFailedError, plainly
 from detector.spark.java import find_java
 
 LOCAL = {
@@ -32,7 +38,12 @@ ALWAYS = {
 
 LOG_LEVEL = "STILLTRUE_SPARK_LOG_LEVEL"
 """Of a local session only what ends it is logged, unless this says otherwise: what fails, fails with a line of ours."""
+INTERRUPTED = 130
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://.+|k8s://.+|yarn")
+
+
+class SparkFailedError(RuntimeError):
+    """Spark did not start, or could not go on; one line that says why."""
 
 
 def open_session(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -47,7 +58,7 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
     ------
     detector.spark.java.JavaError
         When there is no Java that Spark can run on.
-    detector.spark.failures.SparkFailedError
+    SparkFailedError
         When it does not start, or there is no such master.
     """
     running = SparkSession.getActiveSession()
@@ -83,3 +94,41 @@ def _driver_gigabytes() -> int:
     except (ValueError, OSError):
         return 1
     return int(min(8, max(1, total // 2**32)))
+
+
+@contextmanager
+def plainly(what: str) -> Iterator[None]:
+    """Spark's errors in the block become :class:`SparkFailedError`, beginning with ``what``."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise SparkFailedError(f"{what}: {reason(str(error))}") from error
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C in the block ends the process at once, and Java goes when it sees that.
+
+    An exception in the middle of a word to Java would leave pages; one while Java starts would take away the file in which
+    Java says where it listens, and leave Java behind for ever.
+    """
+
+    def end(*_: object) -> None:
+        os.write(2, b"\nstilltrue: interrupted\n")
+        os._exit(INTERRUPTED)
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def reason(text: str) -> str:
+    """What an exception of ours said, out of Spark's report of it: the last line that names an error."""
+    lines = [line.strip() for line in text.splitlines() if not line.startswith(("  ", "\t"))]
+    for kind in ("Error: ", "Exception: "):
+        named = [line for line in lines if kind in line and not line.startswith("[")]
+        if named:
+            return named[-1].partition(kind)[2]
+    return next((line for line in lines if line), "it ended")

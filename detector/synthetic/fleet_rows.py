@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from detector.archive.list_columns import listed
 from detector.archive.schema import REPORTS
 from detector.synthetic.fleet_model import Calls, Fleet, Served, Times, Whole, rank_in
 
@@ -156,7 +157,7 @@ class FleetRows:
         last = np.flatnonzero(np.append(key[1:] != key[:-1], True)) if len(key) else np.empty(0, np.int64)
         group = np.cumsum(np.append(False, key[1:] != key[:-1])) if len(key) else np.empty(0, np.int64)
         answered = calls.where[order] == 1
-        listed = {
+        told = {
             "number": calls.number[order][answered],
             "sent": np.zeros(answered.sum(), np.int64),
             "received": np.ones(answered.sum(), np.int64),
@@ -170,7 +171,7 @@ class FleetRows:
             ),
             "highest": calls.number[order][last],
             "forgotten": np.zeros(len(last), np.int64),
-            "answered": _lists(_struct(listed, kind.value_type), np.bincount(group[answered], minlength=len(last)), kind),
+            "answered": listed(_struct(told, kind.value_type), np.bincount(group[answered], minlength=len(last)), kind),
             "plain": pa.nulls(len(last), pa.list_(pa.int64())),
         }
         return _nested("seen", fields, key[last] // self._width, count)
@@ -182,7 +183,7 @@ class FleetRows:
         common = {"waiter": self._waiter, "number": calls.number, "since": calls.since, "deadline": _nullable(calls.deadline)}
         common |= {"uncoloured": np.zeros(len(calls.at), np.bool_), "needs": one}
         kind = REPORTS.field("waits").type.value_type.field("among").type
-        fields = common | {"among": _lists(target, one, kind), "what": pa.array([""]).take(pa.array(one * 0))}
+        fields = common | {"among": listed(target, one, kind), "what": pa.array([""]).take(pa.array(one * 0))}
         return {"waits": _nested("waits", fields, self._call_key, count), "resolved": self._resolved(common, count)}
 
     def _resolved(self, common: dict[str, Any], count: int) -> pa.Array:
@@ -221,7 +222,7 @@ class FleetRows:
         kept = np.flatnonzero(sizes > 0)
         fields = {name: _take(values, kept) for name, values in (common | {"what": what}).items()}
         kind = REPORTS.field("resolved").type.value_type.field("among").type
-        fields["among"] = _lists(among, sizes[kept], kind)
+        fields["among"] = listed(among, sizes[kept], kind)
         return _nested("resolved", fields, self._call_key[kept], count)
 
 
@@ -265,14 +266,8 @@ def _empty(kind: pa.DataType, count: int) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type), type=kind)
 
 
-def _lists(values: pa.Array, counts: Whole, kind: pa.DataType) -> pa.Array:
-    offsets = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), values.cast(kind.value_type), type=kind)
-
-
 def _nested(column: str, fields: dict[str, Any], key: Whole, count: int) -> pa.Array:
     """A list of structs for each report, from columns in any order and the report that each row belongs to."""
     kind = REPORTS.field(column).type
     order = np.argsort(key, kind="stable")
-    return _lists(_struct(fields, kind.value_type).take(pa.array(order)), np.bincount(key, minlength=count), kind)
+    return listed(_struct(fields, kind.value_type).take(pa.array(order)), np.bincount(key, minlength=count), kind)

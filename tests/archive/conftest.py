@@ -15,10 +15,3 @@ def run() -> Judged:
     """Of every predicate, on snapshots of three shapes."""
     made = [each for seed, shape in enumerate(SHAPES) for each in random_snapshots(seed, 60, shape)]
     return judged(made, [find_predicate(name) for name in predicate_names()])
-
-
-@pytest.fixture(scope="session")
-def long_run() -> Judged:
-    """Of the predicates about waits, on thousands of snapshots."""
-    made = [each for seed, shape in enumerate(SHAPES, start=10) for each in random_snapshots(seed, 500, shape)]
-    return judged(made, [find_predicate("deadlock"), find_predicate("gridlock")])

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.archive.files import Store
-from detector.spark.tables import open_archive
+from detector.archive.units import open_archive
 from detector.synthetic.generate import Plan, generate
 
 HERE = Path(__file__).parent

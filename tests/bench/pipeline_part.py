@@ -14,11 +14,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from detector.archive.units import open_archive
+from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports
 from detector.spark.giant.numbering import number_names
 from detector.spark.giant.reduction import reduce_giant
 from detector.spark.session import open_session
-from detector.spark.tables import open_archive, table
-from detector.spark.verdicts import verdicts_of_archive, verdicts_of_reports
 
 WARM_TURNS = 3
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from detector.commands.stream import stream
-from detector.spark.failures import reason
+from detector.spark.session import reason
 
 
 @pytest.mark.parametrize(

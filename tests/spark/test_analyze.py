@@ -1,9 +1,8 @@
-"""An archive analysed from end to end shows what was planted, and what it could not read."""
+"""Spark as an engine: every table as on the local engine; without Java, or interrupted, one line."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,159 +13,82 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from detector.archive.compact import compact
+from detector.analysis.analyze import analyze
+from detector.analysis.engine import Engine, LocalEngine
 from detector.archive.files import Store
 from detector.archive.row_decoder import verdict_of
-from detector.archive.writer import ArchiveWriter
+from detector.archive.units import open_archive
 from detector.commands.analyze import analyze as command
-from detector.spark import audit
-from detector.spark.analyze import Analysis, analyze
-from detector.spark.tables import open_archive, table
-from detector.synthetic.generate import ENDED_SECONDS, Plan, generate
-from detector.synthetic.snapshots import WorldShape, judged, random_snapshots
+from detector.spark.analyze import SparkEngine
+from detector.spark.batch import incidents, sightings, verdicts_of_archive
+from detector.synthetic.generate import Plan, generate
+from detector.synthetic.snapshots import Judged
 
 PLAN = Plan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents=2, near_misses=2, load=0.1, seed=4)
 
 
 @pytest.fixture(scope="module")
-def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Analysis]:
-    folder, out = tmp_path_factory.mktemp("planted"), tmp_path_factory.mktemp("out")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("planted")
     generate(Store(str(folder)), PLAN, progress=lambda _: None)
-    (folder / "snapshots" / "day=2026-09-21" / "000000009999-000000009999-torn.parquet").write_bytes(b"PAR1 torn")
-    return folder, out, analyze(spark, open_archive(str(folder)), out, progress=lambda _: None)
+    return folder
 
 
-def test_the_planted_incidents_and_near_misses_are_those_it_shows(analysed: tuple[Path, Path, Analysis]) -> None:
-    folder, _, found = analysed
-    planted = json.loads((folder / "truth.json").read_text())["planted"]
-    wanted = [each for each in planted if each["kind"] == "deadlock"]
-    assert [(list(each.processes), each.first_snapshot, each.last_snapshot) for each in found.incidents] == [
-        (each["processes"], each["first_snapshot"], each["last_snapshot"]) for each in wanted
-    ]
-    near = {
-        (tuple(each["processes"]), *(_begun(each[f"{end}_snapshot"]) for end in ("first", "last")))
-        for each in planted
-        if each["kind"] == "near miss"
+def _table(path: Path) -> list[str]:
+    """A result table's rows, whichever file they lie in."""
+    return sorted(json.dumps(row, sort_keys=True, default=str) for row in pq.read_table(path).to_pylist())
+
+
+def test_both_engines_give_every_table_alike(spark: SparkSession, planted: Path, tmp_path: Path) -> None:
+    archive = open_archive(str(planted))
+    engines: dict[str, Engine] = {
+        "one": LocalEngine(),
+        "two": LocalEngine(processes=2, rows_per_process_min=1000),
+        "spark": SparkEngine(spark),
     }
-    assert len(near) == PLAN.near_misses
-    assert near == {(tuple(row.processes), row["first"], row["last"]) for row in found.near_misses}
-    for incident, truth in zip(found.incidents, wanted, strict=True):
-        assert incident.detection_seconds is not None
-        assert 0 <= incident.detection_seconds <= PLAN.period_seconds
-        assert truth["formed"] <= (incident.formed or 0) <= incident.opened
-        assert incident.closed is not None
+    summaries = {}
+    for name, engine in engines.items():
+        analyze(engine, archive, str(tmp_path / name), progress=lambda _: None)
+        summaries[name] = json.loads((tmp_path / name / "summary.json").read_text()) | {"engine": ""}
+    assert summaries["one"] == summaries["two"] == summaries["spark"]
+    tables = sorted(path.name for path in (tmp_path / "one").iterdir() if path.is_dir())
+    assert {"verdicts", "incidents", "near_misses", "pools"} <= set(tables)
+    for name in tables:
+        assert _table(tmp_path / "one" / name) == _table(tmp_path / "two" / name) == _table(tmp_path / "spark" / name), name
 
 
-def _begun(snapshot: int) -> float:
-    return PLAN.begun + PLAN.period_seconds * (snapshot - 1)
+def test_verdicts_of_either_engine_are_the_services(spark: SparkSession, run: Judged, location: Path, tmp_path: Path) -> None:
+    for name, engine in (("local", LocalEngine()), ("spark", SparkEngine(spark))):
+        analyze(
+            engine, open_archive(str(location)), str(tmp_path / name), ("deadlock", "gridlock", "termination", "token-lost")
+        )
+        rows = pq.read_table(tmp_path / name / "verdicts").to_pylist()
+        found = {(row["snapshot"], row["predicate"]): verdict_of(row) for row in rows}
+        assert found == {(verdict.snapshot.id, verdict.predicate): verdict for verdict in run.verdicts}
 
 
-def test_the_rest_of_it_adds_up(analysed: tuple[Path, Path, Analysis]) -> None:
-    _, out, found = analysed
-    assert found.snapshots == PLAN.snapshots
-    assert found.period_seconds == PLAN.period_seconds
-    assert sum(row.snapshots for row in found.coverage) == PLAN.snapshots
-    assert found.orphans == 0
-    assert (found.begun, found.ended) == (PLAN.begun, _begun(PLAN.snapshots) + ENDED_SECONDS)
-    rows = pq.read_table(out / "incidents").to_pylist()
-    assert [row["services"] for row in rows] == [sorted(name[:-2] for name in row["processes"]) for row in rows]
-    assert [Path(path).name for path, _ in found.left_out] == ["000000009999-000000009999-torn.parquet"]
-    assert {row.pool for row in found.pools} == {"workers"}
-    assert found.holding
-    assert found.blocked[0].blocked_seconds > 0
-    page = (out / "report.html").read_text()
-    assert "torn.parquet" in page
-    assert "torn.parquet: " not in page  # its path once, not again in the reason
-    assert all(each.id in page for each in found.incidents)
-    assert not {"<script", "http-equiv", "src=", "href="} & set(page.split())
-    assert json.loads((out / "summary.json").read_text())["snapshots"] == PLAN.snapshots
+def test_dataframes_compose_to_the_same_incidents(spark: SparkSession, planted: Path, tmp_path: Path) -> None:
+    archive = open_archive(str(planted))
+    found = analyze(LocalEngine(), archive, str(tmp_path), progress=lambda _: None)
+    verdicts = verdicts_of_archive(spark, archive, ["deadlock"]).cache()
+    seen = sightings(verdicts).collect()
+    assert [row.id for row in seen if row.kind == "core"] == [each.id for each in found.incidents]
+    assert sum(row.kind == "near miss" for row in seen) == len(found.near_misses)
+    rows = [row.asDict() for row in incidents(verdicts).collect()]
+    assert [(row["id"], row["first_snapshot"], row["closed"]) for row in rows] == [
+        (each.id, each.first_snapshot, each.closed) for each in found.incidents
+    ]
 
 
-def test_no_call_is_lost_between_two_cuts(spark: SparkSession, analysed: tuple[Path, Path, Analysis]) -> None:
-    reports = table(spark, open_archive(str(analysed[0])), "reports").where("snapshot <= 60")
-    rows = audit.message_balance(reports).collect()
-    assert rows
-    assert all(row.made == row.held + row.answered + row.unseen for row in rows)
-    assert sum(row.held for row in rows) > 0
-
-
-def test_an_orphan_is_found(spark: SparkSession, analysed: tuple[Path, Path, Analysis]) -> None:
-    reports = table(spark, open_archive(str(analysed[0])), "reports").where("snapshot <= 60")
-    assert audit.orphans(reports).count() == 0
-    caught = audit.orphans(reports.selectExpr("* except (next_number)", "1L as next_number"))
-    assert caught.count() > 0
-
-
-def test_times_are_those_of_the_snapshots_whatever_their_verdicts(spark: SparkSession, tmp_path: Path) -> None:
-    run = judged(random_snapshots(3, 12, WorldShape(missing_share=0.9)), [])
-    writer = ArchiveWriter(Store(str(tmp_path / "archive")))
-    for made in run.made:
-        writer.add(made.assembled, members=made.members)
-    writer.flush()
-    found = analyze(spark, open_archive(str(tmp_path / "archive")), tmp_path / "out", progress=lambda _: None)
-    assert found.answers["deadlock"]["undetermined"] > 3
-    first, last = run.made[0].assembled.snapshot.ref, run.made[-1].assembled.snapshot.ref
-    assert (found.begun, found.ended, found.period_seconds) == (first.begun, last.ended, 60.0)
-    assert found.blocked[0].blocked_seconds == 60.0 * found.blocked[0].samples
-
-
-def test_compaction_meanwhile_loses_nothing(spark: SparkSession, location: Path, tmp_path: Path) -> None:
-    shutil.copytree(location, tmp_path / "archive")
-    archive = open_archive(str(tmp_path / "archive"))
-    wanted = analyze(spark, archive, tmp_path / "out", progress=lambda _: None)
-    assert compact(archive.store).before
-    said: list[str] = []
-    found = analyze(spark, archive, tmp_path / "out", progress=said.append)
-    assert [each for each in said if "once more" in each] == ["files were compacted meanwhile: once more"]
-    assert found == wanted
-
-
-def test_the_command_over_a_torn_archive_and_again(spark: SparkSession, analysed: tuple[Path, Path, Analysis]) -> None:
-    folder, out, _ = analysed
-    before = pq.read_table(out / "verdicts")
-    arguments = [str(folder), "--out", str(out), "--predicate", "termination", "--until", "2026-09-21"]
-    arguments += ["--set", "token-lost.fact=lease"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SparkSession, "stop", lambda _: None)  # it is the tests' session
-        result = CliRunner().invoke(command, arguments)
+def test_the_command_with_spark(spark: SparkSession, planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # it is the tests' session
+    result = CliRunner().invoke(command, [str(planted), "--out", str(tmp_path / "out"), "--engine", "spark"])
     assert result.exit_code == 0, result.stderr
-    assert "left out: " in result.stderr
-    assert result.stdout.endswith(f", 1 file left out; report: {out / 'report.html'}\n")
-    verdicts = pq.read_table(out / "verdicts")
-    day = sum(file.rows for file in open_archive(str(folder), until="2026-09-21").files("snapshots"))
-    assert day < PLAN.snapshots
-    assert verdicts.num_rows == 4 * day
-    asked = [row for row in verdicts.to_pylist() if row["predicate"] == "token-lost"]
-    assert all("the fact 'lease'" in verdict_of(row).witness.text for row in asked)
-    assert set(verdicts.column("snapshot").to_pylist()) < set(before.column("snapshot").to_pylist())
-    assert json.loads((out / "summary.json").read_text())["predicates"] == ["deadlock", "gridlock", "termination", "token-lost"]
-    assert result.stdout.startswith(f"{day} snapshots, ")
+    assert result.stdout.startswith(f"{PLAN.snapshots} snapshots, ")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["engine"] == "spark"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["{folder}", "--since", "2027-01-01"], "no snapshots from 2027-01-01"),
-        (["{folder}", "--predicate", "nothing"], "no predicate 'nothing'"),
-        (["{folder}", "--set", "token-lost.expcted=3"], "expcted"),
-        (["{folder}/reports"], "no archive here"),
-        (["what://x"], "what://x"),
-    ],
-)
-def test_wrong_usage_is_one_line(
-    analysed: tuple[Path, Path, Analysis], arguments: list[str], words: str, tmp_path: Path
-) -> None:
-    told = [each.format(folder=analysed[0]) for each in arguments]
-    result = CliRunner().invoke(command, [*told, "--out", str(tmp_path / "out")])
-    assert result.exit_code == 2
-    assert words in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_without_java_one_line_says_what_to_install(
-    analysed: tuple[Path, Path, Analysis], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_java_one_line_says_what_to_install(planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("detector.spark.session.SparkSession.getActiveSession", lambda: None)
     for home, words in (("/nowhere", "there is none in JAVA_HOME"), (str(tmp_path), "is Java 8")):
         java = tmp_path / "bin" / "java"
@@ -174,21 +96,20 @@ def test_without_java_one_line_says_what_to_install(
         java.write_text("#!/bin/sh\necho 'java version \"1.8.0_402\"' >&2\n")
         java.chmod(0o755)
         monkeypatch.setenv("JAVA_HOME", home)
-        result = CliRunner().invoke(command, [str(analysed[0]), "--out", str(tmp_path / "out")])
+        result = CliRunner().invoke(command, [str(planted), "--out", str(tmp_path / "out"), "--engine", "spark"])
         assert result.exit_code == 2
         assert result.stderr.splitlines()[0] == "starting Spark ..."
         (line,) = result.stderr.splitlines()[1:]
         assert words in line
         assert "openjdk-17" in line
+    assert CliRunner().invoke(command, [str(planted), "--out", str(tmp_path / "out")]).exit_code == 0  # local needs none
 
 
-def test_ctrl_c_ends_it_without_a_page_of_java(
-    spark: SparkSession, analysed: tuple[Path, Path, Analysis], tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_it_without_a_page_of_java(planted: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "report.html").write_text("of an earlier time")
-    program = [sys.executable, "-m", "detector", "analyze", str(analysed[0]), "--out", str(out), "--master", "local[1]"]
+    program = [sys.executable, "-m", "detector", "analyze", str(planted), "--out", str(out), "--master", "local[1]"]
     with subprocess.Popen(program, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         said = []

@@ -18,13 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from detector.analysis.analyze import analyze
 from detector.archive.files import Store
 from detector.archive.row_decoder import verdict_of
+from detector.archive.units import open_archive
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
-from detector.spark.analyze import analyze
+from detector.spark.analyze import SparkEngine
 from detector.spark.streaming.pipeline import StreamPlan, verdicts
-from detector.spark.tables import open_archive
 from detector.synthetic.generate import Plan, generate
 from detector.synthetic.snapshots import WorldShape, judged, random_snapshots
 
@@ -125,7 +126,7 @@ def test_the_stream(spark: SparkSession, archived: Any, tmp_path: Path, cluster:
 def test_an_analysis_gives_what_it_gives_here(spark: SparkSession, tmp_path: Path, cluster: Cluster) -> None:
     archive, here, there = (tmp_path / name for name in ("archive", "here", "there"))
     generate(Store(str(archive)), PLAN, progress=lambda _: None)
-    analyze(spark, open_archive(str(archive)), here, progress=lambda _: None)
+    analyze(SparkEngine(spark), open_archive(str(archive)), str(here), progress=lambda _: None)
     with cluster(tmp_path) as master:
         _submit(tmp_path, master, "analyze", archive, "--out", there)
     assert json.loads((there / "summary.json").read_text()) == json.loads((here / "summary.json").read_text())

@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from detector.archive.row_decoder import verdict_of
+from detector.archive.units import open_archive
 from detector.core.assembler import Outcome
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
+from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports
 from detector.spark.streaming.pipeline import StreamPlan, archive_stream, start, verdicts
-from detector.spark.tables import open_archive, table
-from detector.spark.verdicts import verdicts_of_archive, verdicts_of_reports
 from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, judged
 from stilltrue.model import Holds, ProcessName, Verdict
 from tests.external.cos418 import RUNS, SUITE, goldens, played

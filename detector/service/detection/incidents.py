@@ -5,8 +5,8 @@ Rules:
 1. Two cores are of one incident when they share a party in the very same wait (same run of the process, same wait number):
    whoever is stuck stays stuck, so a core that grows or shrinks while a cure is under way is still the same one. The same
    names in new waits are a new incident.
-2. Each strongly connected part of a verdict's core is a core by itself, and the id comes from it: the same in whatever
-   order, and after a restart.
+2. Each strongly connected part of a verdict's core is a core by itself, and the id comes from it
+   (:mod:`detector.core.incident_identity`).
 3. An incident ends when a definite verdict, on a snapshot that began after the incident was last seen, no longer shows it;
    or when a process of its core is no member any more. UNDETERMINED neither opens nor ends one, and a verdict without the
    word of one of its processes does not end it.
@@ -16,25 +16,17 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
-
 from detector.core.assembler import Assembled
+from detector.core.incident_identity import Core, WaitKey, cores_of, incident_id
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.core_components import core_component
-from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, Wait, process_of
+from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, process_of
 
 GRIDLOCK = "gridlock"
-
-WaitKey = tuple[str, int, int]
-"""One wait for ever: the party, its process's incarnation, the wait's number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +57,6 @@ class Incident:
     def detection_seconds(self) -> float | None:
         """How long from its last wait's beginning to the first verdict; None when nobody knows when it formed."""
         return None if self.formed is None else max(0.0, self.opened - self.formed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Core:
-    """One strongly connected part of a verdict's core, with the waits that make it."""
-
-    parties: tuple[PartyName, ...]
-    keys: tuple[WaitKey, ...]
-    formed: float | None
-    lasting: bool
 
 
 class Incidents:
@@ -149,7 +131,7 @@ class Incidents:
             self._changed(fresh)
 
     def _begin(self, core: Core, verdict: Verdict, judged: Snapshot, now: float) -> None:
-        new_id = incident_id(verdict.predicate, core)
+        new_id = incident_id(verdict.predicate, core.keys)
         snapshot = verdict.snapshot.id or SnapshotId(0)
         before = self._find(new_id)
         if before is not None:  # rule 4
@@ -196,12 +178,6 @@ class Incidents:
         self._changed(replace(incident, closed=now, ending=ending))
 
 
-def incident_id(predicate: str, core: Core) -> str:
-    """Rule 2: the id that this core always gets."""
-    said = json.dumps([predicate, sorted(core.keys)], separators=(",", ":"))
-    return "i-" + hashlib.blake2s(said.encode(), digest_size=5).hexdigest()
-
-
 def _how(incident: Incident, lasting: frozenset[WaitKey], verdict: Verdict) -> str:
     """How an incident ended: whose waits are over."""
     freed = list(dict.fromkeys(key[0] for key in incident.keys if key not in lasting))
@@ -210,50 +186,15 @@ def _how(incident: Incident, lasting: frozenset[WaitKey], verdict: Verdict) -> s
 
 
 def _cores(core: tuple[PartyName, ...], assembled: Assembled) -> list[Core]:
-    """The strongly connected parts of ``core`` (rule 2), by their first party."""
-    if not core:
-        return []
     waits = assembled.snapshot.waits
-    at = {name: index for index, name in enumerate(core)}
-    inside = np.fromiter((at.get(name, -1) for name in waits.names), np.int64, len(waits.names))
-    source = np.repeat(inside[waits.waiter], waits.sizes())
-    target = inside[waits.targets]
-    arcs = (source >= 0) & (target >= 0)
-    graph = csr_array((np.ones(int(arcs.sum()), np.int8), (source[arcs], target[arcs])), shape=(len(core), len(core)))
-    _, labels = connected_components(graph, directed=True, connection="strong")
-    parts: dict[int, list[PartyName]] = {}
-    for name, label in zip(core, labels.tolist(), strict=True):
-        parts.setdefault(label, []).append(name)
-    own = _waits_of(frozenset(core), assembled)
-    return [_core(parties, own) for parties in sorted(parts.values())]
-
-
-def _core(parties: list[PartyName], own: Mapping[PartyName, list[tuple[WaitKey, Wait]]]) -> Core:
-    waits = [wait for party in parties for wait in own.get(party, [])]
-    return Core(
-        parties=tuple(parties),
-        keys=tuple(sorted({key for key, _ in waits})),
-        formed=max((wait.since for _, wait in waits if wait.since is not None), default=None),
-        lasting=all(wait.deadline is None for _, wait in waits),
-    )
-
-
-def _waits_of(parties: frozenset[PartyName], assembled: Assembled) -> dict[PartyName, list[tuple[WaitKey, Wait]]]:
-    """The waits of some parties, each with its key."""
-    waits = assembled.snapshot.waits
-    found: dict[PartyName, list[tuple[WaitKey, Wait]]] = {}
-    wanted = np.fromiter((name in parties for name in waits.names), np.bool_, len(waits.names))
-    for index in np.flatnonzero(wanted[waits.waiter]).tolist():
-        wait = waits.wait(index)
-        found.setdefault(wait.waiter, []).append((_key(wait.waiter, wait.number or 0, assembled), wait))
-    return found
+    return cores_of(core, waits, lambda at: _incarnation(waits.names[waits.waiter[at]], assembled))
 
 
 def _keys(waits: WaitColumns, assembled: Assembled) -> Iterable[WaitKey]:
     for waiter, number in zip(waits.named(waits.waiter), waits.number.tolist(), strict=True):
-        yield _key(waiter, max(0, number), assembled)
+        yield waiter, _incarnation(waiter, assembled), max(0, number)
 
 
-def _key(waiter: PartyName, number: int, assembled: Assembled) -> WaitKey:
+def _incarnation(waiter: PartyName, assembled: Assembled) -> int:
     report = assembled.reports.get(ProcessName(process_of(waiter)))
-    return waiter, 0 if report is None else report.process.incarnation, number
+    return 0 if report is None else report.process.incarnation

@@ -19,8 +19,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from detector.archive.reader import ColumnError, columns_schema
 from detector.archive.schema import TABLES
+from detector.spark.batch import spark_schema
 from detector.spark.source.remote import Remote, RemoteError
-from detector.spark.tables import spark_schema
 from stilltrue.runtime.credentials import Security, SecurityRefusedError
 
 NAME = "stilltrue"

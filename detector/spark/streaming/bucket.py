@@ -20,6 +20,8 @@ from detector.archive.schema import REPORTS
 from detector.core.predicate import Predicate
 
 Wholes = NDArray[np.int64]
+RESULT = pa.schema([*FOUND, ("left_out_path", pa.string()), ("left_out_reason", pa.string())])
+"""Rows of ``verdicts`` with their findings; or, with all else null, a file that proved unreadable on the way, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,12 +33,11 @@ from detector.analysis.verdicts import WAIT_COLUMNS, columns_for
 from detector.archive.files import Store
 from detector.archive.schema import conformed
 from detector.core.registry import Settings, find_predicates
+from detector.spark.batch import spark_schema
 from detector.spark.source.data_source import NAME, register
-from detector.spark.streaming.bucket import Assembled, Patience, assemble, fragment_schema
+from detector.spark.streaming.bucket import RESULT, Assembled, Patience, assemble, fragment_schema
 from detector.spark.streaming.packing import HEADER_COLUMNS, PACKED, PIECES, Worker, opened, packing
 from detector.spark.streaming.progress import Folder, Pending, Progress, continued
-from detector.spark.tables import spark_schema
-from detector.spark.verdicts import RESULT
 
 GIVE_UP_SECONDS = 600.0
 REPORTS_PER_HEADER = 10

@@ -13,9 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.archive.files import ArchiveError, Store
 from detector.core.registry import PluginError, Settings, UnknownPredicateError, find_predicates
-from detector.spark.failures import SparkFailedError, interruptible, plainly, reason
 from detector.spark.java import JavaError
-from detector.spark.session import open_session
+from detector.spark.session import SparkFailedError, interruptible, open_session, plainly, reason
 from detector.spark.source.data_source import SourceOptionError, wanted
 from detector.spark.source.remote import RemoteError
 from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start

@@ -6,8 +6,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from detector.spark.failures import SparkFailedError, plainly, reason
-from detector.spark.session import open_session
+from detector.spark.java import JavaError, find_java, java_major
+from detector.spark.session import SparkFailedError, open_session, plainly, reason
 
 
 def test_a_master_that_is_none_is_said_before_java_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,3 +36,23 @@ def test_what_is_no_failure_of_sparks_goes_on() -> None:
 def test_the_reason_in_a_page_of_java() -> None:
     text = "An error\n: org.x.SparkException: aborted\n\tat a.b(C.java:1)\nCaused by: java.io.IOException: No space left"
     assert reason(text) == "No space left"
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_402"', 8),
+        ('openjdk version "21" x', 21),
+        ("no", None),
+    ],
+)
+def test_what_java_says_of_itself(text: str, major: int | None) -> None:
+    assert java_major(text) == major
+
+
+def test_a_wrong_java_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(JavaError, match="needs Java 17 or newer") as caught:
+        find_java()
+    assert "\n" not in str(caught.value)

@@ -1,10 +1,12 @@
-"""Small plots as SVG text, to stand inside one HTML file: bars over time, horizontal bars, spans of time, a map of services."""
+"""Small plots as SVG, to stand inside one HTML file: bars over time, horizontal bars, spans of time, a map of services."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
+from xml.etree import ElementTree as ET
+
+from markupsafe import Markup
 
 from detector.core.times import write_time
 
@@ -27,7 +29,7 @@ MUTED = "#516070"
 
 def time_bars(
     times: Sequence[float], layers: Sequence[tuple[str, str, Sequence[float]]], step_seconds: float, values_name: str
-) -> str:
+) -> Markup:
     """Stacked bars over time. ``layers``: name, colour, one value for each of ``times``; ``values_name``: what values are."""
     if not times:
         return _empty("nothing in this time")
@@ -52,19 +54,19 @@ def time_bars(
     return _svg(top + height + AXIS, [*_legend(layers, left), *parts])
 
 
-def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end: float, names: str) -> str:
+def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end: float, names: str) -> Markup:
     """A line for each label, in the order of their first rows: label, from, until, colour, text to show when pointed at.
 
     ``names`` says what the labels are.
     """
     if not rows:
-        return ""
+        return Markup()
     high = 22
     line = {label: at for at, label in enumerate(dict.fromkeys(row[0] for row in rows))}
     parts = [_name(LEFT - 8, 13, names, "end")]
     for label, at in line.items():
         y = HEAD + at * high
-        parts.append(f'<line x1="{LEFT}" y1="{y + 10}" x2="{WIDTH - RIGHT}" y2="{y + 10}" stroke="{FAINT}"/>')
+        parts.append(_line(LEFT, y + 10, WIDTH - RIGHT, y + 10, FAINT))
         parts.append(_text(LEFT - 8, y + 14, _short(label, 30), "end"))
     for label, first, last, colour, text in rows:
         x = _across(first, begin, end)
@@ -73,10 +75,10 @@ def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end:
     return _svg(bottom + AXIS, [*parts, *_axis(begin, end, LEFT, bottom)])
 
 
-def bars(rows: Sequence[tuple[str, float, str]], names: tuple[str, str], colour: str = BLUE) -> str:
+def bars(rows: Sequence[tuple[str, float, str]], names: tuple[str, str], colour: str = BLUE) -> Markup:
     """A horizontal bar a row: label, value, what is written behind it. ``names`` says what labels and values are."""
     if not rows:
-        return ""
+        return Markup()
     high, room = 22, WIDTH - LEFT - 250
     most = max(value for _, value, _ in rows) or 1
     parts = [_name(LEFT - 8, 13, names[0], "end"), _name(LEFT, 13, names[1])]
@@ -86,14 +88,14 @@ def bars(rows: Sequence[tuple[str, float, str]], names: tuple[str, str], colour:
         parts.append(_text(LEFT - 8, y + 14, _short(label, 30), "end"))
         parts.append(_box(LEFT, y + 3, max(wide, 1) if value else 0, 14, colour, f"{label}: {text}"))
         parts.append(_text(LEFT + wide + 8, y + 14, text))
-    parts.append(f'<line x1="{LEFT}" y1="{HEAD}" x2="{LEFT}" y2="{HEAD + len(rows) * high}" stroke="{GREY}"/>')
+    parts.append(_line(LEFT, HEAD, LEFT, HEAD + len(rows) * high, GREY))
     return _svg(HEAD + 4 + len(rows) * high, parts)
 
 
-def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> str:
+def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> Markup:
     """How often each size of value occurs, in up to 12 steps. ``names`` says what the values are, and what has them."""
     if not values:
-        return ""
+        return Markup()
     low, high = min(values), max(values)
     if low == high:
         return bars([(f"{low:.3g} {unit}", float(len(values)), str(len(values)))], names, RED)
@@ -106,7 +108,7 @@ def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> str
     return bars(rows, names, RED)
 
 
-def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset[str]]) -> str:
+def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset[str]]) -> Markup:
     """Services on a circle, an arrow from who waits to whom, thicker the longer; red within each of the sets ``hot``."""
     if not edges:
         return _empty("nobody waited for anybody")
@@ -122,26 +124,29 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset
     parts = [_tip("tip", GREY), _tip("hot", RED)]
     for source, target, weight in sorted(edges, key=lambda edge: (_within(edge, hot), edge[2])):
         colour, thin, tip = (RED, 1.6, "hot") if _within((source, target), hot) else (GREY, 0.6, "tip")
+        arc = _arc(place[source], place[target], size / 2)
+        wide = f"{thin + 4 * weight / most:.1f}"
         parts.append(
-            f'<path d="{_arc(place[source], place[target], size / 2)}" fill="none" stroke="{colour}" stroke-opacity=".65" '
-            f'stroke-width="{thin + 4 * weight / most:.1f}" marker-end="url(#{tip})"><title>{escape(source)} waits for '
-            f"{escape(target)}: {weight:g}</title></path>"
-        )
+            _shape(
+                "path", f"{source} waits for {target}: {weight:g}", d=arc, fill="none", stroke=colour, stroke_opacity=".65",
+                stroke_width=wide, marker_end=f"url(#{tip})",
+            )
+        )  # fmt: skip
     for at, name in enumerate(names):
         x, y = place[name]
         colour = RED if name in burnt else BLUE
-        parts.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="5" fill="{colour}"/>')
+        parts.append(_shape("circle", cx=f"{x:.0f}", cy=f"{y:.0f}", r="5", fill=colour))
         angle = at * turn
         out_x, out_y = x + 10 * math.cos(angle), y + 10 * math.sin(angle) + 4
         parts.append(_spoke(out_x, out_y, _short(name, 20), angle))
     return _svg(size, parts, size)
 
 
-def _tip(name: str, colour: str) -> str:
-    return (
-        f'<defs><marker id="{name}" viewBox="0 0 8 8" refX="4" refY="4" markerWidth="11" markerHeight="11" orient="auto" '
-        f'markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z" fill="{colour}"/></marker></defs>'
-    )
+def _tip(name: str, colour: str) -> ET.Element:
+    box = {"viewBox": "0 0 8 8", "refX": "4", "refY": "4", "markerWidth": "11", "markerHeight": "11", "orient": "auto"}
+    marker = ET.Element("marker", {"id": name, **box, "markerUnits": "userSpaceOnUse"})
+    marker.append(_shape("path", d="M0 0L8 4L0 8z", fill=colour))
+    return _group([marker], "defs")
 
 
 def _arc(begin: tuple[float, float], end: tuple[float, float], middle: float) -> str:
@@ -168,44 +173,67 @@ def _within(edge: Sequence[object], hot: Sequence[frozenset[str]]) -> bool:
     return any(edge[0] in each and edge[1] in each for each in hot)
 
 
-def _svg(height: float, parts: Sequence[str], wide: float = WIDTH) -> str:
+def _svg(height: float, parts: Sequence[ET.Element], wide: float = WIDTH) -> Markup:
     """On a narrow page it keeps a size at which it can be read, and is pushed sideways."""
     bounds = f"min-width:{wide * 0.8:.0f}px;max-width:{wide}px"
-    return (
-        f'<div class="wide"><svg viewBox="0 0 {wide} {height:.0f}" width="100%" role="img" style="{bounds}" '
-        f'font-family="system-ui,sans-serif" font-size="12" fill="{INK}">{"".join(parts)}</svg></div>'
-    )
+    style = {"style": bounds, "font-family": "system-ui,sans-serif", "font-size": "12", "fill": INK}
+    svg = ET.Element("svg", {"viewBox": f"0 0 {wide} {height:.0f}", "width": "100%", "role": "img", **style})
+    svg.extend(parts)
+    return Markup('<div class="wide">{}</div>').format(Markup(ET.tostring(svg, encoding="unicode")))
 
 
-def _empty(text: str) -> str:
-    return f'<p class="none">{escape(text)}</p>'
+def _empty(text: str) -> Markup:
+    return Markup('<p class="none">{}</p>').format(text)
 
 
-def _box(x: float, y: float, wide: float, high: float, colour: str, text: str) -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"'
-    return f'<rect {place} fill="{colour}"><title>{escape(text)}</title></rect>'
+def _shape(tag: str, title: str = "", /, **attributes: str) -> ET.Element:
+    """An element; ``title`` shows when it is pointed at."""
+    shape = ET.Element(tag, {name.replace("_", "-"): value for name, value in attributes.items()})
+    if title:
+        ET.SubElement(shape, "title").text = title
+    return shape
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _group(parts: Sequence[ET.Element], tag: str = "g", /, **attributes: str) -> ET.Element:
+    group = _shape(tag, **attributes)
+    group.extend(parts)
+    return group
 
 
-def _name(x: float, y: float, text: str, anchor: str = "start") -> str:
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> ET.Element:
+    return _shape("line", x1=f"{x1:.1f}", y1=f"{y1:.1f}", x2=f"{x2:.1f}", y2=f"{y2:.1f}", stroke=colour)
+
+
+def _box(x: float, y: float, wide: float, high: float, colour: str, title: str) -> ET.Element:
+    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{wide:.1f}", "height": f"{high:.1f}"}
+    return _shape("rect", title, **place, fill=colour)
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start") -> ET.Element:
+    return _words(text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
+
+
+def _words(text: str, **attributes: str) -> ET.Element:
+    words = _shape("text", **attributes)
+    words.text = text
+    return words
+
+
+def _name(x: float, y: float, text: str, anchor: str = "start") -> ET.Element:
     """What an axis shows."""
-    return f'<g fill="{MUTED}">{_text(x, y, text, anchor)}</g>'
+    return _group([_text(x, y, text, anchor)], fill=MUTED)
 
 
-def _upright(x: float, y: float, text: str) -> str:
-    return f'<g fill="{MUTED}" transform="translate({x:.1f} {y:.1f}) rotate(-90)">{_text(0, 0, text, "middle")}</g>'
+def _upright(x: float, y: float, text: str) -> ET.Element:
+    return _group([_text(0, 0, text, "middle")], fill=MUTED, transform=f"translate({x:.1f} {y:.1f}) rotate(-90)")
 
 
-def _spoke(x: float, y: float, text: str, angle: float) -> str:
+def _spoke(x: float, y: float, text: str, angle: float) -> ET.Element:
     """A label along a spoke, so that neighbours on a crowded circle do not cover each other; never upside down."""
     flipped = math.cos(angle) < 0
     turned = math.degrees(angle) + (180 if flipped else 0)
-    anchor = "end" if flipped else "start"
     place = f"translate({x:.1f} {y - 4:.1f}) rotate({turned:.1f})"
-    return f'<text text-anchor="{anchor}" transform="{place}" dy="4">{escape(text)}</text>'
+    return _words(text, text_anchor="end" if flipped else "start", transform=place, dy="4")
 
 
 def _short(text: str, most: int) -> str:
@@ -216,16 +244,16 @@ def _across(time: float, begin: float, end: float) -> float:
     return LEFT + (WIDTH - LEFT - RIGHT) * (time - begin) / max(end - begin, 1e-9)
 
 
-def _axis(begin: float, end: float, left: float, y: float) -> list[str]:
+def _axis(begin: float, end: float, left: float, y: float) -> list[ET.Element]:
     """Some round times along the bottom, said as finely as they lie apart."""
-    parts = [f'<line x1="{left}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="{GREY}"/>']
+    parts = [_line(left, y, WIDTH - RIGHT, y, GREY)]
     step = next((each for each in STEPS_SECONDS if end - begin < TICKS_MAX * each), (end - begin) / TICKS_MAX)
     first, last = (11, 19) if step < 60 else (5, 16) if step < DAY_SECONDS else (0, 10)
     for time in ticks(begin, end, step):
         x = left + (WIDTH - left - RIGHT) * (time - begin) / max(end - begin, 1e-9)
         words = write_time(time)[first:last].replace("T", " ")
         anchor = "end" if x > WIDTH - RIGHT - 36 else "middle"
-        parts.append(f'<line x1="{x:.1f}" y1="{y}" x2="{x:.1f}" y2="{y + 5}" stroke="{GREY}"/>')
+        parts.append(_line(x, y, x, y + 5, GREY))
         parts.append(_text(x, y + 18, words, anchor))
     said = f"time (UTC), from {write_time(begin)[:10]}" if step < DAY_SECONDS else "time (UTC)"
     return [*parts, _name((left + WIDTH - RIGHT) / 2, y + 36, said, "middle")]
@@ -237,8 +265,8 @@ def ticks(begin: float, end: float, step: float) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
-def _legend(layers: Sequence[tuple[str, str, Sequence[float]]], left: float) -> list[str]:
-    parts = []
+def _legend(layers: Sequence[tuple[str, str, Sequence[float]]], left: float) -> list[ET.Element]:
+    parts: list[ET.Element] = []
     x = left
     for name, colour, _ in layers:
         parts += [_box(x, 4, 10, 10, colour, name), _text(x + 15, 13, name)]

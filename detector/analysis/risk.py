@@ -9,10 +9,13 @@ from math import prod
 from typing import Any
 
 import networkx as nx
+import pyarrow as pa
+
+from detector.archive.schema import REAL, TEXT, WHOLE
 
 CIRCLE_SERVICES_MAX = 5
 CIRCLES_MAX = 20_000
-PoolUse = tuple[int | None, float, float]
+RISKS = pa.schema([("services", pa.list_(TEXT)), ("score", REAL), ("full", pa.list_(REAL)), ("samples", WHOLE)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

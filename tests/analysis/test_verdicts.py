@@ -65,3 +65,15 @@ def test_a_predicate_that_fails_hurts_only_its_own_answer(run: Judged) -> None:
     broken = [verdict for verdict in got if verdict.predicate == "broken"]
     assert {(verdict.holds, verdict.witness.kind) for verdict in broken} == {(Holds.UNDETERMINED, "failed")}
     assert "no idea" in broken[0].witness.text
+
+
+def test_the_random_snapshots_are_varied(long_run: Judged) -> None:
+    told = {(verdict.predicate, verdict.holds.value, verdict.witness.kind) for verdict in long_run.verdicts}
+    assert ("deadlock", "true", "knot") in told
+    for predicate in ("deadlock", "gridlock"):
+        assert {
+            (predicate, "true", "cycle"),
+            (predicate, "false", "free"),
+            (predicate, "undetermined", "missing"),
+            (predicate, "undetermined", "unconfirmed"),
+        } <= told

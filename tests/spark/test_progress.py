@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from detector.spark.progress_bar import followed, parts_done
+from detector.spark.analyze import followed, parts_done
 
 
 @dataclass

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
 import pytest
-from pyspark.sql import Row
 
-from detector.spark.analyze import Analysis
-from detector.spark.incidents import PastIncident
-from detector.spark.report.plots import histogram, spans, ticks
-from detector.spark.report.sections import EPISODES_MAX, write_report
+from detector.analysis.incidents import PastIncident
+from detector.analysis.report.plots import histogram, spans, ticks
+from detector.analysis.report.sections import EPISODES_MAX, report_page
+from detector.analysis.result import Analysis
+from detector.archive.local_state_rows import Row
 
 BEGUN = 1_790_000_000.0
 
@@ -38,16 +37,15 @@ def _analysis(incidents: tuple[PastIncident, ...], **more: object) -> Analysis:
     names = ("near_misses", "coverage", "blocked", "pools", "locks", "holding", "skewed", "silent")
     nothing: dict[str, tuple[Row, ...]] = dict.fromkeys(names, ())
     values: dict[str, object] = {
-        "location": "x", "predicates": ("deadlock",), "snapshots": 100, "reports": 300, "begun": BEGUN,
+        "location": "x", "engine": "local", "predicates": ("deadlock",), "snapshots": 100, "reports": 300, "begun": BEGUN,
         "ended": BEGUN + 6000, "period_seconds": 60.0, "answers": {}, "incidents": incidents, "risks": (), "orphans": 0,
         "left_out": (), **nothing, **more,
     }  # fmt: skip
     return Analysis(**values)  # type: ignore[arg-type]
 
 
-def _page(analysis: Analysis, folder: Path) -> str:
-    write_report(analysis, folder / "report.html")
-    return (folder / "report.html").read_text(encoding="utf-8")
+def _page(analysis: Analysis) -> str:
+    return report_page(analysis)
 
 
 def _arcs(page: str) -> dict[str, str]:
@@ -55,19 +53,20 @@ def _arcs(page: str) -> dict[str, str]:
     return {title: colour for colour, title in found}
 
 
-def test_only_arcs_between_services_of_one_incident_are_red(tmp_path: Path) -> None:
+def test_only_arcs_between_services_of_one_incident_are_red() -> None:
     holding = tuple(
-        Row(service=one, callee=two, samples=9) for one, two in (("a", "b"), ("c", "d"), ("a", "c"), ("a-b", "b"), ("b", "e"))
+        {"service": one, "callee": two, "samples": 9}
+        for one, two in (("a", "b"), ("c", "d"), ("a", "c"), ("a-b", "b"), ("b", "e"))
     )
-    arcs = _arcs(_page(_analysis((_incident(1, ("a", "b")), _incident(2, ("c", "d"))), holding=holding), tmp_path))
+    arcs = _arcs(_page(_analysis((_incident(1, ("a", "b")), _incident(2, ("c", "d"))), holding=holding)))
     red = {title for title, colour in arcs.items() if colour == "#c62839"}
     assert red == {"a waits for b", "c waits for d"}
     assert len(arcs) == len(holding)
 
 
-def test_arrows_end_beside_their_dots_also_of_whoever_waits_for_its_like(tmp_path: Path) -> None:
-    holding = (Row(service="a", callee="b", samples=1), Row(service="b", callee="b", samples=2))
-    page = _page(_analysis((), holding=holding), tmp_path)
+def test_arrows_end_beside_their_dots_also_of_whoever_waits_for_its_like() -> None:
+    holding = ({"service": "a", "callee": "b", "samples": 1}, {"service": "b", "callee": "b", "samples": 2})
+    page = _page(_analysis((), holding=holding))
     dots = re.findall(r'<circle cx="(\d+)" cy="(\d+)"', page)
     ends = re.findall(r'<path d="M[^"]*?([\d.]+) ([\d.]+)" fill="none"', page)
     assert len(ends) == 2
@@ -81,19 +80,19 @@ def test_one_time_to_detection_is_no_range() -> None:
     assert ">1 to 3 s</text>" in histogram([1.0, 5.0], ("time", "incidents"), "s")
 
 
-def test_what_is_not_shown_is_said(tmp_path: Path) -> None:
+def test_what_is_not_shown_is_said() -> None:
     many = tuple(_incident(number, ("a", "b")) for number in range(EPISODES_MAX + 7))
-    page = _page(_analysis(many), tmp_path)
+    page = _page(_analysis(many))
     assert f"{EPISODES_MAX} of {EPISODES_MAX + 7} here (the newest are listed); all are in the table incidents." in page
     assert '<code class="t">i-000</code>' not in page
     assert f'<code class="t">{many[-1].id}</code>' in page
-    assert not re.search(r"\d+ of [\d,]+ here", _page(_analysis(many[:3]), tmp_path))
+    assert not re.search(r"\d+ of [\d,]+ here", _page(_analysis(many[:3])))
 
 
-def test_every_plot_names_its_axes(tmp_path: Path) -> None:
-    pools = (Row(service="a", pool="p", size=2, full_share=0.5, busy_mean=1.0, queued_mean=0.1),)
-    coverage = (Row(hour=BEGUN, complete=3, incomplete=1, rejected=0),)
-    page = _page(_analysis((_incident(1, ("a", "b")),), pools=pools, coverage=coverage), tmp_path)
+def test_every_plot_names_its_axes() -> None:
+    pools = ({"service": "a", "pool": "p", "size": 2, "full_share": 0.5, "busy_mean": 1.0, "queued_mean": 0.1},)
+    coverage = ({"hour": BEGUN, "complete": 3, "incomplete": 1, "rejected": 0},)
+    page = _page(_analysis((_incident(1, ("a", "b")),), pools=pools, coverage=coverage))
     for plot in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
         assert '<g fill="#516070"' in plot
     for name in ("time (UTC)", "processes", "time to detection", "incidents", "service / pool", "snapshots an hour"):

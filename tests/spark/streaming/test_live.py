@@ -14,15 +14,15 @@ from pyspark.sql import SparkSession
 from detector.archive.files import Store
 from detector.archive.offsets import Index
 from detector.archive.row_decoder import verdict_of
+from detector.archive.units import open_archive
 from detector.core.assembler import Assembled, Outcome
 from detector.core.document.reader import parse_document
 from detector.core.registry import find_predicate
 from detector.core.snapshot import Snapshot
 from detector.core.verdict import write_verdict
 from detector.service.storage.archive_sink import FOLDER
+from detector.spark.batch import verdicts_of_archive
 from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start, verdicts
-from detector.spark.tables import open_archive
-from detector.spark.verdicts import verdicts_of_archive
 from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, judged
 from stilltrue.model import CallNumber, ProcessId, SnapshotId, Verdict, process_of
 from stilltrue.protocol.report import Report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from detector.archive.row_decoder import verdict_of
+from detector.archive.units import open_archive
 from detector.core.registry import find_predicates
-from detector.spark.tables import open_archive, table
-from detector.spark.verdicts import verdicts_of_archive, verdicts_of_reports
+from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports
+from detector.spark.session import SparkFailedError, plainly
 from detector.synthetic.snapshots import Judged, judged
 from stilltrue.model import Verdict
 
@@ -58,7 +60,7 @@ def test_with_settings_as_the_service_has_them(spark: SparkSession, run: Judged,
         assert sorted(found, key=lambda verdict: (verdict.snapshot.id or 0, order[verdict.predicate])) == list(wanted)
 
 
-def test_a_torn_file_is_named_and_the_rest_evaluated(spark: SparkSession, run: Judged, location: Path, tmp_path: Path) -> None:
+def test_a_file_that_proves_torn_fails_the_job_with_its_name(spark: SparkSession, location: Path, tmp_path: Path) -> None:
     copy = tmp_path / "archive"
     shutil.copytree(location, copy)
     archive = open_archive(str(copy))
@@ -66,8 +68,5 @@ def test_a_torn_file_is_named_and_the_rest_evaluated(spark: SparkSession, run: J
     data = bytearray(Path(torn.path).read_bytes())
     data[4 : len(data) // 2] = b"\0" * (len(data) // 2 - 4)  # the footer still reads
     Path(torn.path).write_bytes(data)
-    frame = verdicts_of_archive(spark, archive, ["deadlock"]).cache()
-    left_out = frame.where("left_out_path is not null").collect()
-    assert [row.left_out_path for row in left_out] == [torn.path]
-    good = sum(file.rows for file in archive.files("snapshots")) - torn.rows
-    assert frame.where("left_out_path is null").count() == good
+    with pytest.raises(SparkFailedError, match=re.escape(torn.path)), plainly("Spark failed"):
+        verdicts_of_archive(spark, archive, ["deadlock"]).collect()

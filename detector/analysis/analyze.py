@@ -1,0 +1,185 @@
+"""One archive analysed from end to end: verdicts, what follows from them, result tables, the report."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import PurePosixPath
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from detector.analysis.counters import Ends
+from detector.analysis.coverage import read_headers
+from detector.analysis.engine import Engine
+from detector.analysis.incidents import INCIDENTS, NEAR_MISSES, definite_ends, near_miss_rows, past_incidents, sightings
+from detector.analysis.kernels import LEFT_OUT, VERDICTS, Count, Evaluate
+from detector.analysis.report.sections import report_page
+from detector.analysis.result import Analysis
+from detector.analysis.results import Results
+from detector.analysis.risk import RISKS, risks
+from detector.analysis.tables import SCHEMAS, totals
+from detector.archive.local_state_rows import Row
+from detector.archive.units import Archive, open_archive
+from detector.core.assembler import Outcome
+from detector.core.registry import NO_SETTINGS, Settings
+
+PREDICATES = ("deadlock", "gridlock")
+SUMMARY, REPORT = "summary.json", "report.html"
+AGAIN_MAX = 3
+"""Compaction works on a day at a time; only one that follows close behind an analysis meets it more than once."""
+
+
+class CountsError(RuntimeError):
+    """What was read and what was written do not agree; one line with the numbers."""
+
+
+def analyze(
+    engine: Engine,
+    archive: Archive,
+    out: str,
+    predicates: Sequence[str] = PREDICATES,
+    progress: Callable[[str], None] = print,
+    settings: Mapping[str, Settings] = NO_SETTINGS,
+) -> Analysis:
+    """Analyse ``archive`` and write the result tables (Parquet), ``summary.json`` and ``report.html`` to ``out``.
+
+    Parameters
+    ----------
+    out : a directory or a URI; whoever works for ``engine`` must reach it under this name.
+    predicates : also evaluated are ``deadlock``, from which incidents and near misses come, and who has ``settings``.
+    progress : is told each step.
+
+    Raises
+    ------
+    CountsError
+        When there is not one verdict for each snapshot and predicate where ``out`` is.
+    """
+    asked = tuple(dict.fromkeys(("deadlock", *predicates, *settings)))
+    results = Results(location=out)
+    results.remove((SUMMARY, REPORT))  # cut short, this analysis leaves none of an earlier one
+    analysis = _Steps(engine, archive, results, progress).run(asked, settings)
+    for _ in range(AGAIN_MAX):
+        if not _compacted(archive, analysis):
+            break
+        progress("files were compacted meanwhile: once more")
+        archive = open_archive(archive.store.location, since=archive.since, until=archive.until)
+        analysis = _Steps(engine, archive, results, progress).run(asked, settings)
+    results.write_text(SUMMARY, json.dumps(asdict(analysis), indent=1, default=str) + "\n")
+    results.write_text(REPORT, report_page(analysis))
+    return analysis
+
+
+def _compacted(archive: Archive, analysis: Analysis) -> bool:
+    """Whether a file that is left out was compacted after it had been looked at: its rows are there all the same."""
+    return any(archive.store.compacted(PurePosixPath(path).parts[-3], path) for path, _ in analysis.left_out)
+
+
+class _Steps:
+    def __init__(self, engine: Engine, archive: Archive, results: Results, progress: Callable[[str], None]) -> None:
+        self._engine, self._archive, self._results, self._progress = engine, archive, results, progress
+
+    def run(self, predicates: tuple[str, ...], settings: Mapping[str, Settings]) -> Analysis:
+        location, count, reports = self._archive.store.location, self._archive.rows("snapshots"), self._archive.rows("reports")
+        headers = read_headers(self._archive.store, self._archive.files("snapshots"))
+        begun, ended, period = _extent(headers.ends())
+        self._progress(f"evaluating {', '.join(predicates)} on {count} snapshots")
+        self._results.begin(VERDICTS)
+        kernel = Evaluate(predicates=predicates, settings=dict(settings), results=self._results)
+        heads = self._engine.run(location, self._archive.units("snapshots"), kernel)
+        unread = _unread(heads)
+        verdicts = heads.filter(pc.is_valid(heads.column("predicate")))
+        self._check(headers.outcomes, verdicts.num_rows, len(predicates), torn=bool(unread or headers.left_out))
+        self._progress("incidents and near misses")
+        seen = sightings(verdicts)
+        near = self._table("near_misses", near_miss_rows(seen), NEAR_MISSES)
+        self._progress(f"counting {reports} reports: blocked time, pools, locks, clocks, orphans")
+        counted = self._engine.run(location, self._archive.units("reports"), Count(ends=headers.ends()))
+        incidents = tuple(past_incidents(seen, definite_ends(verdicts), _named(counted, "process")))
+        self._table("incidents", [asdict(each) for each in incidents], INCIDENTS)
+        rows = totals(counted, period) | {"coverage": headers.coverage(), "missing": headers.missing()}
+        tables = {name: self._table(name, rows[name], schema) for name, schema in SCHEMAS.items()}
+        self._progress("risk, and the report")
+        edges = [(row["service"], row["callee"], row["samples"]) for row in tables["holding"]]
+        ranked = risks(edges, _fullest(tables["pools"]))
+        self._table("risks", [asdict(each) for each in ranked], RISKS)
+        left_out = {each.path: each.reason for each in (*headers.left_out, *self._archive.left_out)}
+        return Analysis(
+            location=location,
+            engine=self._engine.name,
+            predicates=predicates,
+            snapshots=count,
+            reports=reports,
+            begun=begun,
+            ended=ended,
+            period_seconds=period,
+            answers=_answers(verdicts),
+            incidents=incidents,
+            near_misses=near,
+            coverage=tables["coverage"],
+            blocked=tables["blocked"],
+            pools=tables["pools"],
+            locks=tables["locks"],
+            holding=tables["holding"],
+            risks=tuple(ranked),
+            orphans=len(tables["orphans"]),
+            skewed=tuple(row for row in tables["clocks"] if max(row["ahead_seconds"], row["behind_seconds"]) > 0),
+            silent=tables["missing"],
+            left_out=tuple(sorted((left_out | unread | _named(counted, LEFT_OUT)).items())),
+        )
+
+    def _check(self, outcomes: Counter[str], told: int, predicates: int, *, torn: bool) -> None:
+        """One verdict for each snapshot that was not rejected and each predicate, where we are told and where ``out`` is."""
+        judged = sum(outcomes.values()) - outcomes[Outcome.REJECTED.value]
+        written = self._results.rows(VERDICTS)
+        if written != told:
+            where = f"{self._results.location}/{VERDICTS}"
+            raise CountsError(f"{told} verdicts were written and {written} are in {where}: all workers must share --out")
+        if told != judged * predicates and not torn:
+            wanted = judged * predicates
+            raise CountsError(f"{told} verdicts for {judged} snapshots and {predicates} predicates: {wanted} expected")
+
+    def _table(self, name: str, rows: Sequence[Row], schema: pa.Schema) -> tuple[Row, ...]:
+        """A small result table: written, and its rows."""
+        self._results.write(name, rows, schema)
+        return tuple(rows)
+
+
+def _answers(verdicts: pa.Table) -> dict[str, dict[str, int]]:
+    """How often each predicate gave each answer."""
+    answers: dict[str, dict[str, int]] = {}
+    counts = verdicts.group_by(["predicate", "holds"]).aggregate([([], "count_all")])
+    for row in counts.sort_by([("predicate", "ascending"), ("holds", "ascending")]).to_pylist():
+        answers.setdefault(row["predicate"], {})[row["holds"]] = row["count_all"]
+    return answers
+
+
+def _unread(heads: pa.Table) -> dict[str, str]:
+    rows = heads.filter(pc.is_valid(heads.column("left_out_path"))).to_pylist()
+    return {row["left_out_path"]: row["left_out_reason"] for row in rows}
+
+
+def _extent(ends: Ends) -> tuple[float, float, float]:
+    """When the first snapshot began, when the last one ended, and the usual time from one to the next; 0 where unknown."""
+    begun = np.sort(ends.begun[~np.isnan(ends.begun)])
+    ended = ends.ended[~np.isnan(ends.ended)]
+    first, last = begun.min(initial=np.inf), np.concatenate((begun, ended)).max(initial=-np.inf)
+    period = np.median(np.diff(begun)) if len(begun) > 1 else 0.0
+    return (float(first), float(last), float(period)) if len(begun) else (0.0, 0.0, 0.0)
+
+
+def _named(counted: pa.Table, kind: str) -> dict[str, str]:
+    """``two`` by ``one`` of a kind of the tally: each process's service, each file's reason."""
+    rows = counted.filter(pc.equal(counted.column("kind"), kind)).select(["one", "two"]).to_pylist()
+    return {row["one"]: row["two"] for row in rows}
+
+
+def _fullest(pools: Sequence[Row]) -> dict[str, tuple[int | None, float, float]]:
+    """By service, the pool that is full most often."""
+    found: dict[str, tuple[int | None, float, float]] = {}
+    for row in pools:  # the fullest first
+        found.setdefault(row["service"], (row["size"], row["busy_mean"], row["full_share"] or 0.0))
+    return found

@@ -1,0 +1,88 @@
+"""One interface for two engines: units of an archive go in, a kernel works on them, a small table comes out.
+
+The kernels are pure Arrow. ``LocalEngine`` runs them here, in one process or several;
+:class:`detector.spark.analyze.SparkEngine` runs the same ones in Spark's workers.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from detector.archive.files import Store
+from detector.archive.units import Unit, shares
+
+ROWS_PER_PROCESS_MIN = 1_000_000
+"""Below this a process is not worth its start (about a second)."""
+SHARES_PER_PROCESS = 4
+
+
+class Kernel(Protocol):
+    """What is done with units: a value that can be sent to another process."""
+
+    @property
+    def name(self) -> str:
+        """What it does, for people who watch."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of what it gives."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns by which rows of several parts are put together; empty: they are not."""
+
+    def work(self, store: Store, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
+        """What some neighbouring units give; ``part`` is their number among all such runs of units."""
+
+    def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
+        """The rows of several parts as one table."""
+
+
+class Engine(Protocol):
+    """Where kernels run."""
+
+    @property
+    def name(self) -> str:
+        """``local`` or ``spark``."""
+
+    def run(self, location: str, units: Sequence[Unit], kernel: Kernel) -> pa.Table:
+        """What ``kernel`` makes of the units of the archive at ``location``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalEngine:
+    """Runs kernels in this process, or in up to ``processes`` of its own where there are enough rows."""
+
+    processes: int = 1
+    rows_per_process_min: int = ROWS_PER_PROCESS_MIN
+    progress: Callable[[int, int], None] | None = None
+
+    name = "local"
+
+    def run(self, location: str, units: Sequence[Unit], kernel: Kernel) -> pa.Table:
+        """As :meth:`Engine.run`."""
+        processes = min(self.processes, int(sum(unit.rows for unit in units) // self.rows_per_process_min))
+        parts = shares(units, SHARES_PER_PROCESS * max(1, processes))
+        tasks = [(location, part, kernel, number) for number, part in enumerate(parts)]
+        if processes < 2:
+            return kernel.merge(self._told(map(_part, tasks), len(tasks)))
+        context = multiprocessing.get_context("spawn")  # pyarrow's threads do not survive a fork
+        with ProcessPoolExecutor(processes, context) as pool:
+            return kernel.merge(self._told(pool.map(_part, tasks), len(tasks)))
+
+    def _told(self, tables: Iterable[pa.Table], total: int) -> Iterator[pa.Table]:
+        for done, table in enumerate(tables, start=1):
+            yield table
+            if self.progress is not None:
+                self.progress(done, total)
+
+
+def _part(task: tuple[str, Sequence[Unit], Kernel, int]) -> pa.Table:
+    location, units, kernel, number = task
+    return kernel.merge(kernel.work(Store(location), units, number))

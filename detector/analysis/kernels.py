@@ -1,0 +1,124 @@
+"""The two kernels of an analysis: one evaluates snapshots and writes their verdicts, one counts what the reports add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from detector.analysis.counters import KEYS, TALLIED, TALLY, Ends, merged, tallied
+from detector.analysis.results import Results
+from detector.analysis.verdicts import FOUND, columns_for, verdicts_on
+from detector.archive.files import ArchiveError, Store
+from detector.archive.units import Unit
+from detector.core.registry import Settings, find_predicates
+
+VERDICTS = "verdicts"
+"""The result table that :class:`Evaluate` writes."""
+REPORTS_AT_ONCE = 100_000
+"""Reports' worth of snapshots that one run of the reduction takes: small files are put together."""
+TALLIES_AT_ONCE = 32
+LEFT_OUT = "left out"
+"""The kind of a row of a tally that names a file (``one``) that proved unreadable on the way, and why (``two``)."""
+
+HEADS = pa.schema(
+    [
+        *(FOUND.field(name) for name in ("snapshot", "begun", "ended", "predicate", "holds", "findings")),
+        ("left_out_path", pa.string()),
+        ("left_out_reason", pa.string()),
+    ]
+)
+"""Of each verdict what the rest of an analysis needs; or, with all else null, a file that proved unreadable, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluate:
+    """Units of ``snapshots`` to verdicts: those go to ``results``, their ``HEADS`` come back."""
+
+    predicates: tuple[str, ...]
+    settings: Mapping[str, Settings] = field(default_factory=dict)
+    results: Results
+
+    name = "evaluate snapshots"
+    schema = HEADS
+    keys = ()
+
+    def work(self, store: Store, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
+        """As :meth:`~detector.analysis.engine.Kernel.work`."""
+        heads: list[pa.Table] = []
+
+        def found() -> Iterator[pa.Table]:
+            for each in evaluated(store, units, self.predicates, self.settings):
+                if isinstance(each, ArchiveError):
+                    heads.append(_left_out(each))
+                else:
+                    heads.append(_heads(each))
+                    yield each
+
+        self.results.write_part(VERDICTS, part, found(), FOUND)
+        yield from heads
+
+    def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
+        """As :meth:`~detector.analysis.engine.Kernel.merge`."""
+        return pa.concat_tables([HEADS.empty_table(), *tables])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """Units of ``reports`` to one tally; ``ends``: when each snapshot began and ended."""
+
+    ends: Ends
+
+    name = "count reports"
+    schema = TALLY
+    keys = KEYS
+
+    def work(self, store: Store, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:  # noqa: ARG002
+        """As :meth:`~detector.analysis.engine.Kernel.work`."""
+        gathered: list[pa.Table] = []
+        for unit in units:
+            try:
+                gathered.append(tallied(store.read_parts(unit.file, TALLIED, unit.groups), self.ends))
+            except ArchiveError as error:
+                row = {"kind": LEFT_OUT, "one": error.path, "two": error.reason, "snapshot": 0, "samples": 1}
+                gathered.append(pa.Table.from_pylist([row], schema=TALLY))
+            if len(gathered) >= TALLIES_AT_ONCE:
+                gathered = [merged(gathered)]
+        yield from gathered
+
+    def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
+        """As :meth:`~detector.analysis.engine.Kernel.merge`."""
+        return merged(tables)
+
+
+def evaluated(
+    store: Store, units: Iterable[Unit], predicates: Iterable[str], settings: Mapping[str, Settings]
+) -> Iterator[pa.Table | ArchiveError]:
+    """The verdicts on the snapshots of some units, as ``FOUND``; or why a file could not be read after all."""
+    asked = find_predicates(tuple(predicates), settings)
+    columns = columns_for(asked)
+    gathered: list[pa.Table] = []
+    reports = 0
+    for unit in units:
+        try:
+            gathered += store.read(unit.file, columns=columns, groups=unit.groups)
+        except ArchiveError as error:
+            yield error
+            continue
+        reports += pc.sum(gathered[-1].column("members")).as_py() or 0
+        if reports >= REPORTS_AT_ONCE:
+            yield verdicts_on(pa.concat_tables(gathered), asked, findings=True)
+            gathered, reports = [], 0
+    if gathered:
+        yield verdicts_on(pa.concat_tables(gathered), asked, findings=True)
+
+
+def _heads(verdicts: pa.Table) -> pa.Table:
+    empty = pa.nulls(verdicts.num_rows, pa.string())
+    return pa.table([*(verdicts.column(name) for name in HEADS.names[:-2]), empty, empty], schema=HEADS)
+
+
+def _left_out(error: ArchiveError) -> pa.Table:
+    return pa.Table.from_pylist([{"left_out_path": error.path, "left_out_reason": error.reason}], schema=HEADS)

@@ -1,0 +1,262 @@
+"""The report of an analysis: one HTML file with nothing outside it, read from the top down as an operator would ask."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from markupsafe import Markup
+
+from detector.analysis.incidents import PastIncident
+from detector.analysis.report.html import Code, Section, Table, Tile, moment, page, paragraph
+from detector.analysis.report.plots import AMBER, BLUE, GREY, RED, bars, histogram, service_map, spans, time_bars
+from detector.analysis.result import Analysis
+from detector.archive.local_state_rows import Row
+from detector.core.times import duration, write_time
+
+ROWS_MAX = 15
+EPISODES_MAX = 40
+MAP_EDGES_MAX = 60
+BAR_SHARE_MIN = 0.003
+
+
+def report_page(analysis: Analysis) -> str:
+    """The report as one HTML page."""
+    days = f"{write_time(round(analysis.begun))} to {write_time(round(analysis.ended))}"
+    lead = f"{days}, a snapshot every {round(analysis.period_seconds, 2):g} s"
+    return page(f"{analysis.location}", lead, _tiles(analysis), list(_sections(analysis)))
+
+
+def _tiles(found: Analysis) -> list[Tile]:
+    seen = found.answers.get("deadlock", {})
+    detection = _detection_seconds(found)
+    return [
+        Tile("bad" if found.incidents else "", f"{len(found.incidents)}", "incidents"),
+        Tile("warn" if found.near_misses else "", f"{len(found.near_misses)}", found.near_said),
+        Tile("", duration(median(detection)) if detection else "-", "median time to detection"),
+        Tile("", f"{found.snapshots:,}", "snapshots"),
+        Tile("", f"{found.reports:,}", "reports"),
+        Tile("warn" if seen.get("undetermined") else "", f"{seen.get('undetermined', 0):,}", "undetermined"),
+        Tile("bad" if found.left_out or found.orphans else "", f"{len(found.left_out)}", "files left out"),
+    ]
+
+
+def _sections(found: Analysis) -> Iterable[Section]:
+    yield Section(
+        "Incidents over time",
+        "A deadlock that was seen, from the beginning of its last wait until it was gone."
+        + _part(EPISODES_MAX, len(found.incidents), "incidents", "the newest are listed"),
+        _incidents(found),
+    )
+    if found.incidents:
+        yield Section("Deadlocked services", "In how many incidents each service had a process.", [_deadlocked(found)])
+    yield Section(
+        "Time to detection",
+        "From the beginning of the core's last wait to the end of the first snapshot that showed it.",
+        [histogram(_detection_seconds(found), ("time to detection", "incidents"), "s") or _none("No incident.")],
+    )
+    yield Section(
+        "Near misses",
+        "Runs of snapshots in which one more wait would have closed a core: one party kept it open."
+        + _part(EPISODES_MAX, len(found.near_misses), "near_misses", "the longest are shown"),
+        _near_misses(found),
+    )
+    yield Section(
+        "Risk",
+        "Circles of services that hold a worker while they wait for the next one's. The score is the chance that all their "
+        "pools are full at once, taken as independent: it ranks, it does not forecast."
+        + _part(ROWS_MAX, len(found.risks), "risks"),
+        _risk(found),
+    )
+    edges = _map_edges(found)
+    yield Section(
+        "Wait-for map of services",
+        "Who was seen holding a worker while waiting for whom, thicker the more often; red: between services of one incident."
+        + _part(len(edges), len(found.holding), "holding"),
+        [service_map([(row["service"], row["callee"], float(row["samples"])) for row in edges], _burnt(found))],
+    )
+    yield Section(
+        "Pools",
+        "The share of snapshots in which no worker was free; the fullest first." + _part(ROWS_MAX, len(found.pools), "pools"),
+        [_pools(found)],
+    )
+    yield Section(
+        "Blocked time",
+        "By service and method, over all snapshots: samples times the time between them."
+        + _part(ROWS_MAX, len(found.blocked), "blocked"),
+        [_blocked(found)],
+    )
+    if found.locks:
+        yield Section(
+            "Locks",
+            "Locks, semaphores and other resources, by how long they were waited for."
+            + _part(ROWS_MAX, len(found.locks), "locks"),
+            [_locks(found)],
+        )
+    yield Section("Coverage", "What was looked at: silence is not health.", _coverage(found))
+
+
+def _part(shown: int, total: int, kept: str, which: str = "") -> str:
+    """Said where not all is shown: how much is, and where the rest is."""
+    if total <= shown:
+        return ""
+    return f" {shown} of {total:,} here{which and f' ({which})'}; all are in the table {kept}."
+
+
+def _none(text: str) -> Markup:
+    return paragraph(text, "none")
+
+
+def _deadlocked(found: Analysis) -> Markup:
+    times = Counter(service for each in found.incidents for service in each.services)
+    rows = sorted(times.items(), key=lambda row: (-row[1], row[0]))
+    return bars([(service, float(count), str(count)) for service, count in rows[:ROWS_MAX]], ("service", "incidents"), RED)
+
+
+def _incidents(found: Analysis) -> list[Table | Markup]:
+    often = Counter(each.processes for each in found.incidents)
+    places = {place for place, _ in often.most_common(EPISODES_MAX)}
+    rows = []
+    for each in found.incidents:
+        if each.processes in places:
+            until = each.closed or found.ended
+            text = f"{each.id}: {', '.join(each.processes)}, {duration(until - each.opened)} after it was seen"
+            rows.append((_who(each.processes), each.formed or each.opened, until, RED, text))
+    listed = Table(
+        ["incident", "processes", "parties", "formed", "seen after", "lasted", "here"],
+        [
+            [
+                Code(each.id),
+                each.processes,
+                str(len(each.parties)),
+                moment(each.formed or each.opened),
+                ["-" if each.detection_seconds is None else duration(each.detection_seconds)],
+                _lasted(each, found.ended),
+                [f"time {each.recurrence}" if each.recurrence > 1 else "first time"],
+            ]
+            for each in found.incidents[-EPISODES_MAX:]
+        ],
+        "No deadlock was seen.",
+    )
+    return [spans(rows, min([found.begun, *(row[1] for row in rows)]), found.ended, "processes"), listed]
+
+
+def _lasted(incident: PastIncident, end: float) -> list[str]:
+    lasted = duration((incident.closed or end) - (incident.formed or incident.opened))
+    return [lasted] if incident.closed else [lasted, "still there"]
+
+
+def _detection_seconds(found: Analysis) -> list[float]:
+    return [each.detection_seconds for each in found.incidents if each.detection_seconds is not None]
+
+
+def _near_misses(found: Analysis) -> list[Table | Markup]:
+    shown = found.near_misses[:EPISODES_MAX]
+    rows = [
+        (_who(row["processes"]), row["first"], row["last"] + found.period_seconds, AMBER, f"{row['snapshots']} snapshots")
+        for row in shown
+    ]
+    listed = Table(
+        ["processes", "snapshots", "from", "to", "kept open by"],
+        [
+            [row["processes"], str(row["snapshots"]), moment(row["first"]), moment(row["last"]), Code(row["saved_by"])]
+            for row in shown
+        ],
+        "Nothing came close.",
+    )
+    return [spans(rows, found.begun, found.ended, "processes"), listed]
+
+
+def _risk(found: Analysis) -> list[Table | Markup]:
+    shown = found.risks[:ROWS_MAX]
+    seen = [each for each in shown if each.score >= BAR_SHARE_MIN * shown[0].score]
+    chart = bars([(" > ".join(each.services), each.score, f"{each.score:.2g}") for each in seen], ("circle", "score"), AMBER)
+    listed = Table(
+        ["circle", "score", "full, each", "samples"],
+        [
+            [
+                " > ".join((*each.services, each.services[0])),
+                f"{each.score:.2g}",
+                ", ".join(f"{share:.1%}" for share in each.full),
+                str(each.samples),
+            ]
+            for each in shown
+        ],
+        "No circle of bounded pools was seen.",
+    )
+    return [chart, listed]
+
+
+def _map_edges(found: Analysis) -> Sequence[Row]:
+    """Those within incidents, then the most frequent ones."""
+    burnt = _burnt(found)
+
+    def within(row: Row) -> bool:
+        return any({row["service"], row["callee"]} <= services for services in burnt)
+
+    return sorted(found.holding, key=lambda row: (not within(row), -row["samples"]))[:MAP_EDGES_MAX]
+
+
+def _burnt(found: Analysis) -> Sequence[frozenset[str]]:
+    """The services of each incident."""
+    return [frozenset(services) for services in sorted({each.services for each in found.incidents})]
+
+
+def _pools(found: Analysis) -> Markup:
+    rows = [
+        (
+            f"{row['service']} / {row['pool']}",
+            row["full_share"] or 0.0,
+            f"{row['full_share'] or 0:.1%} full, {row['busy_mean']:.1f} of {row['size']} busy, {row['queued_mean']:.1f} queued",
+        )
+        for row in found.pools[:ROWS_MAX]
+    ]
+    return bars(rows, ("service / pool", "share of snapshots with no worker free"))
+
+
+def _blocked(found: Analysis) -> Markup:
+    rows = [
+        (f"{row['service']} {row['method']}", row["blocked_seconds"], duration(row["blocked_seconds"]))
+        for row in found.blocked[:ROWS_MAX]
+    ]
+    return bars(rows, ("service, method", "time blocked"))
+
+
+def _locks(found: Analysis) -> Markup:
+    rows = [(row["resource"], row["waited_seconds"], duration(row["waited_seconds"])) for row in found.locks[:ROWS_MAX]]
+    return bars(rows, ("resource", "time waited for"))
+
+
+def _coverage(found: Analysis) -> list[Table | Markup]:
+    outcomes = (("complete", BLUE), ("incomplete", AMBER), ("rejected", RED))
+    layers = [(name, colour, [float(row[name]) for row in found.coverage]) for name, colour in outcomes]
+    answers = Table(
+        ["predicate", "true", "false", "undetermined"],
+        [
+            [name, *(str(told.get(word, 0)) for word in ("true", "false", "undetermined"))]
+            for name, told in sorted(found.answers.items())
+        ],
+        "Nothing was evaluated.",
+    )
+    silent = [
+        (row["process"], float(row["snapshots"]), f"silent in {row['snapshots']} snapshot{'s' * (row['snapshots'] > 1)}")
+        for row in found.silent[:8]
+    ]
+    left = Table(["file left out", "why"], found.left_out, "Every file was read.")
+    chart = time_bars([float(row["hour"]) for row in found.coverage], layers, 3600.0, "snapshots an hour")
+    quiet = bars(silent, ("process", "snapshots without its report"), GREY)
+    return [chart, answers, paragraph(" ".join(_notes(found))), quiet, left]
+
+
+def _notes(found: Analysis) -> Iterable[str]:
+    yield f"{found.orphans} orphans (a call seen that had not been sent)." if found.orphans else "No orphan on any channel."
+    if found.skewed:
+        row = found.skewed[0]
+        worst = max(row["ahead_seconds"], row["behind_seconds"])
+        yield f"{len(found.skewed)} processes cut outside their snapshot by their own clock, {row['process']} by {worst:.3g} s."
+
+
+def _who(processes: Sequence[str]) -> str:
+    """Short enough to stand beside a line of a chart; the table below names them all."""
+    return " + ".join(processes) if len(processes) < 3 else f"{processes[0]} + {len(processes) - 1} more"

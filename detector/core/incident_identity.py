@@ -1,0 +1,73 @@
+"""What makes two deadlocks the same incident: the cores of a verdict, the waits that each is known by, and the id they give.
+
+Rules:
+
+1. Each strongly connected part of a verdict's core is a core by itself.
+2. A core is known by its waits (the party, its process's incarnation, the wait's number). Its id is a digest of them, so it is
+   the same in whatever order they come, after a restart, and in the analysis of an archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from detector.graph.columns import WaitColumns
+from detector.graph.components import strong_components
+from stilltrue.model import PartyName
+
+WaitKey = tuple[str, int, int]
+"""One wait for ever: the party, its process's incarnation, the wait's number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """One strongly connected part of a verdict's core, with the waits that make it.
+
+    ``formed``: when its last wait began, in seconds, where that is known. ``lasting``: no wait of it has a deadline.
+    """
+
+    parties: tuple[PartyName, ...]
+    keys: tuple[WaitKey, ...]
+    formed: float | None
+    lasting: bool
+
+
+def cores_of(core: Sequence[PartyName], waits: WaitColumns, incarnation: Callable[[int], int]) -> list[Core]:
+    """The strongly connected parts of a verdict's ``core`` (rule 1), by their first party.
+
+    ``waits`` are the snapshot's; ``incarnation`` answers with that of a wait's waiter's process, by the wait's index.
+    """
+    place = {name: at for at, name in enumerate(core)}
+    inside = np.fromiter((place.get(name, -1) for name in waits.names), np.int64, len(waits.names))
+    labels = strong_components(waits, inside, len(core)).tolist()
+    parts: dict[int, list[int]] = {}
+    for at, label in enumerate(labels):
+        parts.setdefault(label, []).append(at)
+    own: dict[int, list[int]] = {}
+    for wait in np.flatnonzero(inside[waits.waiter] >= 0).tolist():
+        own.setdefault(labels[inside[waits.waiter[wait]]], []).append(wait)
+    return sorted(
+        (_core([core[at] for at in parts[label]], own.get(label, []), waits, incarnation) for label in parts),
+        key=lambda each: each.parties,
+    )
+
+
+def incident_id(predicate: str, keys: Sequence[WaitKey]) -> str:
+    """Rule 2: the id of the incident of the core with these waits."""
+    said = json.dumps([predicate, sorted(keys)], separators=(",", ":"))
+    return "i-" + hashlib.blake2s(said.encode(), digest_size=5).hexdigest()
+
+
+def _core(parties: Sequence[PartyName], own: Sequence[int], waits: WaitColumns, incarnation: Callable[[int], int]) -> Core:
+    since = [float(waits.since[wait]) for wait in own if not np.isnan(waits.since[wait])]
+    return Core(
+        parties=tuple(parties),
+        keys=tuple(sorted({(waits.names[waits.waiter[at]], incarnation(at), max(0, int(waits.number[at]))) for at in own})),
+        formed=max(since, default=None),
+        lasting=bool(np.isnan(waits.deadline[list(own)]).all()),
+    )

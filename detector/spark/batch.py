@@ -1,0 +1,163 @@
+"""An archive as DataFrames: its tables, the verdicts on its snapshots, how often each deadlock was seen, and incidents.
+
+Begin with ``table(spark, archive, "reports")`` or ``verdicts_of_archive(spark, archive, predicates)``; go on with
+``verdicts_of_reports(reports, predicates)``, ``sightings(verdicts)`` and ``incidents(verdicts)``. Rows are those of
+:mod:`detector.archive.schema` and :mod:`detector.analysis.incidents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as every Spark program names it
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from detector.analysis import incidents as past
+from detector.analysis.assembly import HEADER, STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, assembled
+from detector.analysis.kernels import evaluated
+from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for, verdicts_on
+from detector.archive.files import ArchiveError, Store
+from detector.archive.schema import TABLES
+from detector.archive.units import Archive, Unit, shares
+from detector.core.registry import NO_SETTINGS, Settings, find_predicates
+
+UNITS_PER_CORE = 4
+"""Tasks that each core gets: enough to even out, few enough that each is worth its start."""
+REPORTS_PER_PARTITION = 200_000
+FINDING_COLUMNS = ("snapshot", "begun", "ended", "predicate", "holds", "findings")
+
+Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The same columns in Spark's words."""
+    return from_arrow_schema(schema)
+
+
+def table(spark: SparkSession, archive: Archive, name: str) -> DataFrame:
+    """The rows of one table with their ``day``, read by Spark itself; old files have null where they lack a column."""
+    schema = spark_schema(TABLES[name]).add("day", "string")
+    files = archive.files(name)
+    if not files:
+        return spark.createDataFrame([], schema)
+    prefix = _prefix(archive.store)
+    reader = spark.read.schema(schema).option("basePath", f"{prefix}{archive.store.root}/{name}")
+    return reader.parquet(*[prefix + file.path for file in files])
+
+
+def verdicts_of_archive(
+    spark: SparkSession, archive: Archive, predicates: Sequence[str], settings: Mapping[str, Settings] = NO_SETTINGS
+) -> DataFrame:
+    """The verdicts of ``predicates`` (``settings`` by name) on every snapshot of ``archive``, with findings; no shuffle.
+
+    A file that proves torn on the way fails the job with its name.
+    """
+    names, chosen = tuple(predicates), dict(settings)
+
+    def work(store: Store, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:  # noqa: ARG001
+        for found in evaluated(store, units, names, chosen):
+            if isinstance(found, ArchiveError):
+                raise found
+            yield found
+
+    return over_units(spark, archive.store.location, archive.units("snapshots"), work, FOUND)
+
+
+def verdicts_of_reports(
+    reports: DataFrame,
+    predicates: Sequence[str],
+    *,
+    settings: Mapping[str, Settings] = NO_SETTINGS,
+    headers: DataFrame | None = None,
+    rows: int | None = None,
+) -> DataFrame:
+    """The verdicts on snapshots whose reports lie anywhere, in any order, some more than once; with findings.
+
+    Parameters
+    ----------
+    reports : rows of ``reports``.
+    settings : of the predicates, by name.
+    headers : rows of ``snapshots`` (their waits are not looked at): who was missing, and when each ended.
+    rows : about how many reports there are, if that is known: it decides how many partitions are made.
+    """
+    about_waits = columns_for(find_predicates(predicates, settings)) == WAIT_COLUMNS
+    wanted = [*WAIT_REPORT_COLUMNS, *(() if about_waits else STATE_REPORT_COLUMNS)]
+    together = reports.select(wanted)
+    if headers is not None:
+        together = together.unionByName(header_frame(headers), allowMissingColumns=True)
+    cores = reports.sparkSession.sparkContext.defaultParallelism
+    partitions = max(cores, (rows or 0) // REPORTS_PER_PARTITION + 1)
+    names, chosen = tuple(predicates), dict(settings)
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        gathered = list(batches)
+        if gathered:
+            together = assembled(pa.Table.from_batches(gathered))
+            yield from verdicts_on(together, find_predicates(names, chosen), findings=True).to_batches()
+
+    return together.repartition(partitions, "snapshot").mapInArrow(work, spark_schema(FOUND))
+
+
+def header_frame(snapshots: DataFrame) -> DataFrame:
+    """Rows of ``snapshots`` as headers to be put among their reports."""
+    header = F.struct(*[F.col(field.name) for field in HEADER]).alias("header")
+    return snapshots.select("snapshot", "begun", "members", F.lit(None).cast("string").alias("process"), header)
+
+
+def sightings(verdicts: DataFrame) -> DataFrame:
+    """How often each core and near miss was seen, from verdicts with findings: rows of ``SIGHTINGS``."""
+
+    def work(rows: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist(past.sightings(rows), schema=past.SIGHTINGS)
+
+    return _in_one_task(verdicts.where("findings is not null"), work, past.SIGHTINGS)
+
+
+def incidents(verdicts: DataFrame) -> DataFrame:
+    """The incidents that verdicts with findings show, by the service's rules: rows of ``INCIDENTS``."""
+
+    def work(rows: pa.Table) -> pa.Table:
+        found = past.past_incidents(past.sightings(rows), past.definite_ends(rows))
+        return pa.Table.from_pylist([asdict(each) for each in found], schema=past.INCIDENTS)
+
+    return _in_one_task(verdicts.where("predicate = 'deadlock'"), work, past.INCIDENTS)
+
+
+def over_units(
+    spark: SparkSession,
+    location: str,
+    units: Sequence[Unit],
+    work: Callable[[Store, Iterable[Unit], int], Iterator[pa.Table]],
+    schema: pa.Schema,
+) -> DataFrame:
+    """What ``work`` makes of some units, as rows of ``schema``; neighbours lie in one partition."""
+    parts = shares(units, UNITS_PER_CORE * spark.sparkContext.defaultParallelism)
+
+    def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = Store(location)
+        for batch in batches:
+            for part in batch.column(0).to_pylist():
+                for rows in work(store, parts[part], part):
+                    yield from rows.to_batches()
+
+    return spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(mapped, spark_schema(schema))
+
+
+def _in_one_task(verdicts: DataFrame, work: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> DataFrame:
+    """One worker sees the few columns that matter of all rows."""
+    columns = pa.schema([FOUND.field(name) for name in FINDING_COLUMNS])
+
+    def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        gathered = [pa.Table.from_batches([batch]).cast(columns) for batch in batches]
+        yield from work(pa.concat_tables([columns.empty_table(), *gathered])).to_batches()
+
+    return verdicts.select(*FINDING_COLUMNS).repartition(1).mapInArrow(mapped, spark_schema(schema))
+
+
+def _prefix(store: Store) -> str:
+    scheme = store.location.split("://", 1)[0] if "://" in store.location else "file"
+    return "file://" if scheme == "file" else f"{'s3a' if scheme == 's3' else scheme}://"

@@ -1,0 +1,174 @@
+"""An archive analysed from end to end shows what was planted, and what it could not read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from detector.analysis.analyze import CountsError, analyze
+from detector.analysis.engine import Kernel, LocalEngine
+from detector.analysis.result import Analysis
+from detector.archive.compact import compact
+from detector.archive.files import Store
+from detector.archive.row_decoder import verdict_of
+from detector.archive.units import Unit, open_archive
+from detector.archive.writer import ArchiveWriter
+from detector.commands.analyze import analyze as command
+from detector.synthetic.generate import ENDED_SECONDS, Plan, generate
+from detector.synthetic.snapshots import WorldShape, judged, random_snapshots
+
+PLAN = Plan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents=2, near_misses=2, load=0.1, seed=4)
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Analysis]:
+    folder, out = tmp_path_factory.mktemp("planted"), tmp_path_factory.mktemp("out")
+    generate(Store(str(folder)), PLAN, progress=lambda _: None)
+    (folder / "snapshots" / "day=2026-09-21" / "000000009999-000000009999-torn.parquet").write_bytes(b"PAR1 torn")
+    return folder, out, analyze(LocalEngine(), open_archive(str(folder)), str(out), progress=lambda _: None)
+
+
+def test_the_planted_incidents_and_near_misses_are_those_it_shows(analysed: tuple[Path, Path, Analysis]) -> None:
+    folder, _, found = analysed
+    planted = json.loads((folder / "truth.json").read_text())["planted"]
+    wanted = [each for each in planted if each["kind"] == "deadlock"]
+    assert [(list(each.processes), each.first_snapshot, each.last_snapshot) for each in found.incidents] == [
+        (each["processes"], each["first_snapshot"], each["last_snapshot"]) for each in wanted
+    ]
+    near = {
+        (tuple(each["processes"]), *(_begun(each[f"{end}_snapshot"]) for end in ("first", "last")))
+        for each in planted
+        if each["kind"] == "near miss"
+    }
+    assert len(near) == PLAN.near_misses
+    assert near == {(tuple(row["processes"]), row["first"], row["last"]) for row in found.near_misses}
+    for incident, truth in zip(found.incidents, wanted, strict=True):
+        assert incident.detection_seconds is not None
+        assert 0 <= incident.detection_seconds <= PLAN.period_seconds
+        assert truth["formed"] <= (incident.formed or 0) <= incident.opened
+        assert incident.closed is not None
+
+
+def _begun(snapshot: int) -> float:
+    return PLAN.begun + PLAN.period_seconds * (snapshot - 1)
+
+
+def test_the_rest_of_it_adds_up(analysed: tuple[Path, Path, Analysis]) -> None:
+    _, out, found = analysed
+    assert found.snapshots == PLAN.snapshots
+    assert found.period_seconds == PLAN.period_seconds
+    assert sum(row["snapshots"] for row in found.coverage) == PLAN.snapshots
+    assert found.orphans == 0
+    assert (found.begun, found.ended) == (PLAN.begun, _begun(PLAN.snapshots) + ENDED_SECONDS)
+    rows = pq.read_table(out / "incidents").to_pylist()
+    assert [row["services"] for row in rows] == [sorted(name[:-2] for name in row["processes"]) for row in rows]
+    assert [Path(path).name for path, _ in found.left_out] == ["000000009999-000000009999-torn.parquet"]
+    assert {row["pool"] for row in found.pools} == {"workers"}
+    assert found.holding
+    assert found.blocked[0]["blocked_seconds"] > 0
+    page = (out / "report.html").read_text()
+    assert "torn.parquet" in page
+    assert "torn.parquet: " not in page  # its path once, not again in the reason
+    assert all(each.id in page for each in found.incidents)
+    assert not {"<script", "http-equiv", "src=", "href="} & set(page.split())
+    assert json.loads((out / "summary.json").read_text())["snapshots"] == PLAN.snapshots
+
+
+def test_times_are_those_of_the_snapshots_whatever_their_verdicts(tmp_path: Path) -> None:
+    run = judged(random_snapshots(3, 12, WorldShape(missing_share=0.9)), [])
+    writer = ArchiveWriter(Store(str(tmp_path / "archive")))
+    for made in run.made:
+        writer.add(made.assembled, members=made.members)
+    writer.flush()
+    found = analyze(LocalEngine(), open_archive(str(tmp_path / "archive")), str(tmp_path / "out"), progress=lambda _: None)
+    assert found.answers["deadlock"]["undetermined"] > 3
+    first, last = run.made[0].assembled.snapshot.ref, run.made[-1].assembled.snapshot.ref
+    assert (found.begun, found.ended, found.period_seconds) == (first.begun, last.ended, 60.0)
+    assert found.blocked[0]["blocked_seconds"] == 60.0 * found.blocked[0]["samples"]
+
+
+def test_compaction_meanwhile_loses_nothing(location: Path, tmp_path: Path) -> None:
+    shutil.copytree(location, tmp_path / "archive")
+    archive = open_archive(str(tmp_path / "archive"))
+    wanted = analyze(LocalEngine(), archive, str(tmp_path / "out"), progress=lambda _: None)
+    assert compact(archive.store).before
+    said: list[str] = []
+    found = analyze(LocalEngine(), archive, str(tmp_path / "out"), progress=said.append)
+    assert [each for each in said if "once more" in each] == ["files were compacted meanwhile: once more"]
+    assert found == wanted
+
+
+def test_the_command_over_a_torn_archive_and_again(analysed: tuple[Path, Path, Analysis]) -> None:
+    folder, out, _ = analysed
+    before = pq.read_table(out / "verdicts")
+    arguments = [str(folder), "--out", str(out), "--predicate", "termination", "--until", "2026-09-21"]
+    arguments += ["--set", "token-lost.fact=lease"]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "left out: " in result.stderr
+    assert result.stdout.endswith(f", 1 file left out; report: {out / 'report.html'}\n")
+    verdicts = pq.read_table(out / "verdicts")
+    day = sum(file.rows for file in open_archive(str(folder), until="2026-09-21").files("snapshots"))
+    assert day < PLAN.snapshots
+    assert verdicts.num_rows == 4 * day
+    asked = [row for row in verdicts.to_pylist() if row["predicate"] == "token-lost"]
+    assert all("the fact 'lease'" in verdict_of(row).witness.text for row in asked)
+    assert set(verdicts.column("snapshot").to_pylist()) < set(before.column("snapshot").to_pylist())
+    assert json.loads((out / "summary.json").read_text())["predicates"] == ["deadlock", "gridlock", "termination", "token-lost"]
+    assert result.stdout.startswith(f"{day} snapshots, ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{folder}", "--since", "2027-01-01"], "no snapshots from 2027-01-01"),
+        (["{folder}", "--predicate", "nothing"], "no predicate 'nothing'"),
+        (["{folder}", "--set", "token-lost.expcted=3"], "expcted"),
+        (["{folder}/reports"], "no archive here"),
+        (["what://x"], "what://x"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    analysed: tuple[Path, Path, Analysis], arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    told = [each.format(folder=analysed[0]) for each in arguments]
+    result = CliRunner().invoke(command, [*told, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_that_did_not_arrive_fail_with_the_numbers(location: Path, tmp_path: Path) -> None:
+    class Elsewhere(LocalEngine):
+        """Its workers write to a folder of the same name on a disk of their own."""
+
+        def run(self, location: str, units: Sequence[Unit], kernel: Kernel) -> pa.Table:
+            found = super().run(location, units, kernel)
+            for path in (tmp_path / "out").rglob("part-*.parquet"):
+                path.unlink()
+            return found
+
+    archive = open_archive(str(location))
+    count = 2 * archive.rows("snapshots")
+    with pytest.raises(CountsError, match=f"^{count} verdicts were written and 0 are in .*out/verdicts"):
+        analyze(Elsewhere(), archive, str(tmp_path / "out"), progress=lambda _: None)
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_kernel_that_loses_rows_fails_with_the_numbers(location: Path, tmp_path: Path) -> None:
+    class Forgetful(LocalEngine):
+        """It forgets half of what there is to do."""
+
+        def run(self, location: str, units: Sequence[Unit], kernel: Kernel) -> pa.Table:
+            return super().run(location, units[::2], kernel)
+
+    with pytest.raises(CountsError, match=r"verdicts for \d+ snapshots and 2 predicates: \d+ expected"):
+        analyze(Forgetful(), open_archive(str(location)), str(tmp_path / "out"), progress=lambda _: None)

@@ -1,0 +1,43 @@
+"""Incidents of an archive are counted by the service's rules; near misses come in episodes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from detector.analysis.incidents import EPISODE_GAP_SNAPSHOTS, near_miss_rows, past_incidents, sightings
+from detector.analysis.verdicts import FOUND
+
+
+def _seen(name: str, first: int, last: int, keys: list[str], formed: float = 0.5) -> dict[str, object]:
+    return {
+        "kind": "core",
+        "id": name,
+        "first_snapshot": first,
+        "last_snapshot": last,
+        "opened": float(first),
+        "seen": float(last),
+        "formed": formed,
+        "snapshots": last - first + 1,
+        "parties": ["a/x", "b/y"],
+        "keys": keys,
+    }
+
+
+def test_cores_that_share_a_wait_are_one_incident_and_new_waits_a_recurrence() -> None:
+    definite = [(number, float(number)) for number in range(1, 11)]
+    rows = [_seen("i-1", 1, 2, ["w1", "w2"]), _seen("i-2", 3, 4, ["w2", "w3"]), _seen("i-3", 8, 10, ["w9"], 7.5)]
+    one, two = past_incidents(rows, definite)
+    assert (one.id, one.first_snapshot, one.last_snapshot, one.snapshots, one.closed) == ("i-1", 1, 4, 4, 5.0)
+    assert (two.id, two.closed, two.recurrence, two.detection_seconds) == ("i-3", None, 2, 0.5)
+
+
+def test_near_misses_at_one_place_are_an_episode_until_a_gap() -> None:
+    numbers = (1, 2, 2 + EPISODE_GAP_SNAPSHOTS, 3 + 2 * EPISODE_GAP_SNAPSHOTS)
+    finding = {"kind": "near miss", "id": None, "parties": ["b/y", "a/x", "a/z"], "saved_by": "c/w"}
+    rows = [
+        {"snapshot": number, "begun": number * 60.0, "ended": number * 60.0 + 1, "predicate": "deadlock", "findings": [finding]}
+        for number in reversed(numbers)
+    ]
+    found = near_miss_rows(sightings(pa.Table.from_pylist(rows, schema=FOUND)))
+    assert [(row["snapshots"], row["first"], row["last"]) for row in found] == [(3, 60.0, 420.0), (1, 780.0, 780.0)]
+    assert {(tuple(row["processes"]), row["parties"], row["saved_by"]) for row in found} == {(("a", "b"), 3, "c/w")}

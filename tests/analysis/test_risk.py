@@ -1,0 +1,21 @@
+"""Risk is ranked by how likely all pools of a circle are full."""
+
+from __future__ import annotations
+
+import pytest
+
+from detector.analysis.risk import erlang_b, risks
+
+
+@pytest.mark.parametrize(("servers", "load", "wanted"), [(1, 1.0, 0.5), (2, 1.0, 0.2), (10, 5.0, 0.018385), (3, 0.0, 0.0)])
+def test_erlang_b(servers: int, load: float, wanted: float) -> None:
+    assert erlang_b(servers, load) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_the_fullest_circle_comes_first_and_unbounded_pools_make_none() -> None:
+    edges = [("a", "b", 9), ("b", "a", 3), ("c", "d", 5), ("d", "c", 5), ("e", "e", 1), ("f", "a", 7), ("a", "f", 7)]
+    pools = {"a": (2, 0.1, 0.0), "b": (2, 0.1, 0.0), "c": (2, 1.5, 0.4), "d": (2, 1.5, 0.5), "f": (None, 9.0, 0.0)}
+    found = risks(edges, pools)
+    assert [each.services for each in found] == [("c", "d"), ("a", "b")]
+    assert found[1].samples == 3
+    assert found[0].score == pytest.approx(0.2)
