@@ -1,9 +1,10 @@
-"""The ``stilltrue`` command: knows the names of its commands, and loads only the one that is called."""
+"""The ``stilltrue`` command: lists its subcommands, and imports only the one that is called."""
 
 from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -15,35 +16,38 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("detector.commands.serve:serve", "Run the detector."),
     "ask": ("detector.commands.ask:ask", "Take a snapshot now and print the verdict."),
     "watch": ("detector.commands.watch:watch", "Print verdicts as they change."),
-    "agents": ("detector.commands.agents:agents", "List the processes that are connected."),
+    "agents": ("detector.commands.agents:agents", "List the connected processes."),
     "snapshots": ("detector.commands.snapshots:snapshots", "List the newest snapshots."),
-    "incidents": ("detector.commands.incidents:incidents", "List deadlocks, with who, since when, and how they ended."),
-    "show": ("detector.commands.show:show", "Show one snapshot or incident, as text, document or picture."),
+    "incidents": ("detector.commands.incidents:incidents", "List deadlocks: parties, duration, and how they ended."),
+    "show": ("detector.commands.show:show", "Show one snapshot or incident as text, document or picture."),
     "evaluate": ("detector.commands.evaluate:evaluate", "Evaluate snapshot documents offline."),
     "simulate": ("detector.commands.simulate:simulate", "Run seeded worlds or a scenario file."),
-    "check-predicate": ("detector.commands.check_predicate:check_predicate", "Hunt for a world that breaks a predicate."),
+    "check-predicate": (
+        "detector.commands.check_predicate:check_predicate",
+        "Search for a run that shows a predicate is not stable.",
+    ),
     "analyze": ("detector.commands.analyze:analyze", "Run the Spark pipeline over an archive."),
     "stream": (
         "detector.commands.stream:stream",
-        "Give verdicts on an archive or a live detector as snapshots come, with Spark.",
+        "Evaluate an archive or a live detector continuously, with Spark.",
     ),
-    "compact": ("detector.commands.compact:compact", "Put the small files of an archive together."),
+    "compact": ("detector.commands.compact:compact", "Merge the small files of an archive."),
     "generate-archive": (
         "detector.commands.generate_archive:generate_archive",
-        "Write an archive of any size, with known truth, for benchmarks.",
+        "Write an archive of any size, with known ground truth, for benchmarks.",
     ),
-    "sidecar": ("detector.commands.sidecar:sidecar", "Run the proxy beside a program that knows nothing of us."),
-    "webhook": ("detector.commands.webhook:webhook", "Run the webhook that puts the sidecar into pods."),
-    "demo": ("detector.commands.demo:demo", "Start real gRPC processes that get into trouble, and see the verdict."),
+    "sidecar": ("detector.commands.sidecar:sidecar", "Run the sidecar proxy for an uninstrumented program."),
+    "webhook": ("detector.commands.webhook:webhook", "Run the webhook that injects the sidecar into pods."),
+    "demo": ("detector.commands.demo:demo", "Run real gRPC processes that deadlock, and show the verdict."),
 }
-"""Each command: where it is, and its sentence in the list (so that the list needs no imports)."""
+"""Each command: where it is defined, and its line in the list (so that the list needs no imports)."""
 
 
 class LazyGroup(click.Group):
-    """Commands by name; click asks for a group class, hence the inheritance."""
+    """A click group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """The commands that are installed, in the order a newcomer wants."""
+        """The installed commands, in the order in which a new user needs them."""
         return [name for name, (place, _) in COMMANDS.items() if find_spec(place.partition(":")[0]) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -55,33 +59,45 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that ``args`` begin with; suggests the nearest for a misspelt one."""
+        names = self.list_commands(ctx)
+        near = [] if args[0] in names or args[0].startswith("-") else get_close_matches(args[0], names, n=1)
+        if near:
+            ctx.fail(f"no such command {args[0]!r}; did you mean {near[0]}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from the sentences above."""
+        """Write the list of commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
 
 @click.group(
     cls=LazyGroup,
+    invoke_without_command=True,
     context_settings={"auto_envvar_prefix": "STILLTRUE", "help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="stilltrue-detector", prog_name="stilltrue", message="%(prog)s %(version)s")
-def cli() -> None:
-    """Tell, while it runs, whether a distributed system is deadlocked, done, or has lost a token.
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Detect whether a running distributed system is deadlocked, has terminated, or has lost a token.
 
-    Every flag can also be set in the environment: `--detector` of `ask` as STILLTRUE_ASK_DETECTOR,
-    or as STILLTRUE_DETECTOR for all commands.
+    Every flag can also be set by an environment variable: `--detector` of `ask` by STILLTRUE_ASK_DETECTOR,
+    or by STILLTRUE_DETECTOR for all commands.
 
     \b
     Example:
       stilltrue serve &
       stilltrue ask deadlock
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main() -> None:
     """Run the command; ends the process."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is said once, by us
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are reported once, by us
     sys.exit(quietly(cli))
 
 

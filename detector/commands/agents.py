@@ -1,4 +1,4 @@
-"""``stilltrue agents``: the processes that are members now."""
+"""``stilltrue agents``: the current members."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATES = {pb.AGENT_STATE_LIVE: "live", pb.AGENT_STATE_MISSING: "missing"}
 @timeout_option
 @json_option
 def agents(endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None:
-    """List the processes that are connected, or were until their lease runs out.
+    """List the connected processes, and the disconnected ones whose lease has not expired.
 
     \b
     Example:
@@ -32,9 +32,9 @@ def agents(endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None
     if as_json:
         print_json([_written(agent) for agent in found])
     elif not found:
-        console().print("no process is connected: give one an agent (see the README, 'Joining')")
+        console().print("no process is connected; see 'Joining' in the README")
     else:
-        columns = ("process", "service", "state", "connected", "heard", "snapshot", "labels", "agent", "dropped")
+        columns = ("process", "service", "state", "connected", "last seen", "snapshot", "labels", "agent", "dropped")
         console().print(table(columns, map(_row, found)))
 
 
@@ -55,6 +55,7 @@ def _row(agent: pb.Agent) -> tuple[str, ...]:
 
 
 def _written(agent: pb.Agent) -> dict[str, Any]:
+    last_seen = write_time(agent.heard_at) if agent.HasField("heard_at") else None
     return {
         "process": agent.process.instance,
         "service": agent.process.service,
@@ -62,7 +63,8 @@ def _written(agent: pb.Agent) -> dict[str, Any]:
         "state": STATES.get(agent.state, "unknown"),
         "labels": dict(sorted(agent.labels.items())),
         "connected_at": write_time(agent.connected_at),
-        "heard_at": write_time(agent.heard_at) if agent.HasField("heard_at") else None,
+        "last_seen_at": last_seen,
+        "heard_at": last_seen,  # deprecated: the name before last_seen_at
         "colour": agent.colour,
         "agent": agent.agent,
         "reports_dropped": agent.reports_dropped,

@@ -1,4 +1,4 @@
-"""``stilltrue ask``: takes a snapshot now and prints the verdict; the exit code is the answer."""
+"""``stilltrue ask``: takes a snapshot now, prints the verdict, and exits with the answer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from stilltrue.v1 import detector_pb2 as pb
 
 @click.command(short_help="Take a snapshot now and print the verdict.")
 @click.argument("predicate")
-@click.option("--scope", default="all", show_default=True, show_envvar=True, help="The group of processes to ask about.")
+@click.option(
+    "--scope", default="all", show_default=True, show_envvar=True, help="The scope (group of processes) to ask about."
+)
 @detector_option
 @timeout_option
 @json_option
 def ask(predicate: str, scope: str, endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None:
     """Take a snapshot now and print the verdict on PREDICATE (deadlock, termination, ...).
 
-    Exit code: 0 it holds; 1 it does not; 2 wrong usage, or no detector; 3 undetermined.
+    Exit code: 0 it holds; 1 it does not; 2 wrong usage or no detector; 3 undetermined.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`stilltrue check-predicate`: hunts for a run in which a predicate holds and later does not, so that it is not stable."""
+"""``stilltrue check-predicate``: searches for a run in which a predicate holds and later does not, so that it is not stable."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ Examples:
 @click.command(name="check-predicate", epilog=_EXAMPLES)
 @click.argument("place", metavar="MODULE:CLASS")
 @click.option(
-    "--worlds", type=click.IntRange(1, 1_000_000), default=500, show_default=True, help="How many seeded worlds to try."
+    "--worlds", type=click.IntRange(1, 1_000_000), default=500, show_default=True, help="Number of seeded worlds to try."
 )
 @click.option(
-    "--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw the run that was found as SVG."
+    "--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Write the run that was found as SVG."
 )
 def check_predicate(*, place: str, worlds: int, picture: Path | None) -> None:
-    """Hunt for a run in which a predicate holds and later does not, shrink it, and tell its story.
+    """Search for a run in which a predicate holds and later does not, shrink it, and print it step by step.
 
-    Exit code 0 when none was found, 1 when the predicate is not stable, 2 when it cannot be loaded.
+    Exit code: 0 none found; 1 the predicate is not stable; 2 it cannot be loaded.
     """
     make = _class(place)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("worlds", total=worlds)
         found = check(make, worlds=worlds, told=partial(_advance, progress, task))
     if found is None:
-        click.echo(f"{place}: in {worlds:,} worlds it never fell once it held. That is no proof, but no counterexample either.")
+        click.echo(f"{place}: no counterexample in {worlds:,} worlds (which is not a proof).")
         return
     _show(place, found)
     if picture is not None:
         text = diagram(found.events, snapshot=found.held.snapshot.id, title=f"{place} is not stable")
         picture.write_text(text, encoding="utf-8")
-        click.echo(f"drew {picture}")
+        click.echo(f"wrote {picture}")
     raise SystemExit(1)
 
 
@@ -62,7 +62,7 @@ def _show(place: str, found: Counterexample) -> None:
     )
     click.echo(f"    held: {found.held.witness.text}")
     click.echo(f"    fell: {found.fell.witness.text}")
-    click.echo("The run, as small as it could be made:")
+    click.echo("The run, shrunk as far as possible:")
     for line in found.story:
         click.echo(f"  {line}")
         if line.endswith(found.fell.witness.text):
@@ -70,10 +70,10 @@ def _show(place: str, found: Counterexample) -> None:
 
 
 def _class(place: str) -> type[Predicate]:
-    """The class that ``module:Class`` names; a usage error says what is wrong with it."""
+    """Load the class ``module:Class``; raises a usage error that says what is wrong with it."""
     module, _, name = place.partition(":")
     if not module or not name:
-        raise click.UsageError(f"{place!r} names no class: give MODULE:CLASS, such as my_predicates:LeaderGone")
+        raise click.UsageError(f"{place!r} is not a valid MODULE:CLASS; for example my_predicates:LeaderGone")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -84,8 +84,8 @@ def _class(place: str) -> type[Predicate]:
     except AttributeError as error:
         raise click.UsageError(f"{place}: {module} has no {name}") from error
     except TypeError as error:
-        raise click.UsageError(f"{place}: {name}() must need no arguments: {error}") from error
+        raise click.UsageError(f"{place}: {name}() must be callable without arguments: {error}") from error
     if not isinstance(made, Predicate):
-        raise click.UsageError(f"{place}: {name} is no predicate: it needs a name and evaluate(snapshot)")
+        raise click.UsageError(f"{place}: {name} is not a predicate: it needs a name and evaluate(snapshot)")
     assert isinstance(found, type)
     return found

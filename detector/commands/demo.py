@@ -1,4 +1,4 @@
-"""`stilltrue demo`: real gRPC processes that get into trouble, and the verdict."""
+"""``stilltrue demo``: real gRPC processes that deadlock, and the verdict."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ DEFAULT_DEMOS = ("pools", "job")
 _EXAMPLES = """
 \b
 Examples:
-  stilltrue demo                 pools that call in a circle, a job that ends, the archive analysed
-  stilltrue demo locks --keep    locks taken in two orders; leaves all running to look at
+  stilltrue demo                 pools that call in a cycle, a job that ends, and an analysis of the archive
+  stilltrue demo locks --keep    locks taken in opposite orders; keeps everything running
   stilltrue demo healthy --seconds 60 --period-seconds 0.1
 """
 
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("name", required=False, type=click.Choice(sorted(DEMOS)))
-@click.option("--keep", is_flag=True, help="Leave everything running afterwards, until ctrl-C.")
+@click.option("--keep", is_flag=True, help="Keep everything running afterwards, until Ctrl-C.")
 @click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(1, 86_400), help="How long `healthy` runs.")
 @click.option(
     "--period-seconds",
     default=1.0,
     show_default=True,
     type=click.FloatRange(0.02, 60),
-    help="How often the detector takes a snapshot.",
+    help="Interval between snapshots.",
 )
 @click.option(
     "--dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where logs, data and pictures go.  [default: a fresh folder below the system's temporary one]",
+    help="Folder for logs, data and pictures.  [default: a new temporary folder]",
 )
 def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float, folder: Path | None) -> None:
-    """Start a detector and real gRPC processes on loopback, let them get into trouble, and show the verdict.
+    """Start a detector and real gRPC processes on loopback, let them deadlock, and show the verdict.
 
-    NAME is one of pools, locks, job, healthy; without it, pools, then job, then Spark over the
-    archive of the first (where Java is found). Everything is stopped at the end.
+    NAME is pools, locks, job or healthy; without it, pools and job run, and Spark analyses the
+    archive of the first (if Java is installed). Everything is stopped at the end.
     """
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background jobs ignore SIGINT
     where = folder or Path(tempfile.mkdtemp(prefix="stilltrue-demo-"))
     try:
         for index, demo_name in enumerate((name,) if name else DEFAULT_DEMOS):
@@ -65,11 +65,11 @@ def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float,
             _analyse(where / DEFAULT_DEMOS[0], console)
     except HarnessError as error:
         raise CommandError(str(error)) from error
-    console.print(f"\nEverything is stopped. Logs and data: {where}", highlight=False)
+    console.print(f"\nEverything has been stopped. Logs and data: {where}", highlight=False)
 
 
 def _analyse(folder: Path, console: Console) -> None:
-    """Run the pipeline over what the detector of a play has archived, where there is a Java for it."""
+    """Analyse the archive of a demo with Spark, if Java is installed."""
     console.print()
     console.rule("the archive")
     try:
@@ -78,7 +78,7 @@ def _analyse(folder: Path, console: Console) -> None:
         console.print(f"The same snapshots can be analysed with Spark: {error}", soft_wrap=True, highlight=False)
         return
     out = folder / "analysis"
-    console.print("The detector has kept every snapshot as Parquet; Spark asks all of them at once (half a minute):")
+    console.print("The detector has archived every snapshot as Parquet; Spark evaluates all of them (half a minute):")
     console.print(f"\n[bold]$ stilltrue analyze {folder}/data/archive --out {out}[/bold]", soft_wrap=True, highlight=False)
     command = [sys.executable, "-m", "detector", "analyze", str(folder / "data" / "archive"), "--out", str(out)]
     with (folder / "analysis.log").open("wb") as log:
@@ -93,12 +93,12 @@ def _analyse(folder: Path, console: Console) -> None:
 def _show(name: str, folder: Path, console: Console, *, keep: bool, seconds: float, period_seconds: float) -> None:
     with Harness(folder) as harness:
         harness.start_detector("--period-seconds", str(period_seconds))
-        console.print(f"A detector listens on {harness.detector}; its pages: http://{harness.http}/", highlight=False)
+        console.print(f"The detector listens on {harness.detector}; its web UI: http://{harness.http}/", highlight=False)
         DEMOS[name](Demo(harness, console), seconds)
         if keep:
             console.print(
-                f"\nStill running; look with [bold]stilltrue ask deadlock --detector {harness.detector}[/bold] "
-                f"or http://{harness.http}/ and end it with ctrl-C.",
+                f"\nStill running: try [bold]stilltrue ask deadlock --detector {harness.detector}[/bold] "
+                f"or http://{harness.http}/, and stop with Ctrl-C.",
                 highlight=False,
             )
             with contextlib.suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The command `stilltrue evaluate`: a predicate's verdict on snapshot documents, offline."""
+"""``stilltrue evaluate``: a predicate's verdict on snapshot documents, offline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from detector.commands.shared.input import blocks_of, text_of
-from detector.commands.shared.offline import OfflineEvaluator, Question, complaints
+from detector.commands.shared.offline import OfflineEvaluator, Question
+from detector.commands.shared.offline import failures as failures_of
 from detector.commands.shared.parallel import Chunk, UnknownKeys, chunked, evaluate_chunks, evaluate_files, size_of
 from detector.commands.shared.render import EXIT_CODES, print_verdict
 from detector.commands.shared.run import EXIT_WRONG, CommandError
@@ -26,7 +27,7 @@ from detector.drawing.draw import draw as draw_picture
 from stilltrue.model import Holds
 
 SHOWN_BYTES_MIN = 4_000_000
-"""Of less nobody waits for the end long enough to want to see how far it is."""
+"""Below this size no progress bar is shown."""
 
 EPILOG = """\b
 Examples:
@@ -40,13 +41,13 @@ Examples:
 Exit codes:
   0  the property holds (of several files or scopes: in all); with --jsonl: every line was evaluated
   1  it does not hold (in some)
-  2  wrong usage or bad input, or the predicate failed
+  2  wrong usage, invalid input, or a failing predicate
   3  undetermined (in some, and false in none)
 """
 
 
 def _settings(_context: click.Context, _parameter: click.Parameter, words: tuple[str, ...]) -> dict[str, Any]:
-    """``key=value`` words; a value that is JSON is taken as such, any other as text."""
+    """Parse ``key=value``; the value is JSON if it parses as such, else a string."""
     settings: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -74,10 +75,10 @@ def _scopes(_context: click.Context, _parameter: click.Parameter, words: tuple[s
     is_flag=True,
     envvar="STILLTRUE_JSONL",
     show_envvar=True,
-    help="Each line of a FILE is a document; write one verdict a line (one for each --scope), in order.",
+    help="Each line of a FILE is a document; print one verdict per line (one for each --scope), in order.",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, envvar="STILLTRUE_JSON", show_envvar=True, help="Write verdicts as JSON, one a line."
+    "--json", "as_json", is_flag=True, envvar="STILLTRUE_JSON", show_envvar=True, help="Print verdicts as JSON, one per line."
 )
 @click.option(
     "--set",
@@ -87,7 +88,7 @@ def _scopes(_context: click.Context, _parameter: click.Parameter, words: tuple[s
     callback=_settings,
     envvar="STILLTRUE_SET",
     show_envvar=True,
-    help="A setting of the predicate; may be given again.",
+    help="A setting of the predicate; repeatable.",
 )
 @click.option(
     "--scope",
@@ -97,7 +98,7 @@ def _scopes(_context: click.Context, _parameter: click.Parameter, words: tuple[s
     callback=_scopes,
     envvar="STILLTRUE_SCOPE",
     show_envvar=True,
-    help="Only the processes that bear these labels; may be given again, for a verdict each.",
+    help="Only the processes with these labels; repeatable, with one verdict for each.",
 )
 @click.option(
     "--seconds-max",
@@ -106,14 +107,14 @@ def _scopes(_context: click.Context, _parameter: click.Parameter, words: tuple[s
     show_default=True,
     envvar="STILLTRUE_SECONDS_MAX",
     show_envvar=True,
-    help="How long the predicate may take over one document; 0 is no limit.",
+    help="Time limit for the predicate on one document; 0: no limit.",
 )
 @click.option(
     "--draw",
     type=click.Choice([form.value for form in Format]),
     envvar="STILLTRUE_DRAW",
     show_envvar=True,
-    help="Write a picture of who waits for whom instead: of one FILE, and one --scope at most.",
+    help="Print the wait-for graph in this format instead, for one FILE and at most one --scope.",
 )
 def evaluate(
     predicate: str,
@@ -128,7 +129,7 @@ def evaluate(
 ) -> None:
     """Evaluate PREDICATE on snapshot documents; a FILE of - is standard input."""
     if draw and (jsonl or as_json or len(files) > 1 or len(scopes) > 1):
-        raise click.UsageError("--draw is for one FILE and one --scope at most, without --jsonl and --json")
+        raise click.UsageError("--draw takes one FILE and at most one --scope, without --jsonl or --json")
     question = Question(predicate=predicate, settings=settings, scopes=scopes, seconds_max=seconds_max)
     try:
         evaluator = question.prepare()
@@ -142,12 +143,12 @@ def evaluate(
     except UnknownPredicateError as error:
         raise CommandError(str(error.args[0])) from None
     except BrokenProcessPool:
-        raise CommandError("a process that evaluated ended before its time (out of memory?)") from None
+        raise CommandError("a worker process died (out of memory?)") from None
     click.get_current_context().exit(code)
 
 
 def _single(question: Question, evaluator: OfflineEvaluator, files: tuple[str, ...], *, as_json: bool) -> int:
-    """Each file is one document; the exit code of them all."""
+    """Evaluate each file as one document; returns the exit code for all."""
     answers: list[Holds] = []
     failures: list[str] = []
     unknown_keys = UnknownKeys()
@@ -159,7 +160,7 @@ def _single(question: Question, evaluator: OfflineEvaluator, files: tuple[str, .
                 unknown_keys(key)
             if done.error is not None:
                 raise done.error
-            failures += complaints(done.verdicts, file)
+            failures += failures_of(done.verdicts, file)
             for verdict in done.verdicts:
                 titles = [file] * (len(files) > 1) + [verdict.snapshot.scope] * (len(done.verdicts) > 1)
                 if as_json:
@@ -175,19 +176,19 @@ def _single(question: Question, evaluator: OfflineEvaluator, files: tuple[str, .
 
 
 def _drawn(evaluator: OfflineEvaluator, file: str, form: Format) -> int:
-    """The picture of one document; its exit code is the answer's."""
+    """Draw one document; the exit code is that of the answer."""
     unknown_keys = UnknownKeys()
     _, (view,) = evaluator.views(text_of(file), file=file, on_unknown_key=unknown_keys)
     verdict = evaluator.verdict(view)
-    for complaint in complaints([verdict], file):
-        raise CommandError(complaint)
+    for failure in failures_of([verdict], file):
+        raise CommandError(failure)
     click.echo(draw_picture(view, verdict, form), nl=False)
     _warn(*unknown_keys.first)
     return EXIT_CODES[verdict.holds]
 
 
 def _batch(question: Question, evaluator: OfflineEvaluator, files: tuple[str, ...]) -> int:
-    """Each line is one document; 0 when every line was evaluated, else 2."""
+    """Evaluate each line as one document; returns 0 when every line was evaluated, else 2."""
     code = 0
     unknown_keys = UnknownKeys()
     with _progress() as progress:
@@ -197,9 +198,9 @@ def _batch(question: Question, evaluator: OfflineEvaluator, files: tuple[str, ..
                 click.echo("\n".join(done.verdicts))
             for key in done.unknown_keys:
                 unknown_keys(key)
-            for complaint in done.complaints:
+            for failure in done.failures:
                 code = EXIT_WRONG
-                _warn(complaint)
+                _warn(failure)
             if done.error is not None:
                 raise done.error
             progress.update(task, advance=done.characters)
@@ -208,7 +209,7 @@ def _batch(question: Question, evaluator: OfflineEvaluator, files: tuple[str, ..
 
 
 def _progress(*, shown: bool = True) -> Progress:
-    """A bar on standard error, where somebody sees it."""
+    """A progress bar on standard error, shown on a terminal only."""
     return Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
         console=Console(stderr=True), transient=True, disable=not (shown and sys.stderr.isatty()),
@@ -216,9 +217,9 @@ def _progress(*, shown: bool = True) -> Progress:
     )  # fmt: skip
 
 
-def _warn(*complaints: object) -> None:
-    for complaint in complaints:
-        click.echo(f"stilltrue: {complaint}", err=True)
+def _warn(*lines: object) -> None:
+    for line in lines:
+        click.echo(f"stilltrue: {line}", err=True)
 
 
 def _chunks(files: tuple[str, ...]) -> Iterator[Chunk]:

@@ -1,4 +1,4 @@
-"""``stilltrue incidents``: every deadlock: who, what each waited for, since when, how long until seen, how it ended."""
+"""``stilltrue incidents``: every deadlock seen: its parties and waits, when it formed, when it was detected, how it ended."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from detector.core.times import duration, local_time, write_time
 from stilltrue.v1 import detector_pb2 as pb
 
 WIDTH_MAX = 100
-"""Columns of a terminal that the list fits in; everything is in ``incidents ID`` and in ``--json``."""
+"""The widest list on a terminal, in columns; ``incidents ID`` and ``--json`` show everything."""
 LISTED_MAX = 10_000
 NAMES_MAX = 3
 GAP = 2
 
 
-@click.command(short_help="List deadlocks, with who, since when, and how they ended.")
+@click.command(short_help="List deadlocks: parties, duration, and how they ended.")
 @click.argument("id", metavar="[ID]", required=False)
-@click.option("--limit", type=click.IntRange(1, LISTED_MAX), default=50, show_default=True, show_envvar=True, help="How many.")
+@click.option(
+    "--limit", type=click.IntRange(1, LISTED_MAX), default=50, show_default=True, show_envvar=True, help="The most to list."
+)
 @click.option(
     "--open",
     "open_only",
     is_flag=True,
     envvar="STILLTRUE_INCIDENTS_OPEN",
     show_envvar=True,
-    help="Only those that have not ended.",
+    help="Only incidents that have not ended.",
 )
 @detector_option
 @timeout_option
@@ -41,9 +43,10 @@ GAP = 2
 def incidents(
     id: str | None, limit: int, endpoint: Endpoint, timeout_seconds: float, *, open_only: bool, as_json: bool
 ) -> None:
-    """List incidents, the newest first; or tell all of the incident ID: what each party waited for, and how it ended.
+    """List incidents, newest first; or show the incident ID in full: what each party waited for, and how it ended.
 
-    One deadlock is one incident, however many snapshots show it. "Unseen" is how long it had lasted when it was seen.
+    One deadlock is one incident, however many snapshots show it. "Detected after" is the time to detection: how long it had
+    lasted when it was first seen.
 
     \b
     Example:
@@ -60,7 +63,7 @@ def incidents(
     if as_json:
         print_json([written_incident(incident) for incident in found])
     elif not found:
-        console().print("no incident is open" if open_only else "no incident was seen")
+        console().print("no open incidents" if open_only else "no incidents")
     else:
         console().print(incident_table(found))
     return None
@@ -77,9 +80,9 @@ def find_incident(stub: Any, id: str, timeout_seconds: float) -> pb.Incident:
 
 
 def incident_table(found: Sequence[pb.Incident]) -> Table:
-    """A row an incident, no wider than ``WIDTH_MAX``: names and endings go on in the next line."""
+    """One row per incident, no wider than ``WIDTH_MAX``: long names and endings wrap."""
     facts = [_facts(incident) for incident in found]
-    columns = ("id", "opened", "lasted", "unseen")
+    columns = ("id", "opened", "lasted", "detected after")
     taken = sum(max(map(len, cells)) + GAP for cells in zip(columns, *facts, strict=True))
     ending = (min(WIDTH_MAX, console().width) - taken - GAP) * 2 // 5
     core = ending * 3 // 2
@@ -95,7 +98,7 @@ def _wrapped(text: str, width: int) -> str:
 
 
 def print_incident(incident: pb.Incident) -> None:
-    """All that is known of an incident: who waited for what, since when, how long until it was seen, how it ended."""
+    """Print an incident in full: its waits, when it formed, when it was detected, and how it ended."""
     out = console()
     closed = incident.HasField("closed")
     state = f"ended {local_time(incident.closed)}: {incident.ending}" if closed else "open"
@@ -107,7 +110,7 @@ def print_incident(incident: pb.Incident) -> None:
     if incident.behind:
         out.print(f"  behind it ({len(incident.behind)}): {escape(listed(incident.behind))}")
     if incident.HasField("formed"):
-        out.print(f"  formed {local_time(incident.formed)}, seen {duration(seen_after(incident))} later")
+        out.print(f"  formed {local_time(incident.formed)}, detected after {duration(time_to_detection(incident))}")
     out.print(f"  first seen {local_time(incident.opened)} in snapshot {incident.first_snapshot}")
     out.print(
         f"  last seen {local_time(incident.seen)} in snapshot {incident.last_snapshot}, lasted {duration(lasted(incident))}"
@@ -115,20 +118,20 @@ def print_incident(incident: pb.Incident) -> None:
 
 
 def lasted(incident: pb.Incident) -> float:
-    """How long it has lasted, seconds: from when it formed, or else was first seen."""
+    """How long it has lasted, in seconds, since it formed or else was first seen."""
     begun = incident.formed if incident.HasField("formed") else incident.opened
     return max(0.0, (incident.closed if incident.HasField("closed") else time.time()) - begun)
 
 
-def seen_after(incident: pb.Incident) -> float | None:
-    """How long it lasted unseen, seconds."""
+def time_to_detection(incident: pb.Incident) -> float | None:
+    """How long it had lasted when it was first seen, in seconds; None if unknown."""
     return max(0.0, incident.opened - incident.formed) if incident.HasField("formed") else None
 
 
 def _facts(incident: pb.Incident) -> tuple[str, str, str, str]:
-    """Which, when, how long, and how much of that it was not seen."""
-    opened = local_time(incident.opened)[: len("2026-11-21 14:02")]  # a day ago the seconds matter no more
-    return incident.id, opened, duration(lasted(incident)), duration(seen_after(incident))
+    """The first four cells of its row."""
+    opened = local_time(incident.opened)[: len("2026-11-21 14:02")]  # a date leaves no room for seconds
+    return incident.id, opened, duration(lasted(incident)), duration(time_to_detection(incident))
 
 
 def _who(incident: pb.Incident) -> str:
@@ -153,7 +156,7 @@ def written_incident(incident: pb.Incident) -> dict[str, Any]:
         "opened": write_time(incident.opened),
         "seen": write_time(incident.seen),
         "closed": write_time(incident.closed) if incident.HasField("closed") else None,
-        "seconds_to_detection": seen_after(incident),
+        "seconds_to_detection": time_to_detection(incident),
         "first_snapshot": incident.first_snapshot,
         "last_snapshot": incident.last_snapshot,
         "text": incident.text,

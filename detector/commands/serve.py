@@ -1,4 +1,4 @@
-"""``stilltrue serve``: the detector. Its flags are the fields of :class:`~detector.service.settings.Settings`."""
+"""``stilltrue serve``: runs the detector; its flags are the fields of :class:`~detector.service.settings.Settings`."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def _sentence(text: str) -> str:
 @_options
 @click.option(
     "--scope", "scopes", multiple=True, metavar="NAME=LABEL=VALUE[,...]", envvar="STILLTRUE_SERVE_SCOPES", show_envvar=True,
-    help="A group of processes to ask about, by their labels; may be given again (in the environment: separated by blanks).",
+    help="A named group of processes, selected by labels; repeatable (in the environment: separated by spaces).",
 )  # fmt: skip
 @click.option(
     "--set", "sets", multiple=True, metavar="PREDICATE.KEY=VALUE", envvar="STILLTRUE_SERVE_SET", show_envvar=True,
-    help="A setting of a predicate, for example token-lost.fact=lease; may be given again.",
+    help="A predicate setting, for example token-lost.fact=lease; repeatable.",
 )  # fmt: skip
 def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None:
-    """Run the detector until SIGINT or SIGTERM: agents and askers on --port, metrics and pages (in the
-    clear, on loopback unless --http-host says otherwise) on --http-port.
+    """Run the detector until SIGINT or SIGTERM. Agents and clients connect to --port; metrics and the web UI are served
+    on --http-port (plain HTTP, on loopback unless --http-host says otherwise).
 
-    The first line on standard output says where it listens; events go to standard error, one a line.
+    The first line on standard output says where it listens; events are logged to standard error, one per line.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``stilltrue show``: one snapshot or one incident, as text, as the document that ``evaluate`` reads, or as a picture."""
+"""``stilltrue show``: one snapshot or incident, as text, as the document that ``evaluate`` reads, or as a picture."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from stilltrue.v1 import detector_pb2 as pb
 _WAITS_MAX = 50
 
 
-@click.command(short_help="Show one snapshot or incident, as text, document or picture.")
+@click.command(short_help="Show one snapshot or incident as text, document or picture.")
 @click.argument("id", metavar="ID")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", *(each.value for each in Format)]), default="text",
     show_default=True, envvar="STILLTRUE_SHOW_FORMAT", show_envvar=True,
-    help="json is the snapshot document that 'evaluate' reads; the others are pictures of who waits for whom.",
+    help="json is the snapshot document that 'evaluate' reads; dot, svg, graphml and links draw the wait-for graph.",
 )  # fmt: skip
 @detector_option
 @timeout_option
 def show(id: str, form: str, endpoint: Endpoint, timeout_seconds: float) -> None:
     """Show the snapshot ID (a number, or 'latest'), or the incident ID (i-...).
 
-    Of an incident, json and the pictures are of the snapshot in which it was first seen.
+    For an incident, json and the pictures show the snapshot in which it was first seen.
 
     \b
     Example:
@@ -63,11 +63,11 @@ def show(id: str, form: str, endpoint: Endpoint, timeout_seconds: float) -> None
 
 
 def _number(text: str) -> int:
-    """The snapshot's id; 0 is the newest."""
+    """Parse a snapshot id; 0 means the newest."""
     if text == "latest":
         return 0
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**63:
-        raise CommandError(f"{text!r} is no snapshot's number, no incident's id (i-...), and not 'latest'")
+        raise CommandError(f"{text!r} is not a snapshot number, an incident id (i-...) or 'latest'")
     return int(text)
 
 
@@ -75,7 +75,7 @@ def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
     out = console()
     summary, ref = answer.summary, answer.summary.ref
     out.print(
-        f"snapshot {ref.id}: {escape(summary.outcome)}, began {local_time(ref.begun)} for {escape(summary.begun_by)}, "
+        f"snapshot {ref.id}: {escape(summary.outcome)}, began {local_time(ref.begun)}, trigger: {escape(summary.begun_by)}, "
         f"took {duration(ref.ended - ref.begun)}, {ref.members} members"
     )
     if summary.missing:
@@ -92,7 +92,7 @@ def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
         out.print(f"  {escape(sentence(wait, ref.ended))}")
     for message in snapshot.in_transit[:_WAITS_MAX]:
         out.print(
-            f"  in transit from {escape(message.source)} to {escape(message.target or 'anybody')}: {escape(message.what)}"
+            f"  in transit from {escape(message.source)} to {escape(message.target or 'unknown')}: {escape(message.what)}"
         )
     verdicts = [verdict_from_wire(verdict) for verdict in answer.verdicts]
     out.print()

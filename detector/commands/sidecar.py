@@ -1,4 +1,4 @@
-"""The command ``stilltrue sidecar``: a gRPC proxy beside a program, which stamps and records its calls."""
+"""``stilltrue sidecar``: runs the gRPC proxy that stamps and records the calls of an uninstrumented program."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from urllib.request import urlopen
 import click
 
 from detector.commands.shared.run import CommandError
+from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import configure
 from detector.service.settings import LOG_FORMATS
 from detector.sidecar.app import CannotListenError, Listening, serve
-from detector.sidecar.routing import Address, AddressRefusedError, Upstreams, address_of, upstream_of
+from detector.sidecar.routing import Upstreams, upstream_of
 from detector.sidecar.settings import SettingError, Settings
 from detector.sidecar.tls import TlsFiles, TlsRefusedError
 from stilltrue.settings import SettingRefusedError
@@ -30,61 +31,67 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
     return click.option(*names, show_envvar=True, **more)
 
 
-@click.command(short_help="Run the proxy beside a program that knows nothing of us.")
+@click.command(short_help="Run the sidecar proxy for an uninstrumented program.")
 @_option("--service", envvar="STILLTRUE_SERVICE", help="The service that the program belongs to.  [default: python]")
 @_option("--instance", envvar="STILLTRUE_INSTANCE", help="Its name, unique in the fleet.  [default: from POD_NAME or the host]")
-@_option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label of the process; may be given again.")
-@_option("--detector", envvar="STILLTRUE_DETECTOR", metavar="HOST:PORT", help="The detector.  [default: 127.0.0.1:7600]")
-@_option("--app", default="127.0.0.1:50051", show_default=True, metavar="HOST:PORT", help="Where the program itself listens.")
+@_option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label of the process; repeatable.")
 @_option(
-    "--inbound", default="127.0.0.1:15006", show_default=True, metavar="HOST:PORT", help="Takes the program's callers' calls."
+    "--detector", envvar="STILLTRUE_DETECTOR", metavar="HOST:PORT", help="Address of the detector.  [default: 127.0.0.1:7600]"
 )
+@_option("--app", default="127.0.0.1:50051", show_default=True, metavar="HOST:PORT", help="Address the program listens on.")
+@_option("--inbound", default="127.0.0.1:15006", show_default=True, metavar="HOST:PORT", help="Accepts calls to the program.")
 @_option(
     "--outbound", default="127.0.0.1:15001", show_default=True, metavar="HOST:PORT",
-    help="Takes the calls that the program makes; only with an --upstream.",
+    help="Accepts calls made by the program; used with --upstream.",
 )  # fmt: skip
 @_option(
     "--upstream", "upstreams", multiple=True, metavar="[NAME=]HOST:PORT",
-    help=f"Where calls go whose authority is NAME; without NAME: all others. {EVERY_AUTHORITY}: as --upstream-by-authority.",
+    help=f"Where calls with the authority NAME go; without NAME: all others. {EVERY_AUTHORITY}: as --upstream-by-authority.",
 )  # fmt: skip
-@_option("--upstream-by-authority", is_flag=True, help="An authority that is no upstream's name is where the call goes.")
-@_option("--workers", type=click.IntRange(0), help="Calls that the program works on at once, the others queued; 0: unknown.")
+@_option(
+    "--upstream-by-authority",
+    is_flag=True,
+    help="Send a call whose authority is not the name of an upstream to that authority.",
+)
+@_option(
+    "--workers", type=click.IntRange(0), help="Number of calls the program serves at once, others being queued; 0: unknown."
+)
 @_option(
     "--fan-out", default="one", show_default=True, type=click.Choice(["one", "all"]),
-    help="How many of its calls a handler waits for that has several outstanding.",
+    help="With several calls outstanding, whether a handler waits for one of them or for all.",
 )  # fmt: skip
 @_option(
     "--never-awaited", multiple=True, metavar="/PACKAGE.SERVICE/METHOD",
-    help="A method that handlers call without waiting for the reply; may be given again.",
+    help="A method that handlers call without waiting for the reply; repeatable.",
 )  # fmt: skip
 @_option(
     "--party-metadata/--no-party-metadata", "tells_party", default=True, show_default=True,
-    help="Give the program stilltrue-party with each request, for it to forward.",
+    help="Add stilltrue-party to each request, for the program to forward.",
 )  # fmt: skip
 @_option("--admin-host", default="127.0.0.1", show_default=True, help="Address of the admin pages (HTTP).")
 @_option("--admin-port", default=7602, show_default=True, type=click.IntRange(0, 65535), help="Port of the admin pages.")
 @_option(
     "--drain-seconds-max", default=25.0, show_default=True, type=click.FloatRange(0, 3600),
-    help="How long calls in progress may take after SIGTERM.",
+    help="Time for calls in progress to finish after SIGTERM.",
 )  # fmt: skip
-@_option("--inbound-tls-cert-file", type=_FILE, help="PEM; callers speak TLS to --inbound.")
-@_option("--inbound-tls-key-file", type=_FILE, help="PEM; the key of that certificate.")
-@_option("--inbound-tls-client-ca-file", type=_FILE, help="PEM; callers must show a certificate that it signed.")
-@_option("--upstream-tls", is_flag=True, help="Speak TLS to the upstreams.")
-@_option("--upstream-tls-ca-file", type=_FILE, help="PEM; whom to trust.  [default: as the system does]")
-@_option("--upstream-tls-cert-file", type=_FILE, help="PEM; our certificate.")
-@_option("--upstream-tls-key-file", type=_FILE, help="PEM; the key of that certificate.")
-@_option("--tls-ca-file", envvar="STILLTRUE_TLS_CA_FILE", type=_FILE, help="PEM; whom to trust as the detector.")
-@_option("--tls-cert-file", envvar="STILLTRUE_TLS_CERT_FILE", type=_FILE, help="PEM; our certificate for the detector.")
-@_option("--tls-key-file", envvar="STILLTRUE_TLS_KEY_FILE", type=_FILE, help="PEM; the key of that certificate.")
-@_option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="A file with our bearer token for the detector.")
-@_option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Form of the log.")
-@click.option("--check", is_flag=True, help="Ask the sidecar here whether it is ready: exit code 0 or 1.")
+@_option("--inbound-tls-cert-file", type=_FILE, help="PEM certificate for --inbound; enables TLS.")
+@_option("--inbound-tls-key-file", type=_FILE, help="PEM private key of that certificate.")
+@_option("--inbound-tls-client-ca-file", type=_FILE, help="PEM CA bundle used to verify callers; enables mTLS.")
+@_option("--upstream-tls", is_flag=True, help="Connect to the upstreams with TLS.")
+@_option("--upstream-tls-ca-file", type=_FILE, help="PEM CA bundle to verify upstreams with.  [default: the system's]")
+@_option("--upstream-tls-cert-file", type=_FILE, help="PEM client certificate for the upstreams.")
+@_option("--upstream-tls-key-file", type=_FILE, help="PEM private key of that certificate.")
+@_option("--tls-ca-file", envvar="STILLTRUE_TLS_CA_FILE", type=_FILE, help="PEM CA bundle to verify the detector with.")
+@_option("--tls-cert-file", envvar="STILLTRUE_TLS_CERT_FILE", type=_FILE, help="PEM client certificate for the detector.")
+@_option("--tls-key-file", envvar="STILLTRUE_TLS_KEY_FILE", type=_FILE, help="PEM private key of that certificate.")
+@_option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="File with the bearer token for the detector.")
+@_option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Log format.")
+@click.option("--check", is_flag=True, help="Check whether the sidecar on this host is ready: exit code 0 or 1.")
 def sidecar(**given: Any) -> None:
-    """Stamp and record the calls of a program in any language, without changing its code: a gRPC proxy in its pod.
+    """Stamp and record the calls of a program in any language, without changing its code, as a gRPC proxy in its pod.
 
-    Send the program's callers to --inbound, and let the program call --outbound instead of its upstreams, with the upstream's
-    name as the authority. Admin pages: /healthz /readyz /metadata /metrics.
+    Point the program's callers at --inbound, and the program at --outbound instead of its upstreams, with the upstream's name
+    as the authority. Admin endpoints: /healthz /readyz /metadata /metrics.
 
     \b
     Examples:
@@ -123,8 +130,8 @@ def _settings(given: dict[str, Any]) -> Settings:
 
 def _address(flag: str, text: str) -> Address:
     try:
-        return address_of(text)
-    except AddressRefusedError as error:
+        return parse_address(text)
+    except AddressError as error:
         raise SettingError(f"{flag}: {error}") from None
 
 
@@ -133,7 +140,7 @@ def _upstreams(given: dict[str, Any]) -> Upstreams:
     by_authority = given["upstream_by_authority"] or len(texts) < len(given["upstreams"])
     try:
         named = dict(upstream_of(text) for text in texts)
-    except AddressRefusedError as error:
+    except AddressError as error:
         raise SettingError(f"--upstream: {error}") from None
     return Upstreams(named=named, by_authority=by_authority, tls=given["upstream_tls"])
 
@@ -142,7 +149,7 @@ def _files(given: dict[str, Any], prefix: str, ca: str) -> TlsFiles | None:
     flag = "--" + prefix.replace("_", "-")
     certificate, key, trusted = (given[f"{prefix}_{name}"] for name in ("cert_file", "key_file", ca))
     if (certificate is None) != (key is None):
-        raise SettingError(f"{flag}-cert-file and {flag}-key-file: both or neither")
+        raise SettingError(f"{flag}-cert-file and {flag}-key-file must be given together")
     if certificate is None and prefix == "inbound_tls":
         if trusted is not None:
             raise SettingError(f"{flag}-client-ca-file: needs {flag}-cert-file")
@@ -151,11 +158,11 @@ def _files(given: dict[str, Any], prefix: str, ca: str) -> TlsFiles | None:
 
 
 def _agent(given: dict[str, Any]) -> dict[str, object]:
-    """What the embedded agent is told; what is None it reads from its environment."""
+    """The settings of the embedded agent; it reads those that are None from its environment."""
     agent: dict[str, object] = {name: given[name] for name in ("service", "instance", "detector")}
     pairs = [text.partition("=") for text in given["labels"]]
     if any(not name or not equals for name, equals, _ in pairs):
-        raise SettingError("--label: write NAME=VALUE")
+        raise SettingError("--label: must be NAME=VALUE")
     if pairs:
         agent["labels"] = {name: value for name, _, value in pairs}
     for name in _AGENT_FILES:

@@ -1,4 +1,4 @@
-"""`stilltrue simulate`: seeded worlds against the oracle, one world as a story, or a scenario file."""
+"""``stilltrue simulate``: seeded worlds checked by the oracle, one world step by step, or a scenario file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from stilltrue.model import Holds
 _EXAMPLES = """
 \b
 Examples:
-  stilltrue simulate                                      1,000 worlds of every kind
-  stilltrue simulate --seeds 0..100000                    many, on all cores
-  stilltrue simulate --world pools --seed 17 --trace      one world as a story
+  stilltrue simulate                                      1,000 worlds of all kinds
+  stilltrue simulate --seeds 0..100000                    many worlds, on all cores
+  stilltrue simulate --world pools --seed 17 --trace      one world, step by step
   stilltrue simulate --world fans --processes 1000 --seeds 0..3
   stilltrue simulate tests/scenarios/single_token.txt --diagram out.svg
   stilltrue simulate --explore                            every interleaving of the small worlds
@@ -36,34 +36,41 @@ Examples:
 
 TABLE_WIDTH_MIN = 120
 REPORT_WORLDS = 1_000
-"""How often a run whose progress nobody watches on a terminal writes a line."""
+"""Without a terminal, a progress line is written after this many worlds."""
 
 
 def _seed_range(_ctx: click.Context, _param: click.Parameter, value: str) -> range:
-    """``A..B`` as the seeds from A up to, not including, B."""
+    """Parse ``A..B``: the seeds from A up to but not including B."""
     match = re.fullmatch(r"(\d+)\.\.(\d+)", value)
     if match is None or int(match[1]) >= int(match[2]):
-        raise click.BadParameter(f"{value!r} is no range of seeds: give A..B with A below B, such as 0..1000")
+        raise click.BadParameter(f"{value!r} is not a valid range of seeds: write A..B with A less than B, such as 0..1000")
     return range(int(match[1]), int(match[2]))
 
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("scenario", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--world", type=click.Choice(sorted(recipes.RECIPES)), help="Only worlds of this kind.  [default: all, in turn]")
+@click.option("--world", type=click.Choice(sorted(recipes.RECIPES)), help="Kind of world.  [default: all]")
 @click.option(
-    "--seeds", callback=_seed_range, metavar="A..B", default="0..1000", show_default=True, help="One world for each seed."
+    "--seeds", callback=_seed_range, metavar="A..B", default="0..1000", show_default=True, help="Run one world for each seed."
 )
-@click.option("--seed", type=click.IntRange(0), help="One world only.")
+@click.option("--seed", type=click.IntRange(0), help="Run this world only.")
 @click.option(
-    "--processes", type=click.IntRange(1, 100_000), help="How many processes a world has.  [default: 2 to 5, by the seed]"
+    "--processes", type=click.IntRange(1, 100_000), help="Number of processes in a world.  [default: 2 to 5, by seed]"
 )
-@click.option("--cores", type=click.IntRange(1, 256), default=os.cpu_count() or 1, show_default=True, help="How many to use.")
-@click.option("--trace", is_flag=True, help="Tell the story of one world, step by step.")
 @click.option(
-    "--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Draw one world or scenario as SVG."
+    "--cores", type=click.IntRange(1, 256), default=os.cpu_count() or 1, show_default=True, help="Number of cores to use."
 )
-@click.option("--explore", "exploring", is_flag=True, help="Go through every interleaving of the small worlds instead.")
-@click.option("--mutants", "mutating", is_flag=True, help="Break each rule on purpose and count the worlds until it is caught.")
+@click.option("--trace", is_flag=True, help="Print one world step by step.")
+@click.option(
+    "--diagram",
+    "picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write one world or scenario as an SVG diagram.",
+)
+@click.option("--explore", "exploring", is_flag=True, help="Explore every interleaving of the small worlds instead.")
+@click.option(
+    "--mutants", "mutating", is_flag=True, help="Break each rule on purpose and count the worlds until a check catches it."
+)
 def simulate(
     *,
     scenario: Path | None,
@@ -77,9 +84,9 @@ def simulate(
     exploring: bool,
     mutating: bool,
 ) -> None:
-    """Run the real recorder, initiator and predicates in simulated worlds, and check every verdict against the truth.
+    """Run the real recorder, initiator and predicates in simulated worlds, and check every verdict against ground truth.
 
-    Exit code 0 when every promise was kept, 1 when one was broken (with the line that replays it).
+    Exit code: 0 every promise was kept; 1 one was broken (with the command that replays it).
     """
     console = Console()
     console.width = max(console.width, TABLE_WIDTH_MIN)
@@ -159,7 +166,7 @@ def _one(name: str, seed: int, processes: int | None, *, trace: bool, picture: P
         click.echo("\n".join(result.story))
     if picture is not None:
         picture.write_text(diagram(run.world.events, title=f"world {name}, seed {seed}"), encoding="utf-8")
-        click.echo(f"drew {picture}")
+        click.echo(f"wrote {picture}")
     tally = result.tally
     click.echo(f"world {name}, seed {seed}: {tally.steps} steps, {tally.snapshots} snapshots: {_outcome(len(result.breaches))}")
     for breach in result.breaches:
@@ -176,7 +183,7 @@ def _scenario(path: Path, picture: Path | None) -> None:
         click.echo(line)
     if picture is not None:
         picture.write_text(diagram(outcome.events, title=path.stem), encoding="utf-8")
-        click.echo(f"drew {picture}")
+        click.echo(f"wrote {picture}")
 
 
 def _explore(console: Console) -> None:

@@ -1,4 +1,4 @@
-"""``stilltrue snapshots``: the newest snapshots, how they ended and what they said."""
+"""``stilltrue snapshots``: the newest snapshots, their outcome and their verdicts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ ANSWERS = {snapshot_pb2.HOLDS_TRUE: True, snapshot_pb2.HOLDS_FALSE: False}
 
 
 @click.command(short_help="List the newest snapshots.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, show_envvar=True, help="How many.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, show_envvar=True, help="The most to list."
+)
 @detector_option
 @timeout_option
 @json_option
 def snapshots(limit: int, endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None:
-    """List the newest snapshots first: when, of how many, how they ended, and which predicates held.
+    """List snapshots, newest first: when, how many members, the outcome, and which predicates held.
 
     \b
     Example:
@@ -33,14 +35,14 @@ def snapshots(limit: int, endpoint: Endpoint, timeout_seconds: float, *, as_json
     if as_json:
         print_json([written_summary(summary) for summary in found])
     elif not found:
-        console().print("no snapshot yet: they begin when a process is connected")
+        console().print("no snapshots yet: the first is taken when a process connects")
     else:
-        columns = ("id", "began", "took", "members", "outcome", "begun by", "true", "undetermined", "missing", "kept")
+        columns = ("id", "began", "took", "members", "outcome", "trigger", "true", "undetermined", "missing", "kept")
         console().print(table(columns, map(_row, found)))
 
 
 def named(summary: pb.SnapshotSummary, holds: int) -> str:
-    """The predicates that were so answered."""
+    """The predicates with this answer."""
     return ", ".join(sorted(name for name, answer in summary.verdicts.items() if answer == holds)) or "-"
 
 
@@ -69,7 +71,8 @@ def written_summary(summary: pb.SnapshotSummary) -> dict[str, Any]:
         "ended": write_time(summary.ref.ended),
         "members": summary.ref.members,
         "outcome": summary.outcome,
-        "begun_by": summary.begun_by,
+        "trigger": summary.begun_by,
+        "begun_by": summary.begun_by,  # deprecated: the name before trigger
         "missing": list(summary.missing),
         "verdicts": {name: ANSWERS.get(answer) for name, answer in sorted(summary.verdicts.items())},
         "kept": summary.kept,

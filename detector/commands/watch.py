@@ -1,11 +1,12 @@
-"""``stilltrue watch``: prints verdicts as they change, and notices when the detector goes silent."""
+"""``stilltrue watch``: prints verdicts as they change; waits for a detector to start, and exits when it goes silent."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -22,24 +23,38 @@ from stilltrue.protocol.wire import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 _LOOK_SECONDS = 0.25
+_NOTICE_SECONDS = 1.0
+"""After this long without a detector, a terminal is told what is being waited for."""
 
 
 class _Patience:
-    """Cancels a call that has said nothing for ``seconds``, news or sign of life."""
+    """Cancels a call whose first response takes longer than ``first_seconds``, or a later one longer than ``silence_seconds``.
 
-    def __init__(self, call: grpc.Call, seconds: float) -> None:
+    Heartbeats count as responses. ``waiting`` is called once, when the first response does not come at once.
+    """
+
+    def __init__(self, call: grpc.Call, first_seconds: float, silence_seconds: float, waiting: Callable[[], None]) -> None:
+        self.answered = False
         self.lost = False
         self._call = call
-        self._seconds = seconds
-        self._heard = time.monotonic()
+        self._seconds = first_seconds
+        self._silence_seconds = silence_seconds
+        self._waiting: Callable[[], None] | None = waiting
+        self._last_seen = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def heard(self) -> None:
-        self._heard = time.monotonic()
+    def response(self) -> None:
+        self.answered = True
+        self._seconds = self._silence_seconds
+        self._last_seen = time.monotonic()
 
     def _watch(self) -> None:
         while self._call.is_active():
-            if time.monotonic() - self._heard > self._seconds:
+            silent = time.monotonic() - self._last_seen
+            if self._waiting is not None and not self.answered and silent > _NOTICE_SECONDS:
+                self._waiting()
+                self._waiting = None
+            if silent > self._seconds:
                 self.lost = True
                 self._call.cancel()
             time.sleep(_LOOK_SECONDS)
@@ -47,23 +62,31 @@ class _Patience:
 
 @click.command(short_help="Print verdicts as they change.")
 @click.argument("predicate", default="")
-@click.option("--scope", default="", help="Only this group of processes; all groups when not given.", show_envvar=True)
+@click.option("--scope", default="", help="Only this scope (group of processes).  [default: all scopes]", show_envvar=True)
 @click.option(
     "--silence-seconds-max", type=click.FloatRange(min=1), default=20.0, show_default=True, show_envvar=True,
-    help="End when the detector gives no sign of life for so long.",
+    help="Exit if no heartbeat arrives within this time.",
+)  # fmt: skip
+@click.option(
+    "--wait-seconds-max", type=click.FloatRange(min=0), default=30.0, show_default=True, show_envvar=True,
+    help="How long to wait for a detector that is not running yet.",
 )  # fmt: skip
 @detector_option
 @json_option
-def watch(predicate: str, scope: str, silence_seconds_max: float, endpoint: Endpoint, *, as_json: bool) -> None:
-    """Print the verdict on PREDICATE (on each, when not given) as it stands, then whenever it differs. Ends with ctrl-C.
+def watch(
+    predicate: str, scope: str, silence_seconds_max: float, wait_seconds_max: float, endpoint: Endpoint, *, as_json: bool
+) -> None:
+    """Print the current verdict on PREDICATE (default: on all), then every change, until Ctrl-C.
 
     \b
     Example:
       stilltrue watch deadlock --json | jq .core
     """
     with detector_stub(endpoint) as stub:
-        call: Any = stub.Watch(pb.WatchRequest(predicate=predicate, scope=scope), wait_for_ready=False)
-        patience = _Patience(call, silence_seconds_max)
+        call: Any = stub.Watch(pb.WatchRequest(predicate=predicate, scope=scope), wait_for_ready=wait_seconds_max > 0)
+        patience = _Patience(
+            call, wait_seconds_max or silence_seconds_max, silence_seconds_max, partial(_say_waiting, endpoint)
+        )
         try:
             for verdict in _verdicts(call, patience):
                 if as_json:
@@ -72,23 +95,30 @@ def watch(predicate: str, scope: str, silence_seconds_max: float, endpoint: Endp
                     _print(verdict)
                 sys.stdout.flush()
         except grpc.RpcError:
-            if patience.lost:
-                text = f"the detector at {endpoint.address} has given no sign of life for {silence_seconds_max:g} s"
-                raise CommandError(text) from None
-            raise
+            if not patience.lost:
+                raise
+            if not patience.answered:
+                text = f"no detector at {endpoint.address} after {wait_seconds_max or silence_seconds_max:g} s"
+                raise CommandError(f"{text}; start one with 'stilltrue serve', or name it with --detector") from None
+            raise CommandError(f"no heartbeat from the detector at {endpoint.address} for {silence_seconds_max:g} s") from None
         finally:
             call.cancel()
 
 
 def _verdicts(call: Any, patience: _Patience) -> Iterator[Verdict]:
     for response in call:
-        patience.heard()
+        patience.response()
         if response.HasField("verdict"):
             yield verdict_from_wire(response.verdict)
 
 
+def _say_waiting(endpoint: Endpoint) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"waiting for a detector at {endpoint.address} ...", err=True)
+
+
 def _print(verdict: Verdict) -> None:
-    """One line for each verdict, and the core below it."""
+    """Print one line for the verdict, and its core on the next."""
     out = console()
     scope = "" if verdict.snapshot.scope == "all" else f"@{verdict.snapshot.scope}"
     answer = styled(verdict.holds, verdict.predicate, holds_text(verdict))

@@ -25,17 +25,17 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class Certificate:
-    """A certificate and its key on disk; what is there counts, also after it was renewed."""
+    """A certificate and its key on disk, reloaded when they are renewed."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        """Read them; raises ``OSError`` (``ssl.SSLError`` is one)."""
+        """Load them; raises ``OSError`` (``ssl.SSLError`` is one)."""
         self._files = certificate, key
         self._read: tuple[int, ...] = ()
         self._lock = threading.Lock()
         self._context = self._load()
 
     def context(self) -> ssl.SSLContext:
-        """For a new connection; a pair of files that does not fit (yet) leaves the one before in use."""
+        """The context for a new connection; a pair of files that does not match (yet) leaves the previous one in use."""
         with self._lock:
             try:
                 if self._stamps() != self._read:
@@ -57,26 +57,26 @@ class Certificate:
 
 
 class Webhook(ThreadingHTTPServer):
-    """Answers admission reviews. Each connection has a thread of its own, its handshake too."""
+    """Answers admission reviews; each connection, with its handshake, has its own thread."""
 
     daemon_threads = True
     allow_reuse_address = True
 
     def __init__(self, address: tuple[str, int], certificate: Certificate, sidecar: Mapping[str, Any], log: Log) -> None:
-        """``sidecar``: the container to put in, as the chart describes it."""
+        """``sidecar`` is the container to inject, as the chart describes it."""
         self.certificate = certificate
         self.sidecar = sidecar
         self.log = log
         super().__init__(address, _Handler)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Speak TLS, then HTTP; called on the connection's thread."""
+        """Serve HTTP over TLS; called on the connection's thread."""
         request.settimeout(CONNECTION_SECONDS_MAX)
         with self.certificate.context().wrap_socket(request, server_side=True) as secured:
             super().finish_request(secured, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that speaks no TLS, or goes away, is nobody's error."""
+        """Ignore clients that do not speak TLS or disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -87,12 +87,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         healthy = self.path == "/healthz"
-        self._respond(HTTPStatus.OK if healthy else HTTPStatus.NOT_FOUND, b"ok\n" if healthy else b"there is no such page\n")
+        self._respond(HTTPStatus.OK if healthy else HTTPStatus.NOT_FOUND, b"ok\n" if healthy else b"not found\n")
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
-            self._respond(HTTPStatus.LENGTH_REQUIRED, b"a Content-Length is needed\n")
+            self._respond(HTTPStatus.LENGTH_REQUIRED, b"Content-Length is required\n")
             return
         if int(length) > REVIEW_BYTES_MAX:
             self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {REVIEW_BYTES_MAX} bytes\n".encode())
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
             answered = answer(review, self.server.sidecar)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             self.server.log.warning("review refused", reason=f"{type(error).__name__}: {error}")
-            self._respond(HTTPStatus.BAD_REQUEST, b"this is no AdmissionReview (admission.k8s.io/v1) of a pod\n")
+            self._respond(HTTPStatus.BAD_REQUEST, b"not a valid AdmissionReview (admission.k8s.io/v1) of a pod\n")
             return
         response = answered["response"]
         self.server.log.info(
@@ -126,27 +126,31 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Probes come every few seconds; reviews are logged by what they ask for."""
+        """Silence the access log: probes arrive every few seconds, and reviews are logged as events."""
 
 
-@click.command(short_help="Run the webhook that puts the sidecar into pods.")
+@click.command(short_help="Run the webhook that injects the sidecar into pods.")
 @click.option("--host", default="127.0.0.1", show_default=True, show_envvar=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True, show_envvar=True, help="Port; 0: any.")
-@click.option("--tls-cert-file", type=_FILE, required=True, show_envvar=True, help="PEM; read again when it is renewed.")
-@click.option("--tls-key-file", type=_FILE, required=True, show_envvar=True, help="PEM; the key of that certificate.")
-@click.option("--sidecar-file", type=_FILE, required=True, show_envvar=True, help="The container to put in, as JSON.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8443, show_default=True, show_envvar=True, help="Port; 0: any free port."
+)
+@click.option(
+    "--tls-cert-file", type=_FILE, required=True, show_envvar=True, help="PEM certificate; reloaded when it is renewed."
+)
+@click.option("--tls-key-file", type=_FILE, required=True, show_envvar=True, help="PEM private key of that certificate.")
+@click.option("--sidecar-file", type=_FILE, required=True, show_envvar=True, help="The container to inject, as JSON.")
 @click.option(
     "--log-format",
     type=click.Choice(LOG_FORMATS),
     default="logfmt",
     show_default=True,
     show_envvar=True,
-    help="Form of the log.",
+    help="Log format.",
 )
 def webhook(host: str, port: int, tls_cert_file: Path, tls_key_file: Path, sidecar_file: Path, log_format: str) -> None:
-    """Answer Kubernetes' admission reviews: put the sidecar into pods annotated stilltrue.dev/inject: "true".
+    """Answer Kubernetes admission reviews: inject the sidecar into pods annotated stilltrue.dev/inject: "true".
 
-    The chart runs it (injector.enabled), with a failure policy of Ignore: when it is down, pods start without a sidecar.
+    The chart runs it (injector.enabled) with failurePolicy Ignore: while it is down, pods start without a sidecar.
 
     \b
     Example:
@@ -157,9 +161,9 @@ def webhook(host: str, port: int, tls_cert_file: Path, tls_key_file: Path, sidec
         sidecar = json.loads(sidecar_file.read_text())
         server = Webhook((host, port), Certificate(tls_cert_file, tls_key_file), sidecar, Log("stilltrue"))
     except ValueError as error:
-        raise CommandError(f"{sidecar_file}: no JSON: {error}") from None
+        raise CommandError(f"{sidecar_file}: invalid JSON: {error}") from None
     except OSError as error:
-        raise CommandError(f"cannot listen on {host}:{port}, or read the certificate: {error}") from None
+        raise CommandError(f"cannot listen on {host}:{port} or read the certificate: {error}") from None
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown, daemon=True).start())
     click.echo(f"listening https={host}:{server.server_address[1]}")
     server.serve_forever(0.2)

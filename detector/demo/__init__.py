@@ -1,1 +1,1 @@
-"""Real gRPC processes that get into real trouble: scenes for `stilltrue demo`, for the live tests and for the soak."""
+"""Real gRPC processes that really deadlock: scenes for ``stilltrue demo``, the live tests and the soak test."""

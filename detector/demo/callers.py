@@ -1,4 +1,4 @@
-"""A process that only calls: threads that go on calling one method, and single calls on demand."""
+"""A client process of a scene: threads that call one method repeatedly, and single calls on demand."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STATS_SECONDS = 0.25
 
 
 class Callers:
-    """Calls ``load.method`` from as many threads as the director says, and prints what came of it four times a second."""
+    """Calls ``load.method`` from as many threads as the harness asks for, and prints its counts four times a second."""
 
     port = 0
 
     def __init__(self, agent: Agent, load: Load) -> None:
-        """Nothing is called before :meth:`dial`."""
+        """Makes no calls before :meth:`dial`."""
         self._agent = agent
         self._load = load
         self._threads = 0
@@ -37,12 +37,12 @@ class Callers:
         agent.idle()
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """Where the services listen; nothing is called yet."""
+        """Connect to the services; makes no calls yet."""
         self._channels = {n: self._agent.channel(grpc.insecure_channel(address)) for n, address in addresses.items()}
         threading.Thread(target=self._tell, daemon=True, name="stats").start()
 
     def obey(self, command: dict[str, Any]) -> None:
-        """Do what the director says.
+        """Obey a command of the harness.
 
         ``{"begin": true}``: call as the scene says; ``{"threads": n}``: call from n threads;
         ``{"call": {"method", "count", "strength"}}``: that many calls at once.
@@ -57,10 +57,10 @@ class Callers:
                 for index in range(count):
                     threading.Thread(target=self._call, args=(method, strength), daemon=True, name=f"{method}-{index}").start()
             case _:
-                raise ValueError(f"a caller does not know {command}")
+                raise ValueError(f"unknown command for a caller: {command}")
 
     def stop(self) -> None:
-        """Call no more."""
+        """Stop calling."""
         self._wanted = 0
         self._agent.close()
 
@@ -71,7 +71,7 @@ class Callers:
         self._threads = min(self._threads, self._wanted)
 
     def _begin(self, name: str, work: Callable[..., None], *arguments: Any) -> None:
-        """Do ``work`` on a thread; while there is such a thread, the process is not idle (it calls of its own accord)."""
+        """Run ``work`` on a thread; the process is active while such a thread runs (it calls of its own accord)."""
         with self._lock:
             self._at_work += 1
             self._agent.active()
@@ -112,4 +112,4 @@ class Callers:
             time.sleep(STATS_SECONDS)
             with self._lock:
                 stats = {"done": self._done, "failed": self._failed, "waiting": self._waiting}
-            print(json.dumps(stats), flush=True)  # noqa: T201 (the director reads it)
+            print(json.dumps(stats), flush=True)  # noqa: T201 (the harness reads it)

@@ -1,4 +1,4 @@
-"""What `stilltrue demo` shows: each demo runs a scene, tells what happens, and checks that the answers are the right ones."""
+"""The demos of ``stilltrue demo``: each runs a scene, narrates it, and checks that the verdicts are right."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ JOB_STRENGTH = 10
 
 
 class Demo:
-    """A harness with a teller: what is run is shown, and what must be so is checked."""
+    """A harness with a console: shows the commands it runs, and checks their results."""
 
     def __init__(self, harness: Harness, console: Console) -> None:
-        """``console`` is where the story goes."""
+        """``console`` shows the narration."""
         self.harness = harness
         self.console = console
 
     def say(self, text: str) -> None:
-        """One paragraph of the story."""
+        """Print one paragraph."""
         self.console.print(text, soft_wrap=True)
 
     def command(self, *arguments: str, exit_codes: tuple[int, ...] = (0,)) -> str:
-        """Show a command as a user would type it, run it, show what it prints."""
+        """Show a command as a user would type it, run it, and show its output."""
         self.console.print(f"\n[bold]$ stilltrue {' '.join(arguments)}[/bold]", highlight=False)
         done = self.harness.run(*arguments)
         self.console.print((done.stdout + done.stderr).rstrip(), markup=False, highlight=False, soft_wrap=True)
@@ -42,7 +42,7 @@ class Demo:
         return done.stdout
 
     def verdict(self, predicate: str) -> dict[str, Any]:
-        """The verdict on a snapshot taken now, as ``stilltrue ask --json`` prints it."""
+        """Take a snapshot now; the verdict as ``stilltrue ask --json`` prints it."""
         try:
             with Detector(self.harness.detector) as detector:
                 return write_verdict(detector.ask(predicate))
@@ -50,15 +50,15 @@ class Demo:
             raise HarnessError(f"the detector at {self.harness.detector} did not answer: {error}") from error
 
     def until(self, what: str, so: Callable[[], bool]) -> None:
-        """Wait until ``so``, at most a bounded time."""
+        """Wait until ``so`` returns true, for a bounded time."""
         give_up = time.monotonic() + ANSWER_SECONDS_MAX
         while not so():
             if time.monotonic() > give_up:
-                raise HarnessError(f"waited {ANSWER_SECONDS_MAX:g} s in vain for {what}")
+                raise HarnessError(f"timed out after {ANSWER_SECONDS_MAX:g} s waiting for {what}")
             time.sleep(POLL_SECONDS)
 
     def watch_load(self, name: str, seconds: float) -> None:
-        """Show the throughput of a caller for a while."""
+        """Show the throughput of a caller for ``seconds``."""
         before = self.harness.stats(name)
         for _ in range(round(seconds / 0.5)):
             time.sleep(0.5)
@@ -68,7 +68,7 @@ class Demo:
             before = now
 
     def metric(self, name: str) -> None:
-        """Show the lines of one metric."""
+        """Show the samples of one metric."""
         lines = [line for line in self._page() if line.startswith(name) and line.endswith(" 1.0")]
         self.console.print(f"\n[bold]$ curl -s http://{self.harness.http}/metrics | grep {name}[/bold]", highlight=False)
         self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
@@ -83,23 +83,23 @@ class Demo:
             return list(page.read().decode().splitlines())
 
     def picture(self) -> None:
-        """Draw the wait graph of the newest snapshot into a file and say where it is."""
+        """Draw the wait-for graph of the newest snapshot into a file."""
         drawn = self.harness.run("show", "latest", "--format", "svg")
         if drawn.returncode or "<svg" not in drawn.stdout:
-            raise HarnessError(f"no picture: {drawn.stderr.strip()}")
+            raise HarnessError(f"'stilltrue show' drew nothing: {drawn.stderr.strip()}")
         path = self.harness.folder / "deadlock.svg"
         path.write_text(drawn.stdout)
         self.say(f"\nThe picture: [bold]{path}[/bold]")
 
 
 def pools(demo: Demo) -> None:
-    """Worker pools that call each other in a circle."""
+    """Worker pools that call each other in a cycle."""
     demo.say("[bold]Three services with pools of 2 workers call each other: orders -> stock -> billing -> orders.[/bold]")
     demo.harness.start_scene("detector.demo.scenes:POOLS")
-    demo.say("A light load, one caller:")
+    demo.say("Light load, one caller:")
     demo.watch_load("load", 2)
     demo.command("ask", "deadlock", exit_codes=(1,))
-    demo.say("\nThe load rises to 6 callers. Nothing crashes, no log says why; requests just hang:")
+    demo.say("\nThe load rises to 6 callers. Nothing crashes and nothing is logged; requests just hang:")
     demo.harness.processes["load"].tell({"threads": 6})
     demo.watch_load("load", 2.5)
     demo.until("the deadlock", lambda: demo.verdict("deadlock")["holds"] is True)
@@ -110,15 +110,13 @@ def pools(demo: Demo) -> None:
 
 
 def locks(demo: Demo) -> None:
-    """Locks taken in two orders, across processes."""
-    demo.say(
-        "[bold]orders holds its lock and calls stock, which needs its own; stock does the same the other way round.[/bold]"
-    )
+    """Locks taken in opposite orders, across processes."""
+    demo.say("[bold]orders holds its lock and calls stock, which needs its own lock; stock does the reverse.[/bold]")
     demo.harness.start_scene("detector.demo.scenes:LOCKS")
-    demo.say("Only the shop calls:")
+    demo.say("Only the shop is calling:")
     demo.watch_load("shop", 1.5)
     demo.command("ask", "deadlock", exit_codes=(1,))
-    demo.say("\nNow the warehouse restocks, too:")
+    demo.say("\nNow the warehouse restocks as well:")
     demo.harness.processes["warehouse"].tell({"threads": 2})
     demo.watch_load("shop", 2)
     demo.until("the deadlock", lambda: demo.verdict("deadlock")["holds"] is True)
@@ -127,25 +125,27 @@ def locks(demo: Demo) -> None:
 
 
 def job(demo: Demo) -> None:
-    """A job whose end nobody could tell."""
-    demo.say("[bold]Four processes share a job: each piece of work begets two more, for random others. When is it done?[/bold]")
+    """A distributed job that no process can see the end of."""
+    demo.say(
+        "[bold]Four processes share a job: each piece of work creates two more, for random others. When is it done?[/bold]"
+    )
     demo.harness.start_scene("detector.demo.scenes:JOB")
     demo.harness.processes["starter"].tell({"call": {"method": "ada.Work", "count": 1, "strength": JOB_STRENGTH}})
-    demo.until("the job to begin", lambda: demo.verdict("termination")["holds"] is False)  # before it, all are idle: TRUE
+    demo.until(
+        "the job to begin", lambda: demo.verdict("termination")["holds"] is False
+    )  # before it starts, all processes are idle: TRUE
     begun = time.monotonic()
     while (verdict := demo.verdict("termination"))["holds"] is not True:
         demo.say(f"   {time.monotonic() - begun:4.1f} s  {verdict['witness']['text']}")
         if time.monotonic() - begun > ANSWER_SECONDS_MAX:
-            raise HarnessError("the job did not end in time")
+            raise HarnessError("the job did not finish in time")
         time.sleep(POLL_SECONDS)
     demo.command("ask", "termination")
 
 
 def healthy(demo: Demo, seconds: float) -> None:
-    """A busy shop that is never deadlocked."""
-    demo.say(
-        "[bold]Call cycles, full pools, fan-outs, hedged calls, locks and deadlines under load: busy, but never stuck.[/bold]"
-    )
+    """A busy shop that never deadlocks."""
+    demo.say("[bold]Call cycles, full pools, fan-outs, hedged calls, locks and deadlines under load, but no deadlock.[/bold]")
     demo.harness.start_scene("detector.demo.scenes:HEALTHY")
     begun = time.monotonic()
     done = 0
@@ -160,8 +160,8 @@ def healthy(demo: Demo, seconds: float) -> None:
             if incidents:
                 raise HarnessError(f"a false TRUE: {demo.harness.run('incidents', '--json').stdout}")
             if done == before:
-                raise HarnessError("the shop stands still")
-    demo.say(f"{told}: not one of them deadlocked.")
+                raise HarnessError("the shop has stopped making progress")
+    demo.say(f"{told}: no deadlock.")
     demo.command("ask", "deadlock", exit_codes=(1, 3))
 
 

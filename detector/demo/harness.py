@@ -1,4 +1,4 @@
-"""The harness: starts a detector and the processes of a scene, directs them, and always stops what it started."""
+"""The harness: starts a detector and the processes of a scene, controls them, and always stops what it started."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 15.0
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""For Python's children: a folder called `stilltrue` where the user stands (a clone, say) is not taken for the package."""
+"""For child processes: a folder called ``stilltrue`` in the working directory (a clone, say) must not shadow the package."""
 
 
 class HarnessError(RuntimeError):
-    """A process of ours did not start or died; the text says which, and what it said last."""
+    """A process of the harness did not start, or died; the text names it and quotes its last lines."""
 
 
 class ManagedProcess:
-    """A process that we started: its lines as they come, its end when we want it."""
+    """A child process: its output line by line, and its orderly end."""
 
     def __init__(self, name: str, arguments: list[str], *, environment: Mapping[str, str], log: Path) -> None:
-        """Start ``arguments``; what it says on standard error goes to the file ``log``."""
+        """Start ``arguments``; its standard error goes to the file ``log``."""
         self.name = name
         self.log = log
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -56,31 +56,31 @@ class ManagedProcess:
     @staticmethod
     def _pipe(pipe: IO[str] | None) -> IO[str]:
         if pipe is None:
-            raise AssertionError("every process has its pipes")
+            raise AssertionError("every process has pipes")
         return pipe
 
     def line(self, seconds_max: float = START_SECONDS_MAX) -> str:
-        """The next line that it printed."""
+        """Wait for its next line of output."""
         try:
             line = self.lines.get(timeout=seconds_max)
         except queue.Empty:
-            raise HarnessError(f"{self.name} said nothing for {seconds_max:g} s; see {self.log}") from None
+            raise HarnessError(f"{self.name} printed nothing for {seconds_max:g} s; see {self.log}") from None
         if line is None:
-            raise HarnessError(f"{self.name} ended ({self.process.wait()}); see {self.log}:\n{self._last_words()}")
+            raise HarnessError(f"{self.name} ended ({self.process.wait()}); see {self.log}:\n{self._last_lines()}")
         return line
 
     def tell(self, command: Mapping[str, Any]) -> None:
-        """Send it one command."""
+        """Send it a command."""
         pipe = self._pipe(self.process.stdin)
         pipe.write(json.dumps(command) + "\n")
         pipe.flush()
 
     def send(self, signal_number: int) -> None:
-        """Send the process a signal (it is ours, by its id)."""
+        """Send it a signal."""
         self.process.send_signal(signal_number)
 
     def stop(self, how: int = signal.SIGTERM) -> None:
-        """End the process and wait until it is gone."""
+        """Stop it and wait until it has exited."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(how)
@@ -92,15 +92,15 @@ class ManagedProcess:
         with contextlib.suppress(BrokenPipeError):
             self._pipe(self.process.stdin).close()
 
-    def _last_words(self) -> str:
+    def _last_lines(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
 
 
 class Harness:
-    """A detector and the processes of scenes. A context manager: leaving it stops them all."""
+    """A detector and the processes of scenes; a context manager that stops them all on exit."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` takes the logs and the detector's data; it is made when it is not there."""
+        """``folder`` receives the logs and the detector's data; it is created if missing."""
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self.processes: dict[str, ManagedProcess] = {}
@@ -114,7 +114,7 @@ class Harness:
         self.stop()
 
     def start_detector(self, *flags: str, ports: tuple[int, int] = (0, 0)) -> ManagedProcess:
-        """Start ``stilltrue serve`` and wait until it listens; ``detector`` and ``http`` are its addresses then."""
+        """Start ``stilltrue serve`` and wait until it listens; sets ``detector`` and ``http`` to its addresses."""
         command = [sys.executable, "-m", "detector", "serve"]
         command += ["--port", str(ports[0]), "--http-port", str(ports[1]), "--data", str(self.folder / "data"), *flags]
         process = self._start("detector", command, {})
@@ -126,7 +126,7 @@ class Harness:
         return process
 
     def start_scene(self, where: str) -> None:
-        """Start every process of the scene ``module:NAME``, and tell each where the others listen."""
+        """Start every process of the scene ``module:NAME`` and connect them."""
         scene = load_scene(where)
         names = [*scene.services, *scene.loads]
         for name in names:
@@ -142,17 +142,17 @@ class Harness:
             self.processes[name].tell({"begin": True})
 
     def start_process(self, where: str, name: str) -> ManagedProcess:
-        """Start one process of a scene; it waits for the addresses."""
+        """Start one process of a scene; it waits to be given the addresses."""
         return self._start(
             name, [sys.executable, "-m", "detector.demo.process", where, name], {"STILLTRUE_DETECTOR": self.detector}
         )
 
     def address(self, name: str) -> str:
-        """Where the process ``name`` listens; waits for its first line."""
+        """The address of the process ``name``; waits for its first line."""
         return f"127.0.0.1:{json.loads(self.processes[name].line())['port']}"
 
     def stats(self, name: str) -> dict[str, int]:
-        """The newest numbers of a caller: calls done, failed and waiting."""
+        """The latest counts of a caller: calls done, failed and waiting."""
         process = self.processes[name]
         line = process.line()
         while not process.lines.empty():
@@ -160,7 +160,7 @@ class Harness:
         return dict(json.loads(line))
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run ``stilltrue`` with these arguments against our detector."""
+        """Run ``stilltrue`` with these arguments against this detector."""
         return subprocess.run(
             [sys.executable, "-m", "detector", *arguments],
             env={**os.environ, **SAFE_PATH, "STILLTRUE_DETECTOR": self.detector},
@@ -171,7 +171,7 @@ class Harness:
         )
 
     def stop(self) -> None:
-        """Stop all that we started: the detector last, so that it sees the others leave."""
+        """Stop every process: the detector last, so that it sees the others leave."""
         for process in [a for a in self._in_order() if a.name != "detector"]:
             process.send(signal.SIGKILL if process.process.poll() is None else 0)
             process.stop()

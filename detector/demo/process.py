@@ -1,8 +1,8 @@
-"""One process of a scene: a real gRPC server or caller with the agent in it, directed by JSON lines on standard input.
+"""One process of a scene: a real gRPC server or client with the agent, controlled by JSON lines on standard input.
 
 ``python -m detector.demo.process SCENE PROCESS`` with SCENE as ``module:NAME``. It prints ``{"port": n}``, reads a first line
-``{"addresses": {process: "host:port"}}``, prints ``{"ready": true}`` once it has dialled them, and then obeys one command a
-line until its input ends, which ends it too.
+``{"addresses": {process: "host:port"}}``, prints ``{"ready": true}`` once it has connected, and then obeys one command per
+line until its input ends, which stops it.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ class SceneProcess(Protocol):
     port: int
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """Where the other processes listen."""
+        """Connect to the other processes."""
 
     def obey(self, command: dict[str, Any]) -> None:
-        """Do what the director says."""
+        """Obey a command of the harness."""
 
     def stop(self) -> None:
-        """End in good order."""
+        """Stop in good order."""
 
 
 def load_scene(where: str) -> Scene:
-    """The scene that ``module:NAME`` names."""
+    """Load the scene ``module:NAME``."""
     module, _, name = where.partition(":")
     scene = getattr(importlib.import_module(module), name)
     if not isinstance(scene, Scene):
-        raise TypeError(f"{where} is no Scene")
+        raise TypeError(f"{where} is not a Scene")
     return scene
 
 
 def start(scene: Scene, name: str) -> SceneProcess:
-    """Start the process ``name`` of ``scene``; the detector's address comes from ``STILLTRUE_DETECTOR``."""
+    """Start the process ``name`` of ``scene``; ``STILLTRUE_DETECTOR`` names the detector."""
     service = scene.services.get(name)
     agent = Agent(service=name, instance=name, reactive=service is not None and service.reactive)
     agent.start()
@@ -54,7 +54,7 @@ def start(scene: Scene, name: str) -> SceneProcess:
 
 
 def main() -> None:
-    """Play one process until standard input ends."""
+    """Run one process until standard input ends."""
     process = start(load_scene(sys.argv[1]), sys.argv[2])
     _say({"port": process.port})
     process.dial(json.loads(sys.stdin.readline())["addresses"])
@@ -62,11 +62,11 @@ def main() -> None:
     for line in sys.stdin:
         process.obey(json.loads(line))
     process.stop()
-    os._exit(0)  # workers that are blocked for ever (that is what a scene may be about) are not waited for
+    os._exit(0)  # do not wait for workers that are deadlocked
 
 
 def _say(fact: dict[str, Any]) -> None:
-    print(json.dumps(fact), flush=True)  # noqa: T201 (the director reads it)
+    print(json.dumps(fact), flush=True)  # noqa: T201 (the harness reads it)
 
 
 if __name__ == "__main__":

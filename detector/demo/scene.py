@@ -1,4 +1,4 @@
-"""A scene: which services there are, what each of their methods does step by step, and who calls them how hard."""
+"""The description of a scene: services, the steps of their methods, and the load on them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Be busy for so many seconds (times a little jitter)."""
+    """Be busy for this many seconds (with a little jitter)."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """Call ``service.Method`` and wait for the reply; ``timeout`` in seconds, a deadline exceeded is taken in its stride."""
+    """Call ``service.Method`` and wait for the reply; ``timeout`` is in seconds, and exceeding it is no error."""
 
     method: str
     timeout: float | None = None
@@ -23,7 +23,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class All:
-    """Call several methods at once and wait for all of their replies."""
+    """Call several methods at once and wait for all replies."""
 
     methods: tuple[str, ...]
 
@@ -46,9 +46,9 @@ class Locked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Wait until the director opens the gate ``name`` of this process: makes the order of a scene certain.
+    """Wait until the harness opens the gate ``name`` of this process, which makes the order of a scene deterministic.
 
-    It is no wait that anybody could know of, so the party counts as active meanwhile.
+    The agent cannot see this wait, so the party counts as active meanwhile.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Hand on ``copies`` of the message, with one unit of strength less, to random others; wait for none of them."""
+    """Forward ``copies`` of the message, with a strength one lower, to random others, without waiting."""
 
     methods: tuple[str, ...]
     copies: int = 2
@@ -67,7 +67,7 @@ Step = Work | Call | All | First | Locked | Gate | Spread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One process that serves ``methods``: with a pool of ``workers`` threads, or (``workers`` 0) on asyncio."""
+    """A server process: ``methods`` served by a pool of ``workers`` threads or, with 0, on asyncio."""
 
     methods: Mapping[str, tuple[Step, ...]]
     workers: int = 4
@@ -76,7 +76,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One process that calls: each of ``threads`` threads goes on calling ``method``, ``pause`` seconds in between."""
+    """A client process: each of ``threads`` threads calls ``method`` repeatedly, with ``pause`` seconds in between."""
 
     method: str
     threads: int = 2

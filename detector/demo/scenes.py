@@ -1,4 +1,4 @@
-"""The scenes of `stilltrue demo`: pools that call in a circle, locks in two orders, a job that ends, and a healthy shop."""
+"""The scenes of ``stilltrue demo``: pools that call in a cycle, locks in opposite orders, a job, and a healthy shop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POOLS = Scene(
     },
     loads={"load": Load(method="orders.Place", threads=1, pause=0.01)},
 )
-"""Bounded worker pools that call each other in a circle (grpc/grpc #8603): well while the load is light."""
+"""Bounded worker pools that call each other in a cycle (grpc/grpc #8603): fine under light load."""
 
 LOCKS = Scene(
     services={
@@ -37,7 +37,7 @@ LOCKS = Scene(
         "warehouse": Load(method="stock.Restock", threads=0, pause=0.05),
     },
 )
-"""Two services that take each other's locks in two orders, through calls: no process sees more than one lock."""
+"""Two services that take each other's locks in opposite orders, through calls: no process sees more than one lock."""
 
 _MEMBERS = ("ada", "ben", "cy", "dot")
 
@@ -53,7 +53,7 @@ JOB = Scene(
     },
     loads={"starter": Load(method="ada.Work", threads=0)},
 )
-"""A diffusing computation: each piece of work begets more, for random others, until its strength is spent."""
+"""A diffusing computation: each piece of work creates more, for random others, until its strength is used up."""
 
 HEALTHY = Scene(
     services={

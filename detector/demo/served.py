@@ -1,4 +1,4 @@
-"""A process that serves: the steps of a scene's methods, performed by a pool of threads or on asyncio."""
+"""A server process of a scene: performs the steps of its methods on a thread pool or on asyncio."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class AioService:
             case Gate(name=name):
                 await self._gate(name).wait()
             case _:
-                raise ValueError(f"a service on asyncio does not know {step}")
+                raise ValueError(f"a service on asyncio cannot perform {step}")
 
     def _stub(self, method: str) -> Any:
         service, path = path_of(method)

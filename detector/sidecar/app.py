@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import stilltrue.agent
+from detector.ops.address import Address
 from detector.ops.logs import Log
 from detector.sidecar.admin import Admin
 from detector.sidecar.http2.connection import Connection
 from detector.sidecar.http2.relay import Relay, Route
 from detector.sidecar.http2.routes import Dialler, InboundRoute, OutboundRoute, UpstreamChannels
 from detector.sidecar.interception import Inbound
-from detector.sidecar.routing import Address
 from detector.sidecar.settings import Settings
 from detector.sidecar.status import pages
 from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError

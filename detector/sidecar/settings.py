@@ -1,11 +1,12 @@
-"""What the sidecar is told when it starts; making it checks it."""
+"""The settings of a sidecar, checked when they are created."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from detector.sidecar.routing import Address, Upstreams
+from detector.ops.address import Address
+from detector.sidecar.routing import Upstreams
 from detector.sidecar.tls import TlsFiles
 
 WORKERS_MAX = 1_000_000
@@ -13,16 +14,16 @@ _NO_AGENT: Mapping[str, object] = {}
 
 
 class SettingError(ValueError):
-    """Settings that cannot be; one line that names the flag."""
+    """Invalid settings; one line that names the flag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``program`` is where the program serves; ``inbound`` where its callers reach us; ``outbound`` where it calls others.
+    """``program`` is where the program serves; ``inbound`` where its callers connect; ``outbound`` where it calls others.
 
-    ``workers``: how many calls the program works on at once (None: unknown). ``needs_all``: a handler with several calls
-    outstanding waits for all. ``never_awaited``: methods that handlers do not wait for. ``agent``: what the embedded agent is
-    told. ``drain_seconds_max``: how long calls in progress may take at the end.
+    ``workers``: the number of calls that the program serves at once (None: unknown). ``needs_all``: a handler with several
+    calls outstanding waits for all of them. ``never_awaited``: methods that handlers do not wait for. ``agent``: the settings
+    of the embedded agent. ``drain_seconds_max``: how long calls in progress may take at shutdown.
     """
 
     program: Address
@@ -42,11 +43,11 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         if self.workers is not None and not 1 <= self.workers <= WORKERS_MAX:
-            raise SettingError(f"--workers: 1 to {WORKERS_MAX}, not {self.workers}")
+            raise SettingError(f"--workers: must be between 1 and {WORKERS_MAX}, not {self.workers}")
         if not self.outbound.loopback:
             raise SettingError(f"--outbound: {self.outbound} is not loopback: others could call in the program's name")
         if self.program.port == self.inbound.port != 0 and self.program.host == self.inbound.host:
             raise SettingError(f"--inbound: {self.inbound} is the program's own address (--app)")
         for method in self.never_awaited:
             if not method.startswith("/") or method.count("/") != 2:
-                raise SettingError(f"--never-awaited: {method!r} is no /package.Service/Method")
+                raise SettingError(f"--never-awaited: {method!r} is not a valid /package.Service/Method")

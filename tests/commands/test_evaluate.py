@@ -272,4 +272,4 @@ def test_an_end_that_comes_too_early_is_on_the_last_line_there_is(tmp_path: Path
 
 def test_a_scope_that_nobody_bears_has_no_answer() -> None:
     result = run("deadlock", "-", "--scope", "team=none", text=json.dumps(RING))
-    assert (result.exit_code, "no process bears team=none" in result.stdout) == (3, True)
+    assert (result.exit_code, "no process has the labels team=none" in result.stdout) == (3, True)

@@ -67,13 +67,18 @@ async def test_ask_says_by_its_exit_code_what_holds(played: Any, here: Any, tmp_
     ("arguments", "words"),
     [
         (("ask", "deadlock", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1"),
-        (("agents", "--detector", "nowhere"), "is no HOST:PORT"),
+        (("agents", "--detector", "nowhere"), "is not a valid HOST:PORT"),
         (("ask",), "Missing argument"),
-        (("asc", "deadlock"), "No such command"),
+        (("asc", "deadlock"), "no such command 'asc'; did you mean ask?"),
+        (("xyzzy",), "No such command"),
         (("ask", "deadlock", "--nonsense"), "No such option"),
-        (("show", "seven"), "is no snapshot's number"),
+        (("show", "seven"), "is not a snapshot number"),
         (("snapshots", "--limit", "0"), "--limit"),
-        (("watch", "--detector", "127.0.0.1:1"), "no detector"),
+        (("watch", "--wait-seconds-max", "0", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1"),
+        (("watch", "--wait-seconds-max", "0.5", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1 after 0.5 s"),
+        (("ask", "deadlock", "--detector", "http://127.0.0.1:7600/"), "is a URL, not HOST:PORT: write 127.0.0.1:7600"),
+        (("ask", "deadlock", "--detector", "127.0.0.1:70000"), "the port must be between 1 and 65535"),
+        (("incident",), "did you mean incidents?"),
         (("serve", "--period-seconds", "-1"), "--period-seconds: must be between 0 and 86400, not -1"),
         (("serve", "--scope", "shop"), "--scope: 'shop'"),
         (("serve", "--set", "fact=3"), "--set: 'fact=3'"),
@@ -112,6 +117,13 @@ async def test_the_help_of_each_command_has_an_example(here: Any) -> None:
         assert told.code == 0
         assert f"stilltrue {name}" in told.out
         assert "Example:" in told.out
+
+
+async def test_bare_it_prints_its_help(here: Any) -> None:
+    bare, asked = await here(), await here("--help")
+    assert (bare.code, bare.err) == (0, "")
+    assert bare.out == asked.out
+    assert "Commands:" in bare.out
 
 
 async def test_the_environment_names_the_detector_and_each_flag(command: Any) -> None:

@@ -132,7 +132,7 @@ async def test_watch_notices_a_detector_that_is_stopped(serve: Any, begin: Any, 
             _, err = await watch.communicate()
         detector.process.send_signal(signal.SIGCONT)
         assert watch.returncode == 2
-        assert b"no sign of life for 1 s" in err
+        assert b"no heartbeat" in err
         await a.kill()
 
 
@@ -156,4 +156,19 @@ async def test_ctrl_c_and_a_closed_pipe_are_quiet(serve: Any, begin: Any, played
             played.Deadlock(a, a)
             _, err = await shell.communicate()
         assert err == b""
+        await a.kill()
+
+
+async def test_watch_waits_for_a_detector_that_is_not_up_yet(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:
+    a = played.FakeProcess("a")
+    async with serve(tmp_path / "first") as first:
+        port = first.address.rpartition(":")[2]
+        await first.end()
+    watch = await begin("watch", "deadlock", STILLTRUE_DETECTOR=first.address)
+    async with serve(tmp_path / "second", "--port", port, "--period-seconds", "0.1") as detector:
+        await a.connect(detector.address)
+        async with asyncio.timeout(20):
+            assert b"deadlock" in await watch.stdout.readline()
+            watch.send_signal(signal.SIGINT)
+            assert await watch.wait() == 130
         await a.kill()

@@ -18,7 +18,7 @@ from detector.spark.session import reason
         ([], "name an ARCHIVE or a --detector"),
         (["archive", "--detector", "127.0.0.1:7600"], "name an ARCHIVE or a --detector"),
         (["nothing-here"], "nothing-here: no archive here"),
-        (["--detector", "somewhere"], "address: 'somewhere' is no HOST:PORT"),
+        (["--detector", "somewhere"], "address: 'somewhere' is not a valid HOST:PORT"),
         (["nothing-here", "--predicate", "nothing"], "nothing"),
     ],
 )

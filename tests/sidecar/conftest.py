@@ -12,8 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
+from detector.ops.address import Address
 from detector.sidecar.app import Listening, Sidecar, running
-from detector.sidecar.routing import Address, Upstreams
+from detector.sidecar.routing import Upstreams
 from detector.sidecar.settings import Settings
 
 NOBODY = "127.0.0.1:1"

@@ -15,7 +15,8 @@ import grpc.aio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from detector.sidecar.routing import Address, Upstreams
+from detector.ops.address import Address
+from detector.sidecar.routing import Upstreams
 from detector.sidecar.settings import SettingError, Settings
 from stilltrue.model import Activity, SnapshotId
 
@@ -111,10 +112,10 @@ def run(*flags: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (("--app", "nowhere"), "--app: 'nowhere' is no HOST:PORT"),
-        (("--upstream", "=x:1"), "--upstream: '=x:1' is no NAME=HOST:PORT"),
-        (("--never-awaited", "Watch"), "--never-awaited: 'Watch' is no /package.Service/Method"),
-        (("--label", "team"), "--label: write NAME=VALUE"),
+        (("--app", "nowhere"), "--app: 'nowhere' is not a valid HOST:PORT"),
+        (("--upstream", "=x:1"), "--upstream: '=x:1' is not a valid NAME=HOST:PORT"),
+        (("--never-awaited", "Watch"), "--never-awaited: 'Watch' is not a valid /package.Service/Method"),
+        (("--label", "team"), "--label: must be NAME=VALUE"),
         (("--admin-port", "0", "--inbound", "192.0.2.1:1"), "--inbound: cannot listen on 192.0.2.1:1"),
         (("--instance", "a/b"), "instance: "),
     ],

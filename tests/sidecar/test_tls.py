@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from detector.sidecar.routing import Upstreams, address_of
+from detector.ops.address import parse_address
+from detector.sidecar.routing import Upstreams
 from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError
 
 NOW = dt.datetime.now(dt.UTC)
@@ -82,7 +83,7 @@ async def test_upstreams_are_spoken_to_by_tls(program: str, start_sidecar: Any, 
         at_server,
     ):
         for trusts, answered in ((files.ca, True), (None, False)):
-            upstreams = Upstreams(named={"*": address_of(f"localhost:{at_server.inbound.port}")}, tls=True)
+            upstreams = Upstreams(named={"*": parse_address(f"localhost:{at_server.inbound.port}")}, tls=True)
             async with start_sidecar(program, upstreams=upstreams, upstream_tls=TlsFiles(ca=trusts)) as (_, at_client):
                 if answered:
                     assert await call(str(at_client.outbound), None) == b"hello"

@@ -54,9 +54,9 @@ def test_the_command_tells_the_story_and_draws_it(tmp_path: Path, monkeypatch: p
 
 def test_a_place_that_names_no_predicate_is_refused_in_one_line() -> None:
     for place, said in (
-        ("nothing", "names no class"),
+        ("nothing", "is not a valid MODULE:CLASS"),
         ("no_such_module:X", "cannot import"),
-        ("json:JSONDecoder", "no predicate"),
+        ("json:JSONDecoder", "is not a predicate"),
     ):
         result = CliRunner().invoke(check_predicate, [place])
         assert result.exit_code == 2

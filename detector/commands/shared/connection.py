@@ -1,4 +1,4 @@
-"""How the commands speak with a running detector: where it is, one question, and its errors as one line."""
+"""How commands reach a running detector: its address and credentials, a stub, and errors as one line."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 import grpc
 
 from detector.commands.shared.run import CommandError
+from detector.ops.address import AddressError, parse_address
 from stilltrue.runtime.credentials import Security
 from stilltrue.v1 import detector_pb2_grpc
 
@@ -26,31 +27,31 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 _FILES = (
-    ("--tls-ca-file", "ca", "STILLTRUE_TLS_CA_FILE", "PEM certificates of those who sign the detector's; TLS is used then."),
-    ("--tls-cert-file", "certificate", "STILLTRUE_TLS_CERT_FILE", "PEM certificate to show."),
-    ("--tls-key-file", "key", "STILLTRUE_TLS_KEY_FILE", "PEM key of --tls-cert-file."),
-    ("--token-file", "token", "STILLTRUE_TOKEN_FILE", "File with the bearer token to show."),
+    ("--tls-ca-file", "ca", "STILLTRUE_TLS_CA_FILE", "PEM CA bundle to verify the detector with; enables TLS."),
+    ("--tls-cert-file", "certificate", "STILLTRUE_TLS_CERT_FILE", "PEM client certificate, for mTLS."),
+    ("--tls-key-file", "key", "STILLTRUE_TLS_KEY_FILE", "PEM private key of --tls-cert-file."),
+    ("--token-file", "token", "STILLTRUE_TOKEN_FILE", "File with the bearer token to send."),
 )
 _WORDS = {
     grpc.StatusCode.UNAVAILABLE: (
         "no detector at {address} ({details}); start one with 'stilltrue serve', or name it with --detector"
     ),
-    grpc.StatusCode.DEADLINE_EXCEEDED: "the detector at {address} did not answer in time; --timeout-seconds waits longer",
-    grpc.StatusCode.UNIMPLEMENTED: "what listens at {address} is no detector ({details}); name it with --detector",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "the detector at {address} did not answer in time (--timeout-seconds)",
+    grpc.StatusCode.UNIMPLEMENTED: "the server at {address} is not a detector ({details}); name the detector with --detector",
 }
 
 
 _SECURITY = {
-    "tls_ca_file": ("ca", "PEM: whom to trust as the detector; TLS is spoken."),
-    "tls_cert_file": ("certificate", "PEM: our certificate; TLS is spoken."),
-    "tls_key_file": ("key", "PEM: the key of that certificate."),
-    "token_file": ("token_file", "A file with our bearer token."),
+    "tls_ca_file": ("ca", "PEM CA bundle to verify the detector with; enables TLS."),
+    "tls_cert_file": ("certificate", "PEM client certificate, for mTLS; enables TLS."),
+    "tls_key_file": ("key", "PEM private key of that certificate."),
+    "token_file": ("token_file", "File with the bearer token to send."),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where a detector is, and what it is shown: the files are PEM, the token is sent as a bearer token."""
+    """The address of a detector and the credentials for it: PEM files, and a bearer token."""
 
     address: str
     ca: bytes | None
@@ -59,7 +60,7 @@ class Endpoint:
     token: str
 
     def channel(self) -> grpc.Channel:
-        """A channel to it; TLS when a CA or a certificate is given."""
+        """Open a channel; with TLS when a CA or a certificate is given."""
         if self.ca is None and self.certificate is None:
             return grpc.insecure_channel(self.address, options=_OPTIONS)
         credentials = grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
@@ -69,16 +70,16 @@ class Endpoint:
 
 
 def detector_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--detector`` and what belongs to it, as one argument ``endpoint``. Their environment is that of the agents."""
+    """``--detector`` and its credentials as one argument ``endpoint``; the environment variables are those of the agents."""
 
     @functools.wraps(command)
     def with_endpoint(
         *, address: str, ca: bytes | None, certificate: bytes | None, key: bytes | None, token: bytes | None, **rest: Any
     ) -> Any:
         if (certificate is None) is not (key is None):
-            raise click.UsageError("--tls-cert-file needs --tls-key-file, and that needs it")
+            raise click.UsageError("--tls-cert-file and --tls-key-file must be given together")
         if token is not None and ca is None and certificate is None:
-            raise click.UsageError("--token-file needs TLS (--tls-ca-file): a token is no secret without")
+            raise click.UsageError("--token-file needs TLS (--tls-ca-file): without it the token would be sent in the clear")
         endpoint = Endpoint(address=address, ca=ca, certificate=certificate, key=key, token=(token or b"").decode().strip())
         return command(endpoint=endpoint, **rest)
 
@@ -89,7 +90,7 @@ def detector_option(command: Callable[..., Any]) -> Callable[..., Any]:
         )(with_endpoint)  # fmt: skip
     return click.option(
         "--detector", "address", default=DEFAULT_ADDRESS, metavar="HOST:PORT", envvar="STILLTRUE_DETECTOR", show_default=True,
-        show_envvar=True, callback=_checked, help="Where the detector listens.",
+        show_envvar=True, callback=_checked, help="Address of the detector.",
     )(with_endpoint)  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def timeout_option(command: F) -> F:
     """``--timeout-seconds``."""
     return click.option(
         "--timeout-seconds", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True, show_envvar=True,
-        help="How long to wait for the answer.",
+        help="How long to wait for an answer.",
     )(command)  # fmt: skip
 
 
@@ -117,7 +118,7 @@ def json_option(command: F) -> F:
 
 @contextmanager
 def detector_stub(endpoint: Endpoint) -> Iterator[detector_pb2_grpc.DetectorServiceStub]:
-    """A stub for the detector at ``endpoint``; what goes wrong is a :class:`CommandError`."""
+    """A stub for the detector at ``endpoint``; errors of its calls become :class:`CommandError`."""
     with endpoint.channel() as channel:
         try:
             yield detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -131,14 +132,14 @@ def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 def _security() -> Security:
-    """What the flags of the command say."""
+    """The credentials given by the flags of the command."""
     context = click.get_current_context(silent=True)
     given = {} if context is None else context.meta
     return Security(**{field: given.get(f"stilltrue.{name}", "") for name, (field, _) in _SECURITY.items()})
 
 
 def failure(error: grpc.RpcError, address: str) -> CommandError:
-    """What went wrong, in one line that says what to change."""
+    """Describe a failed call in one line that says what to change."""
     code = error.code() if isinstance(error, grpc.Call) else None
     details = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
     if code is grpc.StatusCode.UNAVAILABLE:
@@ -149,7 +150,7 @@ def failure(error: grpc.RpcError, address: str) -> CommandError:
 
 
 def _reason(details: str) -> str:
-    """gRPC's long story cut down to the reason."""
+    """The reason in gRPC's long error message."""
     for word in ("Connection refused", "Socket closed", "DNS resolution failed", "No route to host", "Connection reset"):
         if word.lower() in details.lower():
             return word.lower()
@@ -157,7 +158,8 @@ def _reason(details: str) -> str:
 
 
 def _checked(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001
-    host, _, port = value.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise click.BadParameter(f"{value!r} is no HOST:PORT; write for example {DEFAULT_ADDRESS}")
+    try:
+        parse_address(value, port_min=1)
+    except AddressError as error:
+        raise click.BadParameter(f"{error}; for example {DEFAULT_ADDRESS}") from None
     return value

@@ -1,4 +1,4 @@
-"""Files and pipes as text: whole, or line by line as the lines come, with a word when no more is there for now."""
+"""Reads files and pipes as text: whole, or line by line as they arrive, noting when the writer pauses."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from detector.core.document.reader import DocumentError
 
 READ_BYTES = 1 << 18
 LULL_SECONDS = 0.05
-"""Who writes nothing for so long is slow: what there is gets its answers before more is waited for."""
-_MARK = b"\xef\xbb\xbf"
+"""After this long without input, what has arrived is answered before waiting for more."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines of a file; ``lull``: nothing more is there for now."""
+    """Complete lines of a file; ``lull``: no more input has arrived yet."""
 
     lines: list[str]
     lull: bool
 
 
 def text_of(file: str) -> str:
-    """All of ``file`` (``-``: standard input).
+    """Read all of ``file`` (``-``: standard input).
 
     Raises
     ------
     DocumentError
-        When it cannot be read, or is not UTF-8.
+        When it cannot be read or is not UTF-8.
     """
     try:
         with _opened(file) as stream:
-            return _decoded(stream.read().removeprefix(_MARK), file, 1)
+            return _decoded(stream.read().removeprefix(_BYTE_ORDER_MARK), file, 1)
     except OSError as error:
         raise DocumentError(error.strerror or str(error), file=file) from None
 
 
 def blocks_of(file: str) -> Iterator[Block]:
-    """The lines of ``file`` (``-``: standard input) as they come, in blocks.
+    """Read the lines of ``file`` (``-``: standard input) in blocks, as they arrive.
 
     Raises
     ------
@@ -62,10 +62,10 @@ def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
 
 def _blocks(stream: IO[bytes], file: str) -> Iterator[Block]:
     begun: list[bytes] = []
-    """The pieces of a line whose end has not come."""
+    """The pieces of an incomplete line."""
     number = 1
-    read = getattr(stream, "read1", stream.read)  # what there is, rather than all that was asked for
-    data = read(READ_BYTES).removeprefix(_MARK)
+    read = getattr(stream, "read1", stream.read)  # read1 returns what has arrived; read waits for all
+    data = read(READ_BYTES).removeprefix(_BYTE_ORDER_MARK)
     while data:
         whole, end, rest = data.rpartition(b"\n")
         lines = []
@@ -80,7 +80,7 @@ def _blocks(stream: IO[bytes], file: str) -> Iterator[Block]:
 
 
 def _decoded(data: bytes, file: str, number: int) -> str:
-    """``data``, which begins in line ``number``, as text."""
+    """Decode ``data``, which begins at line ``number``."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -88,7 +88,7 @@ def _decoded(data: bytes, file: str, number: int) -> str:
 
 
 def _lull(stream: IO[bytes]) -> bool:
-    """Whether nothing comes for a while; where nobody can tell (no file of the system's), it does not."""
+    """Whether the writer has paused; False where that cannot be seen (not a file descriptor)."""
     try:
         return not select.select([stream], [], [], LULL_SECONDS)[0]
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Asks one installed predicate about one document after the other, offline; a value that can be sent to another process."""
+"""Evaluates one installed predicate on documents, offline; picklable, so that other processes can share the work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked: of which predicate with which settings, for which scopes (name to labels), how long it may take."""
+    """A predicate with its settings, the scopes to evaluate it for (name to labels), and a time limit per document."""
 
     predicate: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Question:
     seconds_max: float = 0
 
     def prepare(self) -> OfflineEvaluator:
-        """Find the predicate.
+        """Look up the predicate.
 
         Raises
         ------
@@ -40,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineEvaluator:
-    """A question whose predicate has been found."""
+    """A question with its predicate looked up."""
 
     question: Question
     predicate: Predicate
@@ -48,14 +48,14 @@ class OfflineEvaluator:
     def verdicts(
         self, text: str, *, file: str, first_line: int = 1, on_unknown_key: OnUnknownKey = ignore_unknown_key
     ) -> tuple[dict[str, Any], list[Verdict]]:
-        """The document in ``text`` as it stands, and a verdict for each scope (for everybody, when there is none).
+        """Evaluate the document in ``text`` for each scope (without scopes: whole): the raw object and the verdicts.
 
-        ``on_unknown_key`` is told of each key that was passed over.
+        ``on_unknown_key`` is called for each key that was ignored.
 
         Raises
         ------
         DocumentError
-            When the text is no snapshot document.
+            When the text is not a valid snapshot document.
         """
         raw, views = self.views(text, file=file, first_line=first_line, on_unknown_key=on_unknown_key)
         return raw, [self.verdict(view) for view in views]
@@ -63,15 +63,15 @@ class OfflineEvaluator:
     def views(
         self, text: str, *, file: str, first_line: int = 1, on_unknown_key: OnUnknownKey = ignore_unknown_key
     ) -> tuple[dict[str, Any], list[Snapshot]]:
-        """The document in ``text`` as it stands, and its snapshot as each scope sees it; as :meth:`verdicts`."""
+        """Parse the document in ``text``: the raw object and its snapshot restricted to each scope; as :meth:`verdicts`."""
         raw, snapshot = parse_document(text, file=file, first_line=first_line, on_unknown_key=on_unknown_key)
         return raw, [scoped(snapshot, name, labels) for name, labels in self.question.scopes.items()] or [snapshot]
 
     def verdict(self, view: Snapshot) -> Verdict:
-        """The predicate's verdict; UNDETERMINED, and why, when nobody is in the scope or the predicate fails. Never raises."""
+        """Evaluate the predicate; UNDETERMINED, with the reason, for an empty scope or a failing predicate. Never raises."""
         name = self.question.predicate
         if self.question.scopes and not (view.processes or view.missing):
-            return _unanswered(name, view.ref, "empty", f"no process bears {view.ref.scope}")
+            return _unanswered(name, view.ref, "empty", f"no process has the labels {view.ref.scope}")
         try:
             with time_limit(self.question.seconds_max):
                 return ask(self.predicate, view)
@@ -83,24 +83,24 @@ class OfflineEvaluator:
     def lines(
         self, text: str, *, file: str, line: int, on_unknown_key: OnUnknownKey = ignore_unknown_key
     ) -> tuple[list[str], list[str]]:
-        """The verdicts on one line of JSON, one JSON text each; and what went wrong with the predicate, one line each.
+        """Evaluate one line of JSON: the verdicts as JSON texts, and a line for each failure of the predicate.
 
         Raises
         ------
         DocumentError
-            When the line is no snapshot document.
+            When the line is not a valid snapshot document.
         """
         raw, verdicts = self.verdicts(text, file=file, first_line=line, on_unknown_key=on_unknown_key)
         own = {"id": raw["id"]} if "id" in raw else {}
-        return [json.dumps(write_verdict(verdict) | own) for verdict in verdicts], complaints(verdicts, f"{file}: {line}")
+        return [json.dumps(write_verdict(verdict) | own) for verdict in verdicts], failures(verdicts, f"{file}: {line}")
 
 
-def complaints(verdicts: list[Verdict], place: str) -> list[str]:
-    """A line for each verdict that the predicate did not give, with the place in the input."""
+def failures(verdicts: list[Verdict], place: str) -> list[str]:
+    """A line for each verdict that the predicate failed to give, with its place in the input."""
     return [f"{place}: {verdict.witness.text}" for verdict in verdicts if verdict.witness.kind in ("failed", "overrun")]
 
 
 def _unanswered(name: str, ref: SnapshotRef, kind: str, text: str) -> Verdict:
-    """No answer, through the predicate's own fault: it hurts this answer and no other."""
+    """An UNDETERMINED verdict for a predicate that failed; other answers are unaffected."""
     witness = Witness(kind=kind, parties=(), text=text)
     return Verdict(predicate=name, holds=Holds.UNDETERMINED, witness=witness, snapshot=ref)

@@ -1,4 +1,4 @@
-"""Many documents, one a line or one a file, evaluated in order; on all cores once there are enough of them."""
+"""Evaluates many documents, one per line or per file, in order; on all cores once there are enough of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from stilltrue.model import Verdict
 
 CHUNK_CHARACTERS_MIN = 1 << 18
 CHUNKS_ALONE_MAX = 8
-"""Chunks evaluated in this process before it is worth starting others (a second each, for the imports)."""
+"""Chunks evaluated in this process before others are started (each takes a second to import)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some lines of one file, the first of them numbered ``line``. (Positional: it travels.)
+    """Some lines of one file, the first of them numbered ``line``.
 
-    ``lull``: nothing came after them for a while, so whoever writes them may wait for the answers.
+    ``lull``: the writer paused after them, and may be waiting for the answers.
     """
 
     file: str
@@ -37,26 +37,24 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """What came of a chunk: verdicts as JSON in order, complaints about the predicate, the keys that were passed over, and
-    the error that ended it.
-    """
+    """The result of a chunk: verdicts as JSON, failures of the predicate, ignored keys, and the error that ended it."""
 
     verdicts: list[str]
-    complaints: list[str]
+    failures: list[str]
     unknown_keys: list[DocumentError]
     error: DocumentError | None
     characters: int
 
 
 class UnknownKeys:
-    """Keys that nobody knows, each remembered once for each kind of object, with the place where it was first met."""
+    """Collects unknown keys: each once per kind of object, with the place where it first occurred."""
 
     def __init__(self) -> None:
         self.first: list[DocumentError] = []
         self._known: set[tuple[object, object]] = set()
 
     def __call__(self, unknown_keys: DocumentError) -> None:
-        """Remember it, unless it is known."""
+        """Remember the key, unless it has occurred before."""
         key = (unknown_keys.path[0] if len(unknown_keys.path) > 1 else None, unknown_keys.path[-1])
         if key not in self._known:
             self._known.add(key)
@@ -64,19 +62,19 @@ class UnknownKeys:
 
 
 _evaluator: OfflineEvaluator | None = None
-"""The worker's own predicate: made once in each process, by :func:`_begin`."""
+"""The worker's evaluator, created once in each process by :func:`_begin`."""
 
 
 def evaluate_chunks(
     question: Question, evaluator: OfflineEvaluator, chunks: Iterator[Chunk], *, cores: int | None = None
 ) -> Iterator[ChunkResult]:
-    """The chunks' results, in their order; ends after the first that holds an error.
+    """Evaluate chunks; yields their results in order, and ends after the first that holds an error.
 
     Parameters
     ----------
-    question, evaluator : what is asked, and the same with its predicate found.
+    question, evaluator : the question, and the same with its predicate looked up.
     chunks : see :func:`chunked`.
-    cores : how many processes may work at once; None is one for each core that this process may use.
+    cores : the number of worker processes; None: one for each core available to this process.
     """
     alone = (evaluate_chunk(evaluator, chunk) for chunk in _first(chunks))
     cores = cores or _cores()
@@ -102,7 +100,7 @@ def _cores() -> int:
 
 
 def chunked(file: str, blocks: Iterable[Block]) -> Iterator[Chunk]:
-    """The lines of one file in chunks of at least ``CHUNK_CHARACTERS_MIN`` characters, or what there is when nothing comes."""
+    """The lines of one file in chunks of at least ``CHUNK_CHARACTERS_MIN`` characters, or fewer when the writer pauses."""
     held: list[str] = []
     first, size = 1, 0
     for block in blocks:
@@ -120,28 +118,28 @@ def chunked(file: str, blocks: Iterable[Block]) -> Iterator[Chunk]:
 
 
 def evaluate_chunk(evaluator: OfflineEvaluator, chunk: Chunk) -> ChunkResult:
-    """Evaluate a chunk's lines, up to the first that is no snapshot document; empty lines say nothing."""
+    """Evaluate a chunk's lines up to the first invalid document; blank lines are skipped."""
     verdicts: list[str] = []
-    complaints: list[str] = []
+    failures: list[str] = []
     unknown_keys = UnknownKeys()
     error = None
     for number, text in enumerate(chunk.lines, start=chunk.line):
         if not text.strip():
             continue
         try:
-            more, wrong = evaluator.lines(text, file=chunk.file, line=number, on_unknown_key=unknown_keys)
+            more, failed = evaluator.lines(text, file=chunk.file, line=number, on_unknown_key=unknown_keys)
         except DocumentError as found:
             error = found
             break
         verdicts += more
-        complaints += wrong
-    return ChunkResult(verdicts, complaints, unknown_keys.first, error, sum(map(len, chunk.lines)) + len(chunk.lines))
+        failures += failed
+    return ChunkResult(verdicts, failures, unknown_keys.first, error, sum(map(len, chunk.lines)) + len(chunk.lines))
 
 
 def _together(question: Question, evaluator: OfflineEvaluator, chunks: Iterator[Chunk], cores: int) -> Iterator[ChunkResult]:
-    """As many chunks at once as there are cores, a bounded number waiting; the results in order.
+    """Evaluate as many chunks at once as there are cores, with a bounded queue; yields the results in order.
 
-    At a lull all that wait are answered, and the last chunk here and now.
+    At a lull the queue is drained, and the last chunk is evaluated in this process.
     """
     first = next(chunks, None)
     if first is None:
@@ -170,13 +168,13 @@ def _begin(question: Question) -> None:
 
 
 def _evaluate_chunk(chunk: Chunk) -> ChunkResult:
-    assert _evaluator is not None, "a worker begins before it works"
+    assert _evaluator is not None, "the worker was initialized"
     return evaluate_chunk(_evaluator, chunk)
 
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """What came of a file that is one document: its verdicts, the keys that were passed over, or the error."""
+    """The result of a file with one document: its verdicts, the ignored keys, or the error."""
 
     verdicts: list[Verdict]
     unknown_keys: list[DocumentError]
@@ -186,7 +184,7 @@ class FileResult:
 def evaluate_files(
     question: Question, evaluator: OfflineEvaluator, files: Sequence[str], *, cores: int | None = None
 ) -> Iterator[FileResult]:
-    """The files' answers, in their order, a document each; parameters as for :func:`evaluated`."""
+    """Evaluate files of one document each, in order; parameters as for :func:`evaluate_chunks`."""
     cores = min(cores or _cores(), len(files))
     if cores == 1 or sum(map(size_of, files)) < CHUNKS_ALONE_MAX * CHUNK_CHARACTERS_MIN:
         yield from (evaluate_file(evaluator, file) for file in files)
@@ -202,14 +200,14 @@ def evaluate_files(
 
 
 def size_of(file: str) -> int:
-    """Bytes; 0 for what is no file (standard input)."""
+    """The size of a file in bytes; 0 if it is not a regular file (standard input)."""
     return Path(file).stat().st_size if Path(file).is_file() else 0
 
 
 def evaluate_file(evaluator: OfflineEvaluator, file: str) -> FileResult:
     """Evaluate the document that ``file`` holds."""
     unknown_keys = UnknownKeys()
-    gc.disable()  # a document is millions of small values and no circle: looking for circles takes half the time
+    gc.disable()  # a document is millions of small values without cycles: collecting garbage would take half the time
     try:
         _, verdicts = evaluator.verdicts(text_of(file), file=file, on_unknown_key=unknown_keys)
     except DocumentError as error:
@@ -220,5 +218,5 @@ def evaluate_file(evaluator: OfflineEvaluator, file: str) -> FileResult:
 
 
 def _evaluate_file(file: str) -> FileResult:
-    assert _evaluator is not None, "a worker begins before it works"
+    assert _evaluator is not None, "the worker was initialized"
     return evaluate_file(_evaluator, file)

@@ -1,4 +1,4 @@
-"""How every command ends: errors as one line, ctrl-C as 130, a reader that went away without a word."""
+"""How every command ends: errors as one line, Ctrl-C as 130, a closed pipe silently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXIT_PIPE = 141
 
 
 class CommandError(click.ClickException):
-    """What the user has to change, in one line; exit code 2."""
+    """A user error, in one line that says what to change; exit code 2."""
 
     exit_code = EXIT_WRONG
 
@@ -25,30 +25,30 @@ class CommandError(click.ClickException):
 
 
 def one_line(text: str) -> str:
-    """``text`` without its line breaks."""
+    """``text`` on one line."""
     return " ".join(text.split())
 
 
 def quietly(command: click.Command, arguments: Sequence[str] | None = None) -> int:
-    """Run ``command`` with ``arguments`` (None: those of this process): its exit code."""
+    """Run ``command`` with ``arguments`` (None: those of this process) and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a stranger's name may hold what no encoding can write
+        sys.stdout.reconfigure(errors="backslashreplace")  # a process name may contain what the encoding cannot represent
     try:
         code = command.main(arguments, standalone_mode=False, prog_name="stilltrue")
         sys.stdout.flush()
     except BrokenPipeError:
-        return _reader_gone()
+        return _pipe_closed()
     except SystemExit:
         if not type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
             raise
-        return _reader_gone()  # click ends with 1 when the reader goes away, which is another answer here
+        return _pipe_closed()  # click exits with 1 on a closed pipe, which is an answer here
     except (click.exceptions.Exit, click.exceptions.Abort, click.ClickException, KeyboardInterrupt) as end:
-        return _told(end)
+        return _report(end)
     return code if isinstance(code, int) else 0
 
 
-def _told(end: BaseException) -> int:
-    """Say why the command ended, where that needs words: its exit code."""
+def _report(end: BaseException) -> int:
+    """Print why the command ended, if that needs saying, and return its exit code."""
     match end:
         case click.exceptions.Exit():
             return end.exit_code
@@ -62,8 +62,8 @@ def _told(end: BaseException) -> int:
             return EXIT_INTERRUPTED
 
 
-def _reader_gone() -> int:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains when it ends
+def _pipe_closed() -> int:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains at exit
     return EXIT_PIPE
 
 

@@ -1,4 +1,4 @@
-"""The option --set of the commands that ask several predicates: PREDICATE.KEY=VALUE."""
+"""The option ``--set PREDICATE.KEY=VALUE`` of the commands that evaluate several predicates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from detector.service.settings import SettingError, predicate_settings_from_text
 
 
 def predicate_settings(variable: str) -> Callable[[Any], Any]:
-    """The option as ``settings``, a mapping by predicate; ``variable`` is the environment's name for it."""
+    """The option as ``settings``, a mapping by predicate; ``variable`` is its environment variable."""
     return click.option(
         "--set", "settings", multiple=True, metavar="PREDICATE.KEY=VALUE", envvar=variable, show_envvar=True,
-        callback=_parsed, help="A setting of a predicate, which is then asked; for example token-lost.expected=3.",
+        callback=_parsed, help="A predicate setting, for example token-lost.expected=3; which is then evaluated too.",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A limit in time for work on the main thread, so that a plug-in that never ends cannot hold up the rest."""
+"""A time limit for work on the main thread, so that a plug-in that never returns cannot block the rest."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from types import FrameType
 
 
 class OverrunError(BaseException):
-    """The work took longer than it may. No ``Exception``: a plug-in that catches those must not catch this."""
+    """The work exceeded its time limit. Not an ``Exception``, so that plug-ins do not catch it by accident."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise :class:`OverrunError` in the block when it runs longer than ``seconds``; 0 is no limit.
+    """Raise :class:`OverrunError` in the block when it runs longer than ``seconds``; 0 means no limit.
 
-    Works where signals do (the main thread, not on Windows); elsewhere the block runs unlimited.
+    Needs signals: off the main thread, and on Windows, there is no limit.
     """
     if seconds <= 0 or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield

@@ -7,10 +7,11 @@ import random
 import ssl
 from collections.abc import Callable
 
+from detector.ops.address import Address, AddressError
 from detector.sidecar.http2.headers import Headers
 from detector.sidecar.http2.relay import Relay
 from detector.sidecar.interception import Inbound, Outbound
-from detector.sidecar.routing import Address, AddressRefusedError, Upstreams
+from detector.sidecar.routing import Upstreams
 from detector.sidecar.tls import Tls
 from detector.sidecar.tracking.observer import CallObserver
 from detector.sidecar.tracking.program import Program
@@ -128,7 +129,7 @@ class OutboundRoute:
         if self._address is None or self._channels.upstreams.only is None:
             try:
                 address = self._channels.upstreams.find(authority, self._channels.ourselves)
-            except AddressRefusedError as refusal:
+            except AddressError as refusal:
                 return f"stilltrue sidecar: {refusal}"
             if self._address is None:
                 self._address = address

@@ -83,7 +83,7 @@ def wanted(options: MutableMapping[str, str]) -> Wanted:
     address = given.get("address", ADDRESS)
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise SourceOptionError(f"address: {address!r} is no HOST:PORT; for example {ADDRESS}")
+        raise SourceOptionError(f"address: {address!r} is not a valid HOST:PORT; for example {ADDRESS}")
     columns = tuple(name.strip() for name in given.get("columns", "").split(",") if name.strip())
     try:
         schema = columns_schema(table, columns)

@@ -1,0 +1,65 @@
+"""Addresses of the form ``HOST:PORT``: parsed in one place, with an error that says what to change."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+PORT_MAX = 65535
+PORT_DIGITS_MAX = 5
+
+
+class AddressError(ValueError):
+    """An invalid address; one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine (or pod) can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: str, *, default_port: int | None = None, port_min: int = 0) -> Address:
+    """Parse ``HOST:PORT`` (``[HOST]:PORT`` for IPv6); without a port, ``default_port`` is used if given.
+
+    Raises
+    ------
+    AddressError
+        When it is not an address, bears a scheme, or its port is not between ``port_min`` and 65535.
+
+    Examples
+    --------
+    >>> str(parse_address("[::1]:7600")), str(parse_address("orders", default_port=80))
+    ('[::1]:7600', 'orders:80')
+    """
+    if "://" in text:
+        plain = urlsplit(text).netloc or "HOST:PORT"
+        raise AddressError(f"{text!r} is a URL, not HOST:PORT: write {plain}")
+    host, colon, number = text.rpartition(":")
+    if not colon or (text.startswith("[") and text.endswith("]")):
+        host, number = text, ""
+    host = host.removeprefix("[").removesuffix("]")
+    if not number and default_port is not None and host:
+        return Address(host=host, port=default_port)
+    if not host or not number.isascii() or not number.isdigit():
+        raise AddressError(f"{text!r} is not a valid HOST:PORT")
+    port = int(number[-PORT_DIGITS_MAX:]) if number[:-PORT_DIGITS_MAX].strip("0") == "" else PORT_MAX + 1
+    if not port_min <= port <= PORT_MAX:
+        raise AddressError(f"{text!r}: the port must be between {port_min} and {PORT_MAX}")
+    return Address(host=host, port=port)
