@@ -250,7 +250,7 @@ def test_the_sidecar_takes_the_settings_that_the_template_gives_it(consumer: dic
 
 
 def test_the_notes_warn_where_the_operator_is_absent(notes: Callable[..., str]) -> None:
-    warning = "WARNING: this cluster does not know monitoring.coreos.com/v1"
+    warning = "WARNING: this cluster does not provide monitoring.coreos.com/v1"
     values = f"--values={CHART / 'ci' / 'monitoring-values.yaml'}"
     assert warning in notes(values)
     assert warning not in notes(values, "--api-versions=monitoring.coreos.com/v1")
@@ -264,4 +264,4 @@ def test_the_notes_tell_what_is_open_and_what_nobody_is_told(notes: Callable[...
     assert "gRPC is in plaintext" in text
     secure = notes(f"--values={CHART / 'ci' / 'secure-values.yaml'}")
     assert "gRPC is in plaintext" not in secure
-    assert "WARNING: this cluster does not know cert-manager.io/v1" in secure
+    assert "WARNING: this cluster does not provide cert-manager.io/v1" in secure
