@@ -193,37 +193,44 @@ class FleetRows:
         row = np.maximum(self._server_of, 0)
         there = (calls.where == 0) & ~gone
         queued = there & self._queued[row] if len(self._queued) else there
-        serving = there & ~queued
+        unseen = gone | (calls.where == 2)  # with whoever did not report, if anybody did not
         order = np.argsort(self._served_key, kind="stable")
         workers = order[~self._queued[order]]
         begins = np.searchsorted(self._served_key[workers], np.arange(count + 1))
         place = calls.at * self._width + calls.callee
         busy = begins[place + 1] - begins[place]
-        asking = (calls.where == 2) & ~gone & (busy >= self._fleet.pools[calls.callee])
-        pooled = queued | asking
-        sizes = np.where(pooled, busy, (serving | gone).astype(np.int64))
-        starts = np.cumsum(sizes) - sizes
-        offset = np.arange(sizes.sum()) - np.repeat(starts, sizes)
+        absent = self._gone.sum(axis=1)[calls.at]
+        sizes = np.where(unseen, absent, np.where(queued, busy, there.astype(np.int64)))
+        offset = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         wait = np.repeat(np.arange(len(sizes)), sizes)
         worker = workers[np.minimum(begins[place[wait]] + offset, max(len(workers) - 1, 0))] if len(workers) else wait * 0
-        party = np.where(pooled[wait], worker, row[wait])
+        party = np.where(queued[wait], worker, row[wait])
         among = pc.if_else(
-            pa.array(gone[wait]), self._names.take(pa.array(calls.callee[wait])), self._party.take(pa.array(party))
+            pa.array(unseen[wait]), self._absent_names(calls.at[wait], offset), self._party.take(pa.array(party))
         )
         full = np.bincount(self._served_key[self._queued], minlength=count)[place]
         callee = self._names.take(pa.array(calls.callee))
-        service = self._services.take(pa.array(calls.callee))
         size = _text(self._fleet.pools[calls.callee])
         shown = ("'s pool workers (", _text(busy), " of ", size, " busy, ", _text(full), " queued)")
         pool = _said("a worker for ", self._call_method, " in ", callee, *shown)
         worded = pc.if_else(pa.array(queued), pool, _said("the reply of ", callee, " to ", self._call_method))
-        worded = pc.if_else(pa.array(asking), _said("a worker of ", service, " (every pool is full)"), worded)
-        what = pc.if_else(pa.array(gone), _said("a reply, perhaps of ", callee, " (no report)"), worded)
+        named = pa.array([" or ".join(sorted(self._fleet.names[at] for at in np.flatnonzero(gone))) for gone in self._gone])
+        what = pc.if_else(
+            pa.array(unseen), _said("a reply, perhaps of ", named.take(pa.array(calls.at)), " (no report)"), worded
+        )
         kept = np.flatnonzero(sizes > 0)
         fields = {name: _take(values, kept) for name, values in (common | {"what": what}).items()}
         kind = REPORTS.field("resolved").type.value_type.field("among").type
         fields["among"] = listed(among, sizes[kept], kind)
         return _nested("resolved", fields, self._call_key[kept], count)
+
+    def _absent_names(self, at: Whole, which: Whole) -> pa.Array:
+        """Of each snapshot ``at``, the name of its ``which``-th process that did not report; in their names' order."""
+        order = np.argsort(np.asarray(self._fleet.names))
+        snapshot, rank = np.nonzero(self._gone[:, order])
+        begins = np.searchsorted(snapshot, np.arange(len(self._gone)))
+        place = np.minimum(begins[at] + which, max(len(rank) - 1, 0))
+        return self._names.take(pa.array(order[rank[place]] if len(rank) else at * 0))
 
 
 def _text(numbers: Whole) -> pa.Array:
