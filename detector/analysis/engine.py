@@ -17,7 +17,7 @@ import pyarrow as pa
 from detector.archive.files import Store
 from detector.archive.units import Unit, shares
 
-ROWS_PER_PROCESS_MIN = 1_000_000
+ROWS_PER_PROCESS_MIN = 500_000
 """Below this a process is not worth its start (about a second)."""
 SHARES_PER_PROCESS = 4
 

@@ -214,7 +214,9 @@ class FleetRows:
         shown = ("'s pool workers (", _text(busy), " of ", size, " busy, ", _text(full), " queued)")
         pool = _said("a worker for ", self._call_method, " in ", callee, *shown)
         worded = pc.if_else(pa.array(queued), pool, _said("the reply of ", callee, " to ", self._call_method))
-        named = pa.array([" or ".join(sorted(self._fleet.names[at] for at in np.flatnonzero(gone))) for gone in self._gone])
+        named = pa.array(
+            [" or ".join(sorted(self._fleet.names[at] for at in np.flatnonzero(gone).tolist())) for gone in self._gone]
+        )
         what = pc.if_else(
             pa.array(unseen), _said("a reply, perhaps of ", named.take(pa.array(calls.at)), " (no report)"), worded
         )
