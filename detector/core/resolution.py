@@ -1,4 +1,4 @@
-"""From the local states of one snapshot to its waits between parties and its messages in transit (DESIGN.md section 5)."""
+"""From the local states of one snapshot to its waits between parties and its messages in transit (docs/design.md section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verdict as JSON: the keys that DESIGN.md section 8 fixes, in their order, then the others."""
+"""A verdict as JSON: the keys that docs/design.md section 8 fixes, in their order, then the others."""
 
 from __future__ import annotations
 

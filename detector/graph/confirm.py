@@ -1,4 +1,4 @@
-"""Which uncoloured waits the previous snapshot confirms (DESIGN.md section 3)."""
+"""Which uncoloured waits the previous snapshot confirms (docs/design.md section 3)."""
 
 from __future__ import annotations
 

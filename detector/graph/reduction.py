@@ -1,6 +1,6 @@
 """The reduction: frees every party that some sequence of grants can free; what is left is the remainder.
 
-The rules (DESIGN.md section 5):
+The rules (docs/design.md section 5):
 
 1. A party that waits for nothing is free.
 2. A wait whose ``needs`` free parties are among its targets ends.

@@ -19,7 +19,7 @@ class Deadlock:
     """Holds when some parties can never proceed, whatever the others do.
 
     A wait with a deadline ends by itself and is left out: see ``gridlock``. Missing members are considered twice, as free and
-    as never moving (DESIGN.md section 6). Waits without a stamp must be confirmed by the previous snapshot (section 3).
+    as never moving (docs/design.md section 6). Waits without a stamp must be confirmed by the previous snapshot (section 3).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The metrics (names fixed in DESIGN.md section 8): the one door to prometheus_client."""
+"""The metrics (names fixed in docs/design.md section 8): the one door to prometheus_client."""
 
 from __future__ import annotations
 

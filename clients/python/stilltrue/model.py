@@ -1,4 +1,4 @@
-"""The nouns of detection: parties, waits, messages, verdicts, exactly as DESIGN.md section 1 names them.
+"""The nouns of detection: parties, waits, messages, verdicts, exactly as docs/design.md section 1 names them.
 
 Everything here is an immutable value. Times are seconds since the Unix epoch (UTC) as ``float``; a clock is never read
 here. The nouns of one process's local state are in :mod:`stilltrue.protocol.report`.
@@ -41,7 +41,7 @@ class Activity(Enum):
 
 
 class Holds(Enum):
-    """The answer to a predicate; DESIGN.md section 2 says what each promises."""
+    """The answer to a predicate; docs/design.md section 2 says what each promises."""
 
     TRUE = "true"
     FALSE = "false"

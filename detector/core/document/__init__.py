@@ -1,1 +1,1 @@
-"""Snapshot documents (DESIGN.md section 8): JSON in, a snapshot out, and back."""
+"""Snapshot documents (docs/design.md section 8): JSON in, a snapshot out, and back."""

@@ -1,6 +1,6 @@
 """The keys that a snapshot document may have: a misspelt one is an error, an unknown one is ignored with a warning.
 
-1. The keys of DESIGN.md section 8, and those that `show --format json` adds, are known.
+1. The keys of docs/design.md section 8, and those that `show --format json` adds, are known.
 2. An annotation (``ANNOTATIONS``, or any key that begins with ``x-``) does not affect the snapshot; any object may have it.
 3. Any other key that resembles a known one is misspelt: an error, since ignoring it could change the answer.
 4. All other keys are ignored, and the caller is notified.

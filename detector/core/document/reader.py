@@ -1,4 +1,4 @@
-"""Reads snapshot documents (DESIGN.md section 8): JSON in, a snapshot out."""
+"""Reads snapshot documents (docs/design.md section 8): JSON in, a snapshot out."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A rule (of DESIGN.md section 3, or the section named), how it is broken, and the worlds in which it matters.
+    """A rule (of docs/design.md section 3, or the section named), how it is broken, and the worlds in which it matters.
 
     ``promises``: one of them must be what notices it. Anything else, a crash above all, means that the mutant does not fit
     the code any more.

@@ -1,4 +1,4 @@
-"""The promises (DESIGN.md section 2), checked for one verdict: safe, sound, stable, and exactly the remainder."""
+"""The promises (docs/design.md section 2), checked for one verdict: safe, sound, stable, and exactly the remainder."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The recorder: what one process remembers of its calls and waits, and how it cuts. The same class runs live and simulated.
 
-The rules (DESIGN.md section 3; the code names them by number):
+The rules (docs/design.md section 3; the code names them by number):
 
 1. Colour. Every message carries its sender's stamp: source, call number, colour.
 2. Cut once, in time. On a marker for snapshot n, or a message of colour n, a process of a lower colour c cuts first, then
@@ -77,7 +77,7 @@ def _nothing_more(_: float) -> Observation:
 
 
 class Recorder:
-    """One process's record. ``reactive``: it does nothing unless a message comes (DESIGN.md section 4)."""
+    """One process's record. ``reactive``: it does nothing unless a message comes (docs/design.md section 4)."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ NAME_LENGTH_MAX = 253
 
 
 class Stamp(NamedTuple):
-    """Who sent a message, its number, the sender's colour and floor (DESIGN.md section 3, rules 1 and 3).
+    """Who sent a message, its number, the sender's colour and floor (docs/design.md section 3, rules 1 and 3).
 
     ``number`` is the caller's number for the call, on the request and on the reply alike. ``floor`` is the lowest number that
     is still outstanding at the source: each call below it is over for its caller. A tuple, since one is made for each message.
