@@ -86,15 +86,15 @@ class Resolution:
             return
         if needs == len(lasting):  # all of them: each is a wait of its own, and all must end
             for target in lasting:
-                yield _wait(_ending(wait, target.deadline), target.among, 1, target.what or wait.what)
+                yield _wait(wait.ending(target.deadline), target.among, 1, target.what or wait.what)
             return
         ends = sorted(target.deadline for target in lasting if target.deadline is not None)
         if not ends:
             yield from _some(wait, lasting, needs)
         elif len(ends) >= needs:  # deadlines alone end it, at the latest when enough of them have passed
-            yield from _some(_ending(wait, ends[needs - 1]), lasting, needs)
+            yield from _some(wait.ending(ends[needs - 1]), lasting, needs)
         else:  # until the last deadline it is the one wait; after it, what is left of it: both must end
-            yield from _some(_ending(wait, ends[-1]), lasting, needs)
+            yield from _some(wait.ending(ends[-1]), lasting, needs)
             endless = [target for target in lasting if target.deadline is None]
             yield from _some(wait, endless, needs - len(ends))
 
@@ -224,13 +224,6 @@ def _stood_for(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iter
             what=target.what,
         )
     yield _wait(wait, tuple(stands), needs, wait.what)
-
-
-def _ending(wait: LocalWait, deadline: float | None) -> LocalWait:
-    """The wait, over at ``deadline`` at the latest."""
-    if deadline is None or (wait.deadline is not None and wait.deadline <= deadline):
-        return wait
-    return replace(wait, deadline=deadline)
 
 
 def _wait(wait: LocalWait, among: tuple[PartyName, ...], needs: int, what: str) -> Wait:

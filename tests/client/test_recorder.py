@@ -8,6 +8,7 @@ from stilltrue.protocol.look import Look, LookRequest, Suspect
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import CallTarget, Report
 from stilltrue.protocol.stamp import Stamp, decode, encode
+from stilltrue.protocol.step import Step
 
 
 def recorder(name: str = "a", *, reactive: bool = True, bounds: Bounds | None = None) -> Recorder:
@@ -67,7 +68,7 @@ def test_rule_2_a_mark_that_was_cut_for_already_is_nothing() -> None:
 def test_a_forged_colour_does_not_burn_the_numbers_to_come() -> None:
     a = recorder(bounds=Bounds(colour_jump_max=10))
     _, report = a.arrived(stamp(colour=11), method="/s/M", now=0.0)
-    assert (report, a.colour, a.lost) == (None, 0, 1)
+    assert (report, a.colour, a.refused, a.lost) == (None, 0, 1, 0)
 
 
 def test_rule_3_the_floor_is_the_lowest_call_still_outstanding() -> None:
@@ -122,13 +123,20 @@ def test_rule_5_the_report_says_which_number_comes_next() -> None:
 def test_rule_7_facts_change_in_the_step_of_their_message() -> None:
     a, b = recorder("a"), recorder("b")
     a.fact({"token": 1})
-    made, sent = a.sent(method="/b/Take", channel=CHANNEL, now=0.0, facts={"token": 1}, changes={"token": 0})
+    step = Step()
+    step.fact(token=0)
+    step.carries(token=1)
+    made, sent = a.sent(method="/b/Take", channel=CHANNEL, now=0.0, step=step)
+    a.closed(step, 0.0)
     report = cut(a, 1)
     assert (report.facts, report.made[0].facts) == ({"token": 0}, {"token": 1})
     served, _ = b.arrived(sent, method="/b/Take", now=0.0)
     b.started(served)
     assert not cut(b, 2).served[0].taken
-    b.took(served, {"token": 1})
+    taking = Step(served)
+    taking.fact(token=1)
+    taking.takes()
+    b.closed(taking, 0.0)
     taken = cut(b, 3)
     assert (taken.served[0].taken, taken.facts) == (True, {"token": 1})
     assert a.settled(made, None, 0.0) is None

@@ -85,7 +85,7 @@ def test_a_call_that_was_given_up_is_about_to_be_cancelled() -> None:
 def test_a_handler_that_went_on_though_its_caller_is_lost_is_stuck() -> None:
     held = Held()
     held.caller.settled(held.made, None, 0.0, in_doubt=True)
-    held.handle.hang_up()
+    held.server.hung_up(held.handle)
     assert held.verdict().holds is Holds.TRUE
 
 
@@ -100,7 +100,7 @@ def test_what_serves_a_call_that_may_be_repeated_needs_confirmation() -> None:
 def test_nobody_waits_for_a_server_that_has_lost_its_caller() -> None:
     held = Held(interruptible=False, copies_max=2)
     held.caller.awaits(held.made, 0.0)
-    held.handle.hang_up()
+    held.server.hung_up(held.handle)
     assert TASK not in held.verdict().remainder
 
 

@@ -12,6 +12,7 @@ from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, Report
+from stilltrue.protocol.step import Step
 
 A, B = ProcessName("a"), ProcessName("b")
 
@@ -111,7 +112,9 @@ def test_nobody_can_tell_whether_a_fact_still_travels_whose_request_is_perhaps_a
     made, stamp = pair.a.sent(method="/b/Do", channel=pair.channel, now=0.0)
     served, _ = pair.b.arrived(stamp, method="/b/Do", now=0.0)
     pair.a.settled(made, pair.b.replied(served), 0.0)
-    pair.a.sent(method="/b/Do", channel=pair.channel, now=0.0, facts={"token": 1})
+    step = Step()
+    step.carries(token=1)
+    pair.a.sent(method="/b/Do", channel=pair.channel, now=0.0, step=step)
     with_b, without_b = {A: _report(pair.a), B: _report(pair.b)}, [pair.b.process]
     (known,) = Resolution(with_b, []).in_transit()
     (unknown,) = Resolution({A: with_b[A]}, without_b).in_transit()

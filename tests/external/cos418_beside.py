@@ -18,6 +18,7 @@ from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp
+from stilltrue.protocol.step import Step
 
 THE_ONE = SnapshotId(1)
 """The markers' snapshots may overtake each other, and numbers that only rise cannot follow that: each is watched alone."""
@@ -46,13 +47,11 @@ class Beside:
     def sent(self, on: Channel, tokens: int, *, left: int, now: float) -> Stamp:
         """Tokens are given up and sent in one step (rule 7)."""
         recorder = self._recorders[on.source]
-        made, stamp = recorder.sent(
-            method=f"/{on.target}/Give",
-            channel=self._channel(on.target),
-            now=now,
-            facts=self.facts(tokens),
-            changes=self.facts(left),
-        )
+        step = Step()
+        step.carries(**self.facts(tokens))
+        step.fact(**self.facts(left))
+        made, stamp = recorder.sent(method=f"/{on.target}/Give", channel=self._channel(on.target), now=now, step=step)
+        recorder.closed(step, now)
         recorder.settled(made, None, now, in_doubt=True)
         return stamp
 
@@ -62,7 +61,11 @@ class Beside:
         served, report = recorder.arrived(stamp, method="/Give", now=now)
         assert report is None, "the channels are FIFO: the marker came before the message that was sent after it"
         recorder.started(served)
-        recorder.replied(served, changes=self.facts(has))
+        step = Step(served)
+        step.fact(**self.facts(has))
+        step.with_reply()
+        recorder.closed(step, now)
+        recorder.replied(served)
 
     def cut(self, server: ProcessName, snapshot: SnapshotId, *, now: float) -> None:
         """The server has cut."""

@@ -13,8 +13,8 @@ from stilltrue.version import __version__
 if TYPE_CHECKING:
     from stilltrue.agent import Agent
     from stilltrue.instrumentation import instrument, uninstrument
+    from stilltrue.protocol.step import StepError
     from stilltrue.query import Detector
-    from stilltrue.runtime.atomic import StepError
     from stilltrue.settings import SettingRefusedError
 
 __all__ = ["Agent", "Detector", "SettingRefusedError", "StepError", "__version__", "instrument", "uninstrument"]

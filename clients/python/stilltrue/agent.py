@@ -11,9 +11,9 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, overload
 from weakref import ref
 
@@ -28,7 +28,8 @@ from stilltrue.protocol.names import as_process_name, check_process_name
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Target
 from stilltrue.protocol.stamp import NUMBER_MAX
-from stilltrue.runtime.atomic import Step, checked
+from stilltrue.protocol.step import Step, checked
+from stilltrue.runtime.atomic import atomic
 from stilltrue.runtime.connection import Connection
 from stilltrue.runtime.declared_waits import holding, waiting_for
 from stilltrue.runtime.look.looker import Looker
@@ -203,21 +204,33 @@ class Agent:
         """Who runs the block holds, inside it, one of the ``capacity`` shares of ``resource``, known by name in the fleet."""
         return holding(self._session, resource, capacity)
 
-    def atomic(self) -> Step:
-        """A step (rule 7): see :mod:`stilltrue.runtime.atomic`."""
-        return Step(self.live, self.parties.serving())
+    def atomic(self) -> AbstractContextManager[Step]:
+        """A step in which facts change together with one message (rule 7): see :mod:`stilltrue.protocol.step`."""
+        return atomic(self.live, self.parties.serving())
 
     def fact(self, **changes: Fact) -> None:
         """Facts of this process change, in a step of their own. Raises ``TypeError`` for what is no fact."""
         self.live.fact(checked(changes))
 
     def idle(self) -> None:
-        """The application owes no message of its own accord: it acts again only when one comes, or after :meth:`active`."""
-        self.live.said(idle=True)
+        """The application owes no message of its own accord: it acts again only when one comes, or after :meth:`active`.
+
+        It ends what the same thread or task began with :meth:`active`; other threads and tasks that did so stay active.
+        """
+        self.live.idle(self.parties.now())
 
     def active(self) -> None:
-        """The application may do something of its own accord."""
-        self.live.said(idle=False)
+        """The application may do something of its own accord, until this very thread or task says :meth:`idle`."""
+        self.live.active(self.parties.now())
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Inside the block the application may do something of its own accord. Blocks nest, and count over all threads."""
+        self.live.busy()
+        try:
+            yield
+        finally:
+            self.live.done()
 
     def ask_for_snapshot(self, reason: str = "the application asked") -> None:
         """Ask the detector for a snapshot now."""

@@ -73,9 +73,7 @@ class Program:
         live = self.live
         self.inbound += 1
         served = live.arrived(stamp, method, True)
-        served.pool = self.pool.name
-        if timeout is not None:
-            served.deadline = live.clock() + timeout
+        live.queued(served, self.pool.name, timeout)
         call = InboundCall(served, trace, stamped=stamp is not None)
         self._attribution.arrived(call)
         self.pool.arrived(call)

@@ -19,11 +19,11 @@ from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
 from detector.predicates import deadlock
 from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Wait
-from stilltrue.protocol.ledger import ServerCall
 from stilltrue.protocol.memory import CallerMemory
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
 from stilltrue.protocol.stamp import Stamp
+from stilltrue.protocol.step import Step
 
 PoolView = _PoolView
 Function = Callable[..., Any]
@@ -37,7 +37,6 @@ __all__ = [
     "Recorder",
     "Reduction",
     "Resolution",
-    "ServerCall",
     "Snapshot",
     "deadlock",
     "resolution",
@@ -144,18 +143,13 @@ def sends_then_changes(right: Function) -> Function:
     """A fact is still counted when its message has left; the change comes with the process's next call."""
     late: dict[int, Facts] = {}
 
-    def sent(self: Recorder, *, changes: Facts = NO_FACTS, **rest: Any) -> Any:
+    def sent(self: Recorder, *, step: Step | None = None, **rest: Any) -> Any:
         self.fact(late.pop(id(self), NO_FACTS))
-        if changes:
-            late[id(self)] = changes
-        return right(self, **rest)
+        if step is not None and step.changes:
+            late[id(self)], step.changes = step.changes, {}
+        return right(self, step=step, **rest)
 
     return sent
-
-
-def takes_in_two(_right: Function) -> Function:
-    """The process has the fact, and the message is still said to carry it."""
-    return lambda self, _served, changes: self.fact(changes)
 
 
 def no_doubt(right: Function) -> Function:
@@ -196,7 +190,7 @@ def reactive_is_idle(right: Function) -> Function:
 
     def activity(self: Recorder, waits: tuple[LocalWait, ...]) -> Activity:
         found: Activity = right(self, waits)
-        return Activity.IDLE if found is Activity.ACTIVE and self._reactive and not self._made else found
+        return Activity.IDLE if found is Activity.ACTIVE and self._activities.none and not self._made else found
 
     return activity
 
@@ -291,11 +285,6 @@ def all_is_arrived(_right: Function) -> Function:
 def never_repeated(right: Function) -> Function:
     """A server that has a call is never one that was left behind."""
     return lambda self, records, **_: right(self, records)
-
-
-def always_heard(_right: Function) -> Function:
-    """A server never learns that a connection is lost."""
-    return lambda _served: None
 
 
 def none_missing(_right: Function) -> Function:

@@ -186,9 +186,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "safe",
         (parts.Channels, "_held", parts.never_repeated),
     ),
-    _mutant(
-        "4", "who has lost its caller is still waited for", "repeats", "safe", (parts.ServerCall, "hang_up", parts.always_heard)
-    ),
+    _mutant("4", "who has lost its caller is still waited for", "repeats", "safe", (parts.Recorder, "hung_up", parts.nothing)),
     _mutant(
         "5", "the last call sent counts as an orphan", "pools", "orphans", (parts.Channels, "orphans", parts.strict_orphans)
     ),
@@ -196,9 +194,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "7", "facts change one step after their message", "tokens", "safe", (parts.Recorder, "sent", parts.sends_then_changes)
     ),
-    _mutant(
-        "7", "what was taken is counted as still in transit", "tokens", "safe", (parts.Recorder, "took", parts.takes_in_two)
-    ),
+    _mutant("7", "what was taken is counted as still in transit", "tokens", "safe", (parts.Recorder, "_take", parts.nothing)),
     _mutant("8", "a failed call is over", "failures deadlines", "safe", (parts.Recorder, "settled", parts.no_doubt)),
     _mutant(
         "8",

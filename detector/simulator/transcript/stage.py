@@ -24,7 +24,7 @@ Waits:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from detector.core.assembler import Assembled
@@ -37,6 +37,7 @@ from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget, Target
 from stilltrue.protocol.stamp import Stamp
+from stilltrue.protocol.step import Step
 
 GIVE_UP_SECONDS = 2.0
 
@@ -175,6 +176,7 @@ class Stage:
         options = parts[""]
         seconds = float(options[options.index("for") + 1]) if "for" in options else None
         name = process_of(party)
+        step = _step(parts)
         made, stamp = self._recorder(name).sent(
             method=method,
             channel=self._channels[name],
@@ -182,9 +184,9 @@ class Stage:
             party=party,
             deadline=None if seconds is None else self._now + seconds,
             waiting="waiting" in options,
-            facts=facts_of(parts.get("moving", ())),
-            changes=facts_of(parts.get("then", ())),
+            step=step,
         )
+        self._recorder(name).closed(step, self._now)
         self._calls[label] = _Call(made, name, stamp)
         yield stamp_in_words(stamp)
 
@@ -209,26 +211,33 @@ class Stage:
         yield from ()
 
     def _takes(self, words: Sequence[str]) -> Iterator[str]:
-        self._recorder(words[2]).took(self._server_call(words), facts_of(words[3:]))
+        step = Step(self._server_call(words))
+        step.takes()
+        step.fact(**facts_of(words[3:]))
+        self._recorder(words[2]).closed(step, self._now)
         yield from ()
 
     def _replies(self, words: Sequence[str]) -> Iterator[str]:
         name, parts = ProcessName(words[2]), split_at(words[3:], "moving", "then")
-        stamp = self._recorder(name).replied(
-            self._server_call(words), facts=facts_of(parts.get("moving", ())), changes=facts_of(parts.get("then", ()))
-        )
+        recorder, served = self._recorder(name), self._server_call(words)
+        step = _step(parts, served)
+        step.with_reply()
+        recorder.closed(step, self._now)
+        stamp = recorder.replied(served)
         self._calls[words[0]].replies[name] = stamp
         yield stamp_in_words(stamp)
 
     def _hangs_up(self, words: Sequence[str]) -> Iterator[str]:
-        self._server_call(words).hang_up()
+        self._recorder(words[2]).hung_up(self._server_call(words))
         yield from ()
 
     def _returns(self, words: Sequence[str]) -> Iterator[str]:
         call, parts = self._calls[words[0]], split_at(words[1:], "then")
         server = ProcessName(parts[""][1]) if parts[""] else next(iter(call.replies))
-        changes = facts_of(parts.get("then", ()))
-        yield from self._cut(self._recorder(call.caller).settled(call.made, call.replies[server], self._now, changes=changes))
+        recorder = self._recorder(call.caller)
+        report = recorder.settled(call.made, call.replies[server], self._now)
+        recorder.fact(facts_of(parts.get("then", ())))
+        yield from self._cut(report)
 
     def _fails(self, words: Sequence[str]) -> Iterator[str]:
         call = self._calls[words[0]]
@@ -279,3 +288,11 @@ class Stage:
         if report is not None:
             self._reports[report.process.instance].append(report)
             yield from report_in_words(report)
+
+
+def _step(parts: Mapping[str, Sequence[str]], served: ServerCall | None = None) -> Step:
+    """The step of one message: what it moves, and what is so then."""
+    step = Step(served)
+    step.carries(**facts_of(parts.get("moving", ())))
+    step.fact(**facts_of(parts.get("then", ())))
+    return step

@@ -51,7 +51,7 @@ def notices(world: World, who: Party) -> None:
     world.enabled.discard("deliver", "hangup", who.process.name, who.name)
     world.network.unnoticed.pop(("hangup", who.process.name, who.name), None)
     assert who.handle is not None
-    who.handle.hang_up()
+    who.process.recorder.hung_up(who.handle)
     who.noticed = True
     world.tell(who.process, f"{who.name} has lost its caller")
 

@@ -9,7 +9,7 @@ from detector.simulator.world import calls, cancellation, parties, streaming
 from detector.simulator.world.engine import Handler
 from detector.simulator.world.state import CallKey, Process, Queued
 from detector.simulator.world.world import World
-from stilltrue.model import CallNumber, Facts, PartyName, ProcessName, SnapshotId
+from stilltrue.model import CallNumber, PartyName, ProcessName, SnapshotId
 
 
 def _step(world: World, name: ProcessName, who: PartyName) -> Process:
@@ -68,14 +68,12 @@ def _reply(world: World, key: CallKey, copy: int) -> Process | None:
         world.tokens_lost += token
         calls.tidy(world, call)
         return None
-    changes: Facts = {}
-    if token and not call.over:
-        process.tokens += token
-        changes = {"token": process.tokens}
-    elif token:
+    if call.over:
         world.tokens_lost += token
+    else:
+        call.token_back = token
     world.tell(process, f"receives the reply to call {key[2]} from {stamp.source}" + (", too late" if call.over else ""))
-    world.cut(process, process.recorder.settled(call.made, stamp, world.now, changes=changes))
+    world.cut(process, process.recorder.settled(call.made, stamp, world.now))
     world.draw(process, Kind.RECEIVE, packet=packet)
     if world.plan.hedged and not call.over:
         world.doubts[call.key] = (call, world.now)

@@ -10,9 +10,10 @@ from detector.simulator.world import calls, cancellation, streaming
 from detector.simulator.world.plan import Acquire, Call, Cancel, Finish, Open, Plan, Put, Release, Take, Work
 from detector.simulator.world.state import Block, Lock, Party, Process, SimCall
 from detector.simulator.world.world import World
-from stilltrue.model import Facts, ProcessName
+from stilltrue.model import ProcessName
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall
 from stilltrue.protocol.report import CallTarget, ResourceTarget
+from stilltrue.protocol.step import Step
 
 
 def advance(world: World, who: Party) -> None:
@@ -20,6 +21,8 @@ def advance(world: World, who: Party) -> None:
     world.moves(who)
     while who.waits:
         who.process.recorder.resumes(who.waits.pop())
+    for call in who.sent:
+        closes_step(world, call)
     if who.call is not None and who.call.token and not who.took:
         _takes_token(world, who)
         return
@@ -58,9 +61,24 @@ def settles(world: World, call: SimCall) -> None:
         streaming.hangs_up(world, call)
         cancellation.cancels(world, call)
         block = call.party.block
+        if block is None or block.calls != (call,) or call not in call.party.sent:  # else its maker closes it when it goes on
+            closes_step(world, call)
         if block is not None and _come(block):
             world.wakes(call.party)
     calls.tidy(world, call)
+
+
+def closes_step(world: World, call: SimCall) -> None:
+    """The maker of a call that is over leaves the step whose message it was, and has what the reply brought."""
+    step = call.step
+    if step is None or not call.over:
+        return
+    call.step = None
+    process = call.party.process
+    if call.token_back:
+        process.tokens += call.token_back
+        step.fact(token=process.tokens)
+    process.recorder.closed(step, world.now)
 
 
 def gives_up(world: World, call: SimCall, why: str) -> None:
@@ -111,7 +129,10 @@ def _takes_token(world: World, who: Party) -> None:
     assert who.handle is not None
     who.took = True
     who.process.tokens += who.call.token
-    who.process.recorder.took(who.handle, {"token": who.process.tokens})
+    step = Step(who.handle)
+    step.fact(token=who.process.tokens)
+    step.takes()
+    who.process.recorder.closed(step, world.now)
     world.tell(who.process, f"{who.name} takes the token")
 
 
@@ -157,11 +178,11 @@ def _blocks(world: World, who: Party, block: Block) -> None:
 def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiting: bool = False) -> SimCall:
     process, (service, method) = who.process, target
     token = 1 if op.token and process.tokens else 0
-    facts: Facts = {}
-    changes: Facts = {}
-    if token:
+    step = Step(who.handle) if token or world.plan.services[service].methods[method].returns_token else None
+    if token and step is not None:
         process.tokens -= 1
-        facts, changes = {"token": 1}, {"token": process.tokens}
+        step.fact(token=process.tokens)
+        step.carries(token=1)
     deadline = None if op.deadline_seconds is None else world.now + op.deadline_seconds
     made, stamp = process.recorder.sent(
         method=f"/{service}/{method}",
@@ -170,11 +191,11 @@ def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiti
         party=who.name,
         deadline=deadline,
         waiting=waiting,
-        facts=facts,
-        changes=changes,
+        step=step,
     )
     key = (process.name, process.id.incarnation, made.number)
     call = SimCall(key, made, stamp, who, service, method, deadline, token)
+    call.step = step
     world.calls[key] = process.calls[made.number] = call
     if world.of_service[service]:
         calls.requests(world, call)
@@ -287,9 +308,14 @@ def _ends(world: World, who: Party) -> None:
     heard = not (who.aborted or who.hung)
     token = 1 if heard and who.method is not None and who.method.returns_token and process.tokens else 0
     process.tokens -= token
-    moved: tuple[Facts, Facts] = ({"token": 1}, {"token": process.tokens}) if token else ({}, {})
+    if token:
+        step = Step(who.handle)
+        step.fact(token=process.tokens)
+        step.carries(token=1)
+        step.with_reply()
+        process.recorder.closed(step, world.now)
     call.answered.append(process.id)
-    stamp = process.recorder.replied(who.handle, facts=moved[0], changes=moved[1])
+    stamp = process.recorder.replied(who.handle)
     if who.pool:
         process.busy[who.pool].remove(who)
         world.offer_work(process, who.pool)

@@ -9,6 +9,7 @@ from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, WaitN
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp
+from stilltrue.protocol.step import Step
 
 CallKey = tuple[ProcessName, int, CallNumber]
 """Who called, in which incarnation, and the number: unique for ever."""
@@ -36,8 +37,10 @@ class SimCall:
         "served",
         "service",
         "stamp",
+        "step",
         "streams",
         "token",
+        "token_back",
         "up",
         "zombies",
     )
@@ -62,6 +65,10 @@ class SimCall:
         self.deadline = deadline
         self.depth = party.depth - 1
         self.token = token
+        self.token_back = 0
+        """What its reply has brought, and its maker has not made its own yet."""
+        self.step: Step | None = None
+        """The step of its maker whose message it is, while that is open (rule 7)."""
         self.requests = 0
         self.replies = 0
         self.copies_there = 0

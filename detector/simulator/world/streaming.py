@@ -46,7 +46,7 @@ def takes(world: World, who: Party, op: Take) -> None:
         lane.taken += 1
         handle = who.handle if op.up else call.made
         assert handle is not None
-        handle.received += 1
+        who.process.recorder.item_received(handle)
         world.tell(who.process, f"{who.name} takes an item of {call.name}")
         who.next()
     elif call.over or (lane.closed and lane.taken == lane.sent):
@@ -128,6 +128,6 @@ def _sends(world: World, who: Party, call: SimCall, *, up: bool) -> None:
     lane.sent += 1
     handle = who.handle if up else call.made
     assert handle is not None
-    handle.sent += 1
+    who.process.recorder.item_sent(handle)
     if up or call.served or call.queued:
         world.enabled.add("deliver", "item", call.key, not up)

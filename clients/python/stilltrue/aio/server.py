@@ -182,7 +182,7 @@ def _sync(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
     _hang_up_with_task(call)
 
     def recorded(request: Any, context: Any) -> Any:
-        call.begin(context)
+        call.begin(context, interruptible=False)
         known = RecordedSyncContext(context, call)
         try:
             with call.acting():
@@ -197,7 +197,7 @@ def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
     _hang_up_with_task(call)
 
     def recorded(request: Any, context: Any) -> Iterator[Any]:
-        call.begin(context)
+        call.begin(context, interruptible=False)
         known = RecordedSyncContext(context, call)
         replies: Iterator[Any] | None = None
         try:
@@ -221,7 +221,6 @@ def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
 
 def _hang_up_with_task(call: IncomingCall) -> None:
     """A behaviour in the pool goes on when its task is cancelled: nobody hears its reply then."""
-    call.served.interruptible = False
     task = asyncio.current_task()
     if task is not None:
         task.add_done_callback(lambda _: call.hang_up())

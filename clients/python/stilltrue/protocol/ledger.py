@@ -1,17 +1,22 @@
-"""The recorder's open entries: a call made, a call served, a channel dialled. Each knows its noun in a report.
+"""The recorder's open entries: a call made, a call served, a channel dialled. Each freezes into its noun of a report.
 
-These are the only mutable records; the shells hold them as handles and hand them back to the recorder.
+These are the only mutable records; the shells hold them as handles and hand them back to the recorder, which alone changes
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stilltrue.model import CallNumber, Facts, PartyName, ProcessName, WaitNumber
+from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, ProcessName, WaitNumber
+from stilltrue.protocol.call_state import ClientState, ServerState
 from stilltrue.protocol.report import Caller, CallTarget, LocalWait, OutstandingCall, ServedCall
 
 SERVERS_PER_CHANNEL_MAX = 64
 NO_WAIT = WaitNumber(0)
+NO_REPLY: tuple[Facts, Facts] = (NO_FACTS, NO_FACTS)
+_SERVING = (ServerState.SERVED, ServerState.UNHEARD)
+_HUNG_UP = (ServerState.ABANDONED, ServerState.UNHEARD)
 
 
 class ChannelRecord:
@@ -28,14 +33,15 @@ class ChannelRecord:
         self.strangers = False
 
     def answered_by(self, server: ProcessName, incarnation: int) -> None:
-        """A reply with this server's stamp came over the channel."""
+        """A reply with this server's stamp came over the channel. One too many makes the oldest a stranger."""
         if server not in self.servers and len(self.servers) >= SERVERS_PER_CHANNEL_MAX:
             del self.servers[next(iter(self.servers))]
+            self.strangers = True
         self.servers[server] = incarnation
 
 
 class ClientCall:
-    """A call made here that is outstanding or in doubt. ``wait`` is the number of its party's wait for it; 0 is none."""
+    """A call made here. ``wait`` is the number of its party's wait for it while it is awaited; 0 is none."""
 
     __slots__ = (
         "channel",
@@ -47,6 +53,7 @@ class ClientCall:
         "received",
         "sent",
         "since",
+        "state",
         "wait",
         "wait_since",
         "wait_until",
@@ -70,13 +77,14 @@ class ClientCall:
         self.since = since
         self.deadline = deadline
         self.facts = facts
+        self.state = ClientState.SENT
         self.sent = 0
         self.received = 0
         self.wait = NO_WAIT
         self.wait_since = since
         self.wait_until = deadline
 
-    def freeze(self, *, doubtful: bool) -> OutstandingCall:
+    def freeze(self) -> OutstandingCall:
         """As it goes into a report."""
         return OutstandingCall(
             number=self.number,
@@ -90,7 +98,7 @@ class ClientCall:
             sent=self.sent,
             received=self.received,
             facts=self.facts,
-            doubtful=doubtful,
+            doubtful=self.state is ClientState.IN_DOUBT,
             copies_max=self.channel.copies_max,
             hedged=self.channel.hedged,
         )
@@ -110,22 +118,22 @@ class ClientCall:
 
 
 class ServerCall:
-    """A call that arrived here and is not over: queued, or being served by ``party``."""
+    """A call that arrived here: queued, or being served by ``party``."""
 
     __slots__ = (
         "caller",
         "deadline",
-        "hung_up",
         "interruptible",
         "method",
         "number",
         "party",
         "pool",
         "received",
+        "reply",
         "sent",
         "serial",
-        "serving",
         "since",
+        "state",
         "taken",
     )
 
@@ -151,15 +159,23 @@ class ServerCall:
         self.since = since
         self.deadline = deadline
         self.interruptible = interruptible
-        self.serving = False
+        self.state = ServerState.QUEUED
         self.sent = 0
         self.received = 0
         self.taken = False
-        self.hung_up = False
+        """The facts that came with the request are the process's own."""
+        self.reply: tuple[Facts, Facts] = NO_REPLY
+        """What travels with the reply, and what changes with it (rule 7)."""
 
-    def hang_up(self) -> None:
-        """What brought the call is gone (cancelled, timed out, disconnected), though its handler may go on."""
-        self.hung_up = True
+    @property
+    def serving(self) -> bool:
+        """Whether the call is being served."""
+        return self.state in _SERVING
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether what brought the call is gone (cancelled, timed out, disconnected), though its handler may go on."""
+        return self.state in _HUNG_UP
 
     def freeze(self) -> ServedCall:
         """As it goes into a report."""

@@ -67,3 +67,34 @@ class CallerMemory:
             answered=tuple(entry for entry in self._answered.values() if entry is not None),
             plain=tuple(sorted(number for number, entry in self._answered.items() if entry is None)),
         )
+
+
+class Callers:
+    """The memories of every caller; beyond a bound the oldest caller is forgotten, and counted as ``lost``."""
+
+    __slots__ = ("_answered_max", "_callers_max", "_memories", "get", "lost")
+
+    def __init__(self, *, callers_max: int, answered_max: int) -> None:
+        """``answered_max`` is the bound of each memory."""
+        self._callers_max = callers_max
+        self._answered_max = answered_max
+        self._memories: dict[Caller, CallerMemory] = {}
+        self.get = self._memories.get
+        """The memory of a caller, or None. A pair of name and incarnation serves as the key, too."""
+        self.lost = 0
+
+    def begin(self, caller: Caller) -> CallerMemory:
+        """The memory of a caller that has none yet. A newer incarnation ends its earlier ones, and all their calls."""
+        memories = self._memories
+        for other in [known for known in memories if known.process == caller.process]:
+            if other.incarnation < caller.incarnation:
+                del memories[other]
+        if len(memories) >= self._callers_max:
+            del memories[next(iter(memories))]
+            self.lost += 1
+        memory = memories[caller] = CallerMemory(caller, answered_max=self._answered_max)
+        return memory
+
+    def seen(self) -> tuple[Seen, ...]:
+        """All memories as they go into a report."""
+        return tuple(memory.seen() for memory in self._memories.values())

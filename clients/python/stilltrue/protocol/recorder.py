@@ -7,24 +7,24 @@ The rules (docs/design.md section 3; the code names them by number):
    handles the message; the cut serves every snapshot in (c, n].
 3. The sender remembers. A call is outstanding at its caller until its outcome is known there; the server remembers the numbers
    it has seen down to the caller's floor.
-4. Channels by difference. The report says what is outstanding, served, queued and answered; the detector subtracts.
+4. Channels by difference. The report says what is outstanding, served, queued and answered, and counts stream items; the
+   detector subtracts.
 5. No orphans, checked. The report says ``next_number``; no server may have seen it or any above it.
 6. An explicit marker wakes the quiet ones.
-7. Atomic events. Facts change in the same step as the message they belong to.
+7. Atomic events. Facts change in the same step as the message they belong to; what ends a wait ends it in its own step.
 8. A failed call is in doubt when its caller cannot tell whether it was received, until a stated bound passes.
-10. Look again before accusing. Asked to, it says of each suspect whether it is still in the very same waits, and how many steps
-   it has recorded: the same number as at the cut means that nothing has happened since.
+10. Look again before accusing. Asked to, it says of each suspect whether it is still in the very same waits, and how much
+    was recorded: the same count as at the cut means that nothing has happened since.
 
 One method per happening; each returns its effects: numbers, stamps, and a :class:`~stilltrue.protocol.report.Report`
 if it made the process cut. Nothing here does I/O, reads a clock, or knows threads: callers bring the time and hold a
-lock around each call.
+lock around each call. Calls go through the states of :mod:`stilltrue.protocol.call_state`; nobody else changes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
+from dataclasses import dataclass
 from typing import Any
 
 from stilltrue.model import (
@@ -38,13 +38,22 @@ from stilltrue.model import (
     SnapshotId,
     WaitNumber,
 )
+from stilltrue.protocol.activity import Activities
+from stilltrue.protocol.call_state import AWAIT, END, GO_ON, HANG_UP, HOLD_BACK, SETTLE, START, TAKE, ClientState, ServerState
+from stilltrue.protocol.doubts import Doubts
 from stilltrue.protocol.ledger import NO_WAIT, ChannelRecord, ClientCall, ServerCall, is_blocked
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
-from stilltrue.protocol.memory import CallerMemory
-from stilltrue.protocol.report import Caller, Hold, LocalWait, PartyTarget, Pool, Report, Target
+from stilltrue.protocol.memory import Callers
+from stilltrue.protocol.observation import Observation, nothing_more
+from stilltrue.protocol.report import Caller, Hold, LocalWait, Pool, Report, Target
 from stilltrue.protocol.stamp import Stamp
+from stilltrue.protocol.step import Step
+from stilltrue.protocol.story import HappeningLog
 
 NO_CALL = CallNumber(0)
+NOBODY = PartyName("")
+"""Who speaks for the process as a whole."""
+_QUEUED = (ServerState.QUEUED, ServerState.ABANDONED)
 _new = tuple.__new__  # makes a stamp twice as fast as by its name: one is made for each message
 
 
@@ -57,23 +66,7 @@ class Bounds:
     doubts_max: int = 1_000
     doubt_seconds_max: float = 30.0
     colour_jump_max: int = 10**9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What can only be seen at the instant of the cut.
-
-    ``waits`` are further waits; ``deadlines`` tells of parties whose waits end by themselves, and when; ``ways_out`` of parties
-    each of whose waits also ends when one of the parties given goes on (a task is cancelled when a sibling in its group fails).
-    """
-
-    waits: tuple[LocalWait, ...] = ()
-    deadlines: Mapping[PartyName, float] = field(default_factory=dict)
-    ways_out: Mapping[PartyName, tuple[PartyName, ...]] = field(default_factory=dict)
-
-
-def _nothing_more(_: float) -> Observation:
-    return Observation()
+    story_max: int = 512
 
 
 class Recorder:
@@ -87,17 +80,17 @@ class Recorder:
         reactive: bool = False,
         labels: Mapping[str, str] | None = None,
         bounds: Bounds | None = None,
-        observe: Callable[[float], Observation] = _nothing_more,
+        observe: Callable[[float], Observation] = nothing_more,
     ) -> None:
         """``observe`` is asked at each cut, with its time, for what no happening could tell (what a task awaits, say)."""
         self.process = process
         self.colour = colour
-        self.lost = 0
         self.happenings = 0
-        self._reactive = reactive
-        self._said_idle = False
+        """How many happenings were recorded; a cut is none (rule 10)."""
+        self.refused = 0
+        """Stamps that no detector's colour explains."""
         self._labels = dict(labels or {})
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds = bounds or Bounds()
         self._observe = observe
         self._next_call: Any = 1  # a CallNumber, as the next is a WaitNumber: naming the type costs a call at each step
         self._next_wait: Any = 1
@@ -106,16 +99,19 @@ class Recorder:
         self._incarnation = process.incarnation
         self._prefix = f"{process.instance}/"
         self._made: dict[CallNumber, ClientCall] = {}
-        self._doubts: dict[CallNumber, ClientCall] = {}
-        self._doubts_lowest: list[CallNumber] = []  # a heap; those that are in doubt no more leave it when they come up
+        self._in_steps: dict[CallNumber, Step] = {}
+        self._doubts = Doubts(doubts_max=bounds.doubts_max, seconds_max=bounds.doubt_seconds_max)
         self._served: dict[int, ServerCall] = {}
-        self._callers: dict[Caller, CallerMemory] = {}
+        self._callers = Callers(callers_max=bounds.callers_max, answered_max=bounds.answered_max)
         self._pools: dict[str, int | None] = {}
         self._waits: dict[WaitNumber, LocalWait] = {}
         self._holds: dict[str, list[Hold]] = {}
         self._facts: dict[str, Fact] = {}
+        self._activities = Activities(reactive=reactive)
+        self._log = HappeningLog(bounds.story_max)
+        self._tell = self._log.tell
 
-    # -- marks ---------------------------------------------------------------------------------------------------------
+    # -- markers -------------------------------------------------------------------------------------------------------
 
     def marked(self, snapshot: SnapshotId, now: float) -> Report | None:
         """An explicit marker came (rule 6): the cut it makes, or None when the process has cut for it already."""
@@ -126,7 +122,7 @@ class Recorder:
         if stamp is None or stamp.colour <= self.colour:
             return None
         if stamp.colour - self.colour > self._bounds.colour_jump_max:
-            self.lost += 1  # no detector counts so fast: a forged stamp must not burn the numbers to come
+            self.refused += 1  # no detector counts so fast: a forged stamp must not burn the numbers to come
             return None
         return self._cut(stamp.colour, now)
 
@@ -141,67 +137,84 @@ class Recorder:
         party: PartyName | None = None,
         deadline: float | None = None,
         waiting: bool = False,
-        facts: Facts = NO_FACTS,
-        changes: Facts = NO_FACTS,
+        step: Step | None = None,
     ) -> tuple[ClientCall, Stamp]:
         """A call is made (rules 1, 3): its record and its stamp. ``waiting``: ``party`` is blocked on it from this step on.
 
-        ``facts`` travel with the request; ``changes`` are made to the process's own facts in the same step (rule 7).
+        It is the message of ``step`` (rule 7), if one is open: facts change with it, and travel with it.
+        Raises :class:`~stilltrue.protocol.step.StepError` when that has sent one already.
         """
-        self.happenings += 1
+        facts = NO_FACTS if step is None else self._spend(step)
         number: CallNumber = self._next_call
         self._next_call = number + 1
         made = ClientCall(number, method, channel, party, now, deadline, facts)
         self._made[number] = made
+        if step is not None:
+            step.message = made
+            self._in_steps[number] = step
         if waiting:
+            made.state = ClientState.AWAITED
             made.wait = self._next_wait
             self._next_wait += 1
-        if changes:
-            self._facts.update(changes)
+        self._happened("sent", made)
         if self._doubts:
-            self._drop_doubts(now)
+            self._doubts.expire(now)
         return made, self._stamp(number)
 
     def doubts_settled(self, numbers: Iterable[CallNumber]) -> None:
         """A server's record has settled these calls, which were in doubt (rule 8): a snapshot showed it."""
-        for number in numbers:
-            self._doubts.pop(number, None)
+        self._doubts.settle(numbers)
 
     def awaits(self, made: ClientCall, now: float, until: float | None = None) -> None:
-        """The party that made the call is blocked on its outcome from now on; at ``until`` it gives up by itself."""
-        self.happenings += 1
-        if not made.wait and made.number in self._made:
+        """The party that made the call is blocked on its outcome from now on; at ``until`` it goes on by itself."""
+        made.state = AWAIT[made.state]
+        if not made.wait and made.state is ClientState.AWAITED:
             made.wait = self._number_wait()
             made.wait_since = now
             made.wait_until = made.deadline if until is None else min(until, made.deadline or until)
+            self._happened("awaits", made)
 
     def goes_on(self, made: ClientCall) -> None:
         """The party that made the call no longer waits for its outcome (the call itself may be outstanding still)."""
-        self.happenings += 1
-        made.wait = NO_WAIT
+        if made.wait:
+            made.state = GO_ON[made.state]
+            made.wait = NO_WAIT
+            self._happened("goes on without", made)
 
-    def settled(
-        self, made: ClientCall, stamp: Stamp | None, now: float, *, in_doubt: bool = False, changes: Facts = NO_FACTS
-    ) -> Report | None:
-        """The outcome of a call is known (rule 3), or is in doubt (rule 8). Rule 2 comes first. Settling twice is nothing."""
+    def settled(self, made: ClientCall, stamp: Stamp | None, now: float, *, in_doubt: bool = False) -> Report | None:
+        """The outcome of a call is known (rule 3), or is in doubt (rule 8). Rule 2 comes first. Idempotent.
+
+        While the step whose message it was is open, the outcome counts from the step's end (rule 7).
+        """
         report = self.coloured(stamp, now) if stamp is not None and stamp.colour > self.colour else None
-        self.happenings += 1
         if self._made.get(made.number) is not made:  # settled before, or made before a fork
             return report
-        del self._made[made.number]
+        step = self._in_steps.get(made.number) if self._in_steps else None
+        if step is None:
+            self._settle(made, stamp, now, in_doubt)
+            return report
+        made.state = HOLD_BACK[made.state]
         made.wait = NO_WAIT
-        if stamp is not None:
-            made.channel.answered_by(stamp.source, stamp.incarnation)
-        if made.channel.hedged if stamp is not None else in_doubt:  # of a hedged call's other copies nobody can tell
-            made.since = now
-            self._doubts[made.number] = made
-            heappush(self._doubts_lowest, made.number)
-            self._drop_doubts(now)
-        elif stamp is None:
-            made.channel.strangers = True
-        if changes:
-            self._facts.update(changes)
+        step.outcome = (stamp, in_doubt)
+        self._happened("outcome held back of", made)
         return report
+
+    # -- steps of the application --------------------------------------------------------------------------------------
+
+    def closed(self, step: Step, now: float) -> None:
+        """A step of the application is over (rule 7): what was kept back happens now, all at once."""
+        served, message = step.served, step.message
+        if message is not None:
+            self._in_steps.pop(message.number, None)
+        if step.taking and served is not None:
+            self._take(served)
+        if step.replying and served is not None:
+            served.reply = ({} if step.spent else step.carried, step.changes)
+        elif step.changes:
+            self.fact(step.changes)
+        if message is not None and step.outcome is not None and self._made.get(message.number) is message:
+            stamp, in_doubt = step.outcome
+            self._settle(message, stamp, now, in_doubt)
 
     # -- calls served --------------------------------------------------------------------------------------------------
 
@@ -229,40 +242,70 @@ class Recorder:
                 report = self.coloured(stamp, now)
             memory = self._callers.get((source, incarnation))  # type: ignore[call-overload]  # a Caller is such a pair
             if memory is None:
-                memory = self._memory(Caller(source, incarnation))
+                memory = self._callers.begin(Caller(source, incarnation))
             memory.saw(number, floor)
             caller = memory.caller
-        self.happenings += 1
         serial = self._next_party
         self._next_party = serial + 1
         name: Any = f"{self._prefix}{method[method.rfind('/') + 1 :]}#{serial}"
         served = ServerCall(serial, name, method, caller, number, pool, now, deadline, interruptible)
         self._served[serial] = served
+        self._happened("arrived", served)
         return served, report
 
-    def started(self, served: ServerCall) -> None:
-        """A worker took the call from the queue: it is a party now."""
-        self.happenings += 1
-        served.serving = True
+    def queued(self, served: ServerCall, pool: str, deadline: float | None = None) -> None:
+        """More is known of a call that arrived: the pool that it waits behind, and its deadline."""
+        served.pool = pool
+        if deadline is not None:
+            served.deadline = deadline
 
-    def replied(self, served: ServerCall, *, facts: Facts = NO_FACTS, changes: Facts = NO_FACTS) -> Stamp:
-        """The service of a call is over: the stamp of its reply (rule 1). ``facts`` travel with the reply."""
-        self.happenings += 1
+    def started(self, served: ServerCall, *, deadline: float | None = None, interruptible: bool | None = None) -> None:
+        """A worker took the call from the queue: it is a party now. What is given replaces what was known at the arrival."""
+        served.state = START[served.state]
+        if deadline is not None:
+            served.deadline = deadline
+        if interruptible is not None:
+            served.interruptible = interruptible
+        self._happened("started", served)
+
+    def hung_up(self, served: ServerCall) -> None:
+        """What brought the call is gone (cancelled, timed out, disconnected), though its handler may go on."""
+        served.state = HANG_UP[served.state]
+        self._happened("its caller hung up on", served)
+
+    def replied(self, served: ServerCall, *, failed: bool = False) -> Stamp:
+        """The service of a call is over: the stamp of its reply (rule 1). Idempotent.
+
+        What a step left for the reply happens now (rule 7). ``failed``: with an error, or without any reply; such a step is not
+        made then, and what the request brought and nobody took goes back with the error.
+        """
         if self._served.get(served.serial) is served:
             del self._served[served.serial]
+            served.state = END[served.state]
+            facts, changes = (NO_FACTS, NO_FACTS) if failed else served.reply
             memory = self._callers.get(served.caller) if served.caller is not None else None
             if memory is not None:
-                # whatever the handler took of it, the request is in transit no more: it has been answered
-                memory.answered(served.number, sent=served.sent, received=served.received, facts=facts)
-        if changes:
-            self._facts.update(changes)
+                # answered: whatever the handler took of it, the request is in transit no more
+                taken = served.taken or not failed
+                memory.answered(served.number, sent=served.sent, received=served.received, facts=facts, taken=taken)
+            if changes:
+                self._facts.update(changes)
+            self._happened("failed" if failed else "replied", served)
         return self._stamp(served.number)
 
-    def took(self, served: ServerCall, changes: Facts) -> None:
-        """The handler makes the facts that came with the request the process's own, in one step (rule 7)."""
-        self.happenings += 1
-        served.taken = True
-        self._facts.update(changes)
+    # -- stream items (rule 4) -----------------------------------------------------------------------------------------
+
+    def item_sent(self, call: ClientCall | ServerCall) -> None:
+        """One item of the call's stream is on its way, or its end where that is known to be awaited."""
+        call.sent += 1
+        self._happened("an item sent of", call)
+
+    def item_received(self, call: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
+        """One item of the call's stream was taken; the wait for it ends in the same step."""
+        call.received += 1
+        if wait is not None:
+            self._waits.pop(wait, None)
+        self._happened("an item received of", call)
 
     # -- waits, resources, pools, facts --------------------------------------------------------------------------------
 
@@ -273,12 +316,14 @@ class Recorder:
         now: float,
         *,
         needs: int = 1,
+        timeout: float | None = None,
         deadline: float | None = None,
         uncoloured: bool = False,
         what: str = "",
     ) -> WaitNumber:
-        """A party is blocked from now on; the number ends the wait again."""
-        self.happenings += 1
+        """A party is blocked from now on, for ``timeout`` seconds and until ``deadline`` at most; the number ends it again."""
+        if timeout is not None:
+            deadline = now + timeout if deadline is None else min(deadline, now + timeout)
         number = self._number_wait()
         self._waits[number] = LocalWait(
             waiter=waiter,
@@ -290,27 +335,31 @@ class Recorder:
             uncoloured=uncoloured,
             what=what,
         )
+        self._happened("waits", waiter)
         return number
 
     def resumes(self, number: WaitNumber) -> None:
-        """The wait with this number is over. Ending it twice is nothing."""
-        self.happenings += 1
-        self._waits.pop(number, None)
+        """The wait with this number is over. Idempotent."""
+        wait = self._waits.pop(number, None)
+        if wait is not None:
+            self._happened("waits no longer", wait.waiter)
 
-    def holds(self, party: PartyName, resource: str, capacity: int = 1) -> None:
-        """A party holds one (more) of the ``capacity`` shares of a resource."""
-        self.happenings += 1
+    def holds(self, party: PartyName, resource: str, capacity: int = 1, wait: WaitNumber | None = None) -> None:
+        """A party holds one (more) of the ``capacity`` shares of a resource; its wait for it ends in the same step."""
+        if wait is not None:
+            self._waits.pop(wait, None)
         self._holds.setdefault(resource, []).append(Hold(party=party, resource=resource, capacity=capacity))
+        self._happened("takes a share", party)
 
     def releases(self, party: PartyName, resource: str) -> bool:
         """A party gives back one share; False when it held none (then somebody else's share was meant: nobody can tell)."""
-        self.happenings += 1
         held = self._holds.get(resource, [])
         for index, hold in enumerate(held):
             if hold.party == party:
                 del held[index]
                 if not held:
                     del self._holds[resource]
+                self._happened("gives a share back", party)
                 return True
         return False
 
@@ -320,18 +369,28 @@ class Recorder:
 
     def fact(self, changes: Facts) -> None:
         """Facts of the application change."""
-        self.happenings += 1
         self._facts.update(changes)
+        self._happened("facts change")
 
-    def idle(self) -> None:
-        """The application owes no message of its own accord."""
-        self.happenings += 1
-        self._said_idle = True
+    def idle(self, party: PartyName = NOBODY) -> None:
+        """``party`` owes no message of its own accord any more, nor does what is not a party: see :class:`Activities`."""
+        self._activities.idle(party)
+        self._happened("idle:", party)
 
-    def active(self) -> None:
-        """The application may do something of its own accord."""
-        self.happenings += 1
-        self._said_idle = False
+    def active(self, party: PartyName = NOBODY) -> None:
+        """``party`` may do something of its own accord."""
+        self._activities.active(party)
+        self._happened("active:", party)
+
+    def busy(self) -> None:
+        """A block of work begins, in which the process may do something of its own accord."""
+        self._activities.busy()
+        self._happened("busy")
+
+    def done(self) -> None:
+        """A block of work ends."""
+        self._activities.done()
+        self._happened("done")
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -359,17 +418,22 @@ class Recorder:
             happenings=self.happenings,
         )
 
+    def story(self, of: CallNumber | PartyName) -> list[str]:
+        """What is remembered of the call with this number, or of a party: see :class:`HappeningLog`."""
+        return self._log.story(of)
+
     # -- the cut -------------------------------------------------------------------------------------------------------
 
     def _cut(self, snapshot: SnapshotId, now: float) -> Report:
         """Rule 2: record the local state as it is before the message that made the process cut."""
         after, self.colour = self.colour, snapshot
-        self._drop_doubts(now)
+        self._doubts.expire(now)
+        self._tell((self.happenings, snapshot, "cut", None))
         waits = self._all_waits(now)
         served = tuple(self._served.values())
         queued: dict[str, int] = {}
         for call in served:
-            if not call.serving:
+            if call.state in _QUEUED:
                 queued[call.pool] = queued.get(call.pool, 0) + 1
         return Report(
             process=self.process,
@@ -378,10 +442,9 @@ class Recorder:
             cut_at=now,
             next_number=self._next_call,
             activity=self._activity(waits),
-            made=tuple(made.freeze(doubtful=False) for made in self._made.values())
-            + tuple(made.freeze(doubtful=True) for made in self._doubts.values()),
+            made=tuple(made.freeze() for made in (*self._made.values(), *self._doubts)),
             served=tuple(call.freeze() for call in served),
-            seen=tuple(memory.seen() for memory in self._callers.values()),
+            seen=self._callers.seen(),
             pools=tuple(Pool(name=n, size=size, queued=queued.get(n, 0)) for n, size in self._pools.items()),
             waits=waits,
             holds=tuple(hold for held in self._holds.values() for hold in held),
@@ -393,42 +456,51 @@ class Recorder:
 
     def _all_waits(self, now: float) -> tuple[LocalWait, ...]:
         """Every wait at this instant, with the deadline by which its waiter is freed whatever happens."""
-        seen = self._observe(now)
         waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
         waits += self._waits.values()
-        waits += seen.waits
         ends = {c.party: c.deadline for c in self._served.values() if c.interruptible and c.deadline is not None}
-        for party, deadline in seen.deadlines.items():
-            ends[party] = min(deadline, ends.get(party, deadline))
-        return tuple(
-            _with_ways_out(_ending(wait, ends.get(wait.waiter)), seen.ways_out.get(wait.waiter, ()), now) for wait in waits
-        )
+        return self._observe(now).added_to(waits, ends, now)
 
     def _activity(self, waits: tuple[LocalWait, ...]) -> Activity:
-        if not (self._reactive or self._said_idle):
+        if not self._activities.none:
             return Activity.ACTIVE
         if not (self._made or self._served or waits):
             return Activity.IDLE
         blocked = is_blocked(self._made.values(), self._served.values(), {wait.waiter for wait in waits})
         return Activity.BLOCKED if blocked else Activity.ACTIVE
 
-    def _memory(self, caller: Caller) -> CallerMemory:
-        for other in [c for c in self._callers if c.process == caller.process]:
-            if other.incarnation < caller.incarnation:  # that run of the caller is over, and all its calls with it
-                del self._callers[other]
-        if len(self._callers) >= self._bounds.callers_max:
-            del self._callers[next(iter(self._callers))]
-            self.lost += 1
-        memory = self._callers[caller] = CallerMemory(caller, answered_max=self._bounds.answered_max)
-        return memory
+    @property
+    def lost(self) -> int:
+        """How much had to be left out for the bounds: while it is not 0, calls may be missing from the reports."""
+        return self._callers.lost + self._doubts.dropped
 
-    def _drop_doubts(self, now: float) -> None:
-        """Rule 8: a doubt lasts until its bound passes; the oldest go first when there are too many."""
-        while self._doubts:
-            oldest = next(iter(self._doubts.values()))
-            if len(self._doubts) <= self._bounds.doubts_max and now - oldest.since < self._bounds.doubt_seconds_max:
-                return
-            del self._doubts[oldest.number]
+    def _happened(self, what: str, subject: object = None) -> None:
+        self.happenings += 1
+        self._tell((self.happenings, self.colour, what, subject))
+
+    def _spend(self, step: Step) -> Facts:
+        """The step's message is sent: what changes with it changes, and what it carries is returned."""
+        carried, changes = step.spend()
+        if step.taking and step.served is not None:
+            self._take(step.served)
+        self._facts.update(changes)
+        return carried
+
+    def _take(self, served: ServerCall) -> None:
+        served.state = TAKE[served.state]
+        served.taken = True
+
+    def _settle(self, made: ClientCall, stamp: Stamp | None, now: float, in_doubt: bool) -> None:
+        del self._made[made.number]
+        made.wait = NO_WAIT
+        if stamp is not None:
+            made.channel.answered_by(stamp.source, stamp.incarnation)
+        if made.channel.hedged if stamp is not None else in_doubt:  # of a hedged call's other copies nobody can tell
+            self._doubts.add(made, now)
+        else:
+            made.state = SETTLE[made.state]
+            made.channel.strangers = made.channel.strangers or stamp is None
+        self._happened("settled" if stamp is not None else "in doubt" if in_doubt else "failed", made)
 
     def _number_wait(self) -> WaitNumber:
         number: WaitNumber = self._next_wait
@@ -437,11 +509,8 @@ class Recorder:
 
     def _stamp(self, number: CallNumber) -> Stamp:
         floor = next(iter(self._made), self._next_call)
-        lowest = self._doubts_lowest
-        while lowest and lowest[0] not in self._doubts:
-            heappop(lowest)
-        if lowest and lowest[0] < floor:
-            floor = lowest[0]
+        if self._doubts:
+            floor = self._doubts.floor(floor)
         stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor))
         return stamp
 
@@ -452,18 +521,3 @@ def _look_at(suspect: Suspect, waits: Mapping[WaitNumber, LocalWait]) -> PartyLo
         return PartyLook(party=suspect.party, unchanged=False)
     ends = (waits[number].deadline for number in suspect.waits)
     return PartyLook(party=suspect.party, unchanged=True, deadline=min((end for end in ends if end is not None), default=None))
-
-
-def _ending(wait: LocalWait, deadline: float | None) -> LocalWait:
-    if deadline is None or (wait.deadline is not None and wait.deadline <= deadline):
-        return wait
-    return replace(wait, deadline=deadline)
-
-
-def _with_ways_out(wait: LocalWait, others: tuple[PartyName, ...], now: float) -> LocalWait:
-    """``wait``, which also ends when one of ``others`` goes on; what cannot be said so counts as ending by itself."""
-    if not others:
-        return wait
-    if wait.needs > 1:
-        return _ending(wait, now)
-    return replace(wait, among=(*wait.among, *(PartyTarget(party=other) for other in others if other != wait.waiter)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -75,6 +75,20 @@ class LocalWait:
     since: float | None = None
     uncoloured: bool = False
     what: str = ""
+
+    def ending(self, deadline: float | None) -> LocalWait:
+        """This wait, which ends by itself at ``deadline`` at the latest."""
+        if deadline is None or (self.deadline is not None and self.deadline <= deadline):
+            return self
+        return replace(self, deadline=deadline)
+
+    def or_with(self, others: tuple[PartyName, ...], now: float) -> LocalWait:
+        """This wait, which also ends when one of ``others`` goes on; where that cannot be said, it ends by itself ``now``."""
+        if not others:
+            return self
+        if self.needs > 1:
+            return self.ending(now)
+        return replace(self, among=(*self.among, *(PartyTarget(party=other) for other in others if other != self.waiter)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,9 +204,10 @@ class Report:
     """One process's local state for every snapshot in (``after``, ``snapshot``] (rule 2), as sent to the detector.
 
     ``next_number`` is the number that the next call would have had: no server may have seen it or any above. ``lost`` counts
-    what the recorder had to leave out for its bounds since the last report (then its waits may be incomplete: doubt).
-    ``happenings`` counts the steps recorded since the process began (0: an agent that does not count them). ``doubt`` is the
-    detector's: why the process's activity is not certain, since the verification round (empty: it is, or nobody looked).
+    what the recorder had to leave out for its bounds (while it is not 0, calls may be missing: doubt). ``happenings`` counts
+    what was recorded by then (0: an agent that does not count it); equal in a later look (rule 10), nothing has happened since.
+    ``doubt`` is the detector's: why the process's activity is not certain, since the verification round (empty: it is, or
+    nobody looked).
     """
 
     process: ProcessId

@@ -253,7 +253,9 @@ class Connection:
     def _lease(self) -> pb.ConnectRequest:
         live = self._live
         lease = pb.Lease(
-            colour=live.recorder.colour, reports_dropped=live.dropped, stamps_refused=live.recorder.lost + live.stamps_refused
+            colour=live.recorder.colour,
+            reports_dropped=live.dropped,
+            stamps_refused=live.recorder.refused + live.stamps_refused,
         )
         return pb.ConnectRequest(lease=lease)
 

@@ -38,19 +38,25 @@ class IncomingCall:
 
     # -- the service ---------------------------------------------------------------------------------------------------
 
-    def begin(self, context: Any) -> None:
-        """A worker or a task took the call; ``context`` is gRPC's, and knows the deadline."""
+    def begin(self, context: Any, *, interruptible: bool | None = None) -> None:
+        """A worker or a task took the call; ``context`` is gRPC's, and knows the deadline.
+
+        ``interruptible``: whether the handler is cancelled when the caller gives up, where that was not known at the arrival.
+        """
         live = self.live
         try:
             remaining = context.time_remaining()
             endless = remaining is None or remaining > DEADLINE_SECONDS_MAX
-            live.started(self.served, None if endless else live.clock() + remaining)
+            live.started(self.served, None if endless else live.clock() + remaining, interruptible=interruptible)
         except Exception:  # noqa: BLE001 - fail open
             live.report_failure("a call is taken")
 
     def hang_up(self) -> None:
         """What brought the call is gone, though its handler may go on."""
-        self.served.hang_up()
+        try:
+            self.live.hung_up(self.served)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a caller hangs up")
 
     @contextmanager
     def acting(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import ref
 
 from stilltrue.model import PartyName, WaitNumber
-from stilltrue.protocol.recorder import Observation
+from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import LocalWait, PartyTarget
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, group_of, read, timers

@@ -13,7 +13,7 @@ import grpc
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.stamp import Stamp
-from stilltrue.runtime.atomic import StepError
+from stilltrue.protocol.step import StepError
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import read_stamp, with_stamp
 
@@ -134,7 +134,7 @@ def begin_call(
 
     ``now`` says which party makes the call (None: unknown); ``timeout`` in seconds; ``waiting``: the party is blocked on it
     from this step on.
-    Raises :class:`~stilltrue.runtime.atomic.StepError`: the application's own mistake.
+    Raises :class:`~stilltrue.protocol.step.StepError`: the application's own mistake.
     """
     try:
         made, pair = session.live.sent(method, channel, None if now is None else now(), timeout, waiting)

@@ -8,6 +8,7 @@ off to the next step.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -16,19 +17,29 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Any
 
-from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, SnapshotId, WaitNumber
+from stilltrue.model import CallNumber, Facts, PartyName, SnapshotId, WaitNumber
+from stilltrue.protocol.call_state import ServerState
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, encode
-from stilltrue.runtime.atomic import Step, here
+from stilltrue.protocol.step import Step, StepError
 
 _LOGGER = logging.getLogger("stilltrue")
 FAULT_LOG_SECONDS = 60.0
 
 Pair = tuple[str, str]
 Put = SimpleQueue[object]
+
+
+def here() -> int:
+    """Who runs this line, as a key: its task, else its thread."""
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the documented way that does not raise
+        task = asyncio.current_task()
+        if task is not None:
+            return id(task)
+    return threading.get_ident()
 
 
 class ReenteredError(RuntimeError):
@@ -48,7 +59,6 @@ class LockedRecorder:
         "faults",
         "lock",
         "recorder",
-        "replies",
         "reports",
         "reports_max",
         "stamps_refused",
@@ -79,8 +89,6 @@ class LockedRecorder:
         self.deferred: deque[Callable[[], object]] = deque()
         self.steps: dict[int, Step] = {}
         """The steps of the application that are open, by who runs them."""
-        self.replies: dict[int, tuple[Facts, Facts]] = {}
-        """By the number of a call being served: what travels with its reply, and what changes with it."""
         self.dropped = 0
         self.faults = 0
         self.stamps_refused = 0
@@ -133,31 +141,10 @@ class LockedRecorder:
         with lock:
             if self.deferred:
                 self._catch_up()
-            if self.steps:
-                return self._sent_in_step(method, channel, party, deadline, waiting, now)
+            step = self.steps.get(here()) if self.steps else None
             made, stamp = self.recorder.sent(
-                method=method, channel=channel, now=now, party=party, deadline=deadline, waiting=waiting
+                method=method, channel=channel, now=now, party=party, deadline=deadline, waiting=waiting, step=step
             )
-        return made, (METADATA_KEY, encode(stamp))
-
-    def _sent_in_step(
-        self, method: str, channel: ChannelRecord, party: PartyName | None, deadline: float | None, waiting: bool, now: float
-    ) -> tuple[ClientCall, Pair]:
-        """The same while steps of the application are open: facts may change with the message, and travel with it."""
-        step = self.steps.get(here())
-        facts, changes = (NO_FACTS, NO_FACTS) if step is None else step.spend()
-        made, stamp = self.recorder.sent(
-            method=method,
-            channel=channel,
-            now=now,
-            party=party,
-            deadline=deadline,
-            waiting=waiting,
-            facts=facts,
-            changes=changes,
-        )
-        if step is not None:
-            step.sent(made)
         return made, (METADATA_KEY, encode(stamp))
 
     def awaits(self, made: ClientCall, timeout: float | None = None) -> None:
@@ -179,32 +166,32 @@ class LockedRecorder:
         """The outcome of a call is known, or in doubt. May run in a finalizer."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
-            self.deferred.append(lambda: self.settle(made, stamp, in_doubt))
+            self.deferred.append(lambda: self._settle(made, stamp, in_doubt))
             return
-        now = self.clock()
         with lock:
-            if self.steps and self._held_back(made, stamp, in_doubt):
-                return
-            report = self.recorder.settled(made, stamp, now, in_doubt=in_doubt)
-            if report is not None:
-                self._put(report)
+            self._settle(made, stamp, in_doubt)
 
-    def _held_back(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> bool:
-        """Whether a step waits for the reply: then its colour is heeded now, and its outcome at the step's end."""
-        for step in self.steps.values():
-            if step.holds_back(made, stamp, in_doubt):
-                self.recorder.goes_on(made)
-                report = self.recorder.coloured(stamp, self.clock())
-                if report is not None:
-                    self._put(report)
-                return True
-        return False
-
-    def settle(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool, changes: Facts = NO_FACTS) -> None:
-        """As :meth:`Recorder.settled`, under the lock."""
-        report = self.recorder.settled(made, stamp, self.clock(), in_doubt=in_doubt, changes=changes)
+    def _settle(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> None:
+        report = self.recorder.settled(made, stamp, self.clock(), in_doubt=in_doubt)
         if report is not None:
             self._put(report)
+
+    # -- steps of the application --------------------------------------------------------------------------------------
+
+    def open(self, step: Step) -> int:
+        """A step is open from now on for who runs this line: the key to :meth:`close` it. Raises :class:`StepError`."""
+        key = here()
+        with self._step():
+            if key in self.steps:
+                raise StepError("atomic(): a step is open here already")
+            self.steps[key] = step
+        return key
+
+    def close(self, key: int, step: Step) -> None:
+        """The step is over, and made."""
+        with self._step():
+            if self.steps.pop(key, None) is step:  # not after a fork inside it: it was the parent's
+                self.recorder.closed(step, self.clock())
 
     # -- calls served --------------------------------------------------------------------------------------------------
 
@@ -220,31 +207,41 @@ class LockedRecorder:
                 self._put(report)
         return served
 
-    def started(self, served: ServerCall, deadline: float | None) -> None:
-        """A worker took the call; ``deadline`` (epoch) is the call's own."""
+    def started(self, served: ServerCall, deadline: float | None, *, interruptible: bool | None = None) -> None:
+        """A worker took the call; ``deadline`` (epoch) is the call's own. ``interruptible``: as known by now."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
         with lock:
-            served.deadline = deadline
-            self.recorder.started(served)
+            self.recorder.started(served, deadline=deadline, interruptible=interruptible)
 
-    def replied(self, served: ServerCall) -> Pair:
-        """The service of a call is over: the stamp to add to the reply's trailing metadata."""
+    def queued(self, served: ServerCall, pool: str, timeout: float | None = None) -> None:
+        """The call waits behind a pool; ``timeout`` (seconds) is what is left of its time."""
+        with self._step():
+            self.recorder.queued(served, pool, None if timeout is None else self.clock() + timeout)
+
+    def hung_up(self, served: ServerCall) -> None:
+        """What brought the call is gone. May run in a finalizer."""
+        if served.state is ServerState.OVER:  # as after every call: gRPC reports the end either way
+            return
+        if self.lock._is_owned():  # noqa: SLF001
+            self.deferred.append(lambda: self.recorder.hung_up(served))
+            return
+        with self.lock:
+            self.recorder.hung_up(served)
+
+    def replied(self, served: ServerCall, *, failed: bool = False) -> Pair:
+        """The service of a call is over: the stamp to add to the reply's trailing metadata. ``failed``: it is an error."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
         with lock:
-            if self.replies:
-                facts, changes = self.replies.pop(served.serial, (NO_FACTS, NO_FACTS))
-                stamp = self.recorder.replied(served, facts=facts, changes=changes)
-            else:
-                stamp = self.recorder.replied(served)
+            stamp = self.recorder.replied(served, failed=failed)
         return METADATA_KEY, encode(stamp)
 
     def withdrawn(self, served: ServerCall) -> None:
         """The call will never be served, or not to its end. May run in a finalizer, so it is put off to the next step."""
-        self.deferred.append(lambda: self.recorder.replied(served))
+        self.deferred.append(lambda: self.recorder.replied(served, failed=True))
 
     # -- waits and stream items ----------------------------------------------------------------------------------------
 
@@ -261,10 +258,10 @@ class LockedRecorder:
     ) -> WaitNumber:
         """A party is blocked from now on, for ``timeout`` seconds at the most, and until ``deadline`` (epoch) at the most."""
         now = self.clock()
-        if timeout is not None:
-            deadline = now + timeout if deadline is None else min(deadline, now + timeout)
         with self._step():
-            return self.recorder.waits(party, among, now, needs=needs, deadline=deadline, uncoloured=uncoloured, what=what)
+            return self.recorder.waits(
+                party, among, now, needs=needs, timeout=timeout, deadline=deadline, uncoloured=uncoloured, what=what
+            )
 
     def resumes(self, number: WaitNumber) -> None:
         """The wait is over. May run in a finalizer."""
@@ -280,39 +277,48 @@ class LockedRecorder:
         with self._step():
             self.recorder.pool_opened(name, size)
 
-    def item_sent(self, handle: ClientCall | ServerCall) -> None:
+    def item_sent(self, call: ClientCall | ServerCall) -> None:
         """One item of a stream was handed to gRPC."""
         with self._step():
-            self.recorder.happenings += 1
-            handle.sent += 1
+            self.recorder.item_sent(call)
 
-    def item_received(self, handle: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
+    def item_received(self, call: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
         """One item of a stream came, and ended the wait for it in the same step."""
         with self._step():
-            self.recorder.happenings += 1
-            handle.received += 1
-            if wait is not None:
-                self.recorder.resumes(wait)
+            self.recorder.item_received(call, wait)
 
     def holds(self, party: PartyName, resource: str, capacity: int = 1, wait: WaitNumber | None = None) -> None:
         """A party holds one (more) share of a resource; the wait for it ends in the same step."""
         with self._step():
-            if wait is not None:
-                self.recorder.resumes(wait)
-            self.recorder.holds(party, resource, capacity)
+            self.recorder.holds(party, resource, capacity, wait)
 
     def releases(self, party: PartyName, resource: str) -> bool:
         """A party gives back one share; False when it held none."""
         with self._step():
             return self.recorder.releases(party, resource)
 
-    def said(self, *, idle: bool) -> None:
-        """The application says whether it may do something of its own accord."""
+    def idle(self, party: PartyName) -> None:
+        """A party owes no message of its own accord any more."""
         with self._step():
-            if idle:
-                self.recorder.idle()
-            else:
-                self.recorder.active()
+            self.recorder.idle(party)
+
+    def active(self, party: PartyName) -> None:
+        """A party may do something of its own accord."""
+        with self._step():
+            self.recorder.active(party)
+
+    def busy(self) -> None:
+        """A block of work begins."""
+        with self._step():
+            self.recorder.busy()
+
+    def done(self) -> None:
+        """A block of work ends. May run in a finalizer (a generator that is dropped inside it)."""
+        if self.lock._is_owned():  # noqa: SLF001
+            self.deferred.append(self.recorder.done)
+            return
+        with self.lock:
+            self.recorder.done()
 
     def fact(self, changes: Facts) -> None:
         """Facts of the application change."""

@@ -49,7 +49,10 @@ def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -
         served = arriving.served
         if served is not None:
             arriving.served = None
-            served.pool = name
+            try:
+                live.queued(served, name)
+            except Exception:  # noqa: BLE001 - fail open
+                live.report_failure("a request is queued")
         return submit(fn, *args, **kwargs)
 
     executor.submit = recorded  # type: ignore[method-assign]

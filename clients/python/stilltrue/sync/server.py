@@ -105,9 +105,8 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         call = self.call
         call.begin(context)
         try:
-            hang_up = call.served.hang_up
-            if not context.add_callback(hang_up):
-                hang_up()
+            if not context.add_callback(call.hang_up):
+                call.hang_up()
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("a call is taken")
 

@@ -1,0 +1,36 @@
+"""What can only be seen at the instant of the cut, and how it changes the waits that were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from stilltrue.model import PartyName
+from stilltrue.protocol.report import LocalWait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What was seen at a cut.
+
+    ``waits`` are further waits; ``deadlines`` tells of parties whose waits end by themselves, and when; ``ways_out`` of parties
+    each of whose waits also ends when one of the parties given goes on (a task is cancelled when a sibling in its group fails).
+    """
+
+    waits: tuple[LocalWait, ...] = ()
+    deadlines: Mapping[PartyName, float] = field(default_factory=dict)
+    ways_out: Mapping[PartyName, tuple[PartyName, ...]] = field(default_factory=dict)
+
+    def added_to(self, waits: Iterable[LocalWait], ends: dict[PartyName, float], now: float) -> tuple[LocalWait, ...]:
+        """All ``waits``, recorded and seen, each with the deadline by which its waiter is freed anyhow (``ends`` adds some)."""
+        for party, deadline in self.deadlines.items():
+            ends[party] = min(deadline, ends.get(party, deadline))
+        return tuple(
+            wait.ending(ends.get(wait.waiter)).or_with(self.ways_out.get(wait.waiter, ()), now)
+            for wait in (*waits, *self.waits)
+        )
+
+
+def nothing_more(_: float) -> Observation:
+    """Nothing was seen beside what is recorded."""
+    return Observation()

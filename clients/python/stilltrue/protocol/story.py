@@ -1,0 +1,53 @@
+"""A bounded log of what a recorder was told, from which ``story`` tells what happened to one call.
+
+When a snapshot is rejected, the stories of the call at both its ends show which happening broke which rule.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from stilltrue.model import CallNumber, PartyName, SnapshotId
+from stilltrue.protocol.ledger import ClientCall, ServerCall
+
+Entry = tuple[int, SnapshotId, str, object]
+"""The count of happenings by then, the colour, what happened, and to what."""
+
+
+class HappeningLog:
+    """The last ``entries_max`` happenings."""
+
+    __slots__ = ("entries", "tell")
+
+    def __init__(self, entries_max: int) -> None:
+        """Room for ``entries_max``."""
+        self.entries: deque[Entry] = deque(maxlen=entries_max)
+        self.tell = self.entries.append
+
+    def story(self, of: CallNumber | PartyName) -> list[str]:
+        """What is still remembered of the call made with this number, or of this party; and all cuts."""
+        return [
+            f"#{count} colour {colour}: {what}{_subject(subject)}"
+            for count, colour, what, subject in self.entries
+            if subject is None or of in _names(subject)
+        ]
+
+
+def _names(subject: object) -> tuple[object, ...]:
+    if isinstance(subject, ClientCall):
+        return subject.number, subject.party
+    if isinstance(subject, ServerCall):
+        return (subject.party,)
+    return (subject,)
+
+
+def _subject(subject: object) -> str:
+    match subject:
+        case None:
+            return ""
+        case ClientCall(number=number, method=method, party=party):
+            return f" call {number} of {method} by {party or 'an unknown party'}"
+        case ServerCall(number=number, method=method, caller=caller, party=party):
+            return f" {party}, call {number} of {caller.process if caller else 'an unknown caller'} to {method}"
+        case _:
+            return f" {subject}"
