@@ -50,4 +50,4 @@ def test_a_scenario_that_cannot_be_read_is_refused_by_its_line(tmp_path: Path) -
 def test_a_range_of_seeds_that_is_none_is_refused() -> None:
     result = run("--seeds", "9..3")
     assert result.exit_code == 2
-    assert "A..B with A below B" in result.output
+    assert "A..B with A less than B" in result.output
