@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 
+from detector.core.clocks import in_detector_time
 from detector.core.resolution import Resolution
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
@@ -93,7 +94,8 @@ class PendingSnapshot:
     def assembled(self, ended: float, previous: WaitColumns | None = None) -> Assembled:
         """The snapshot from the reports there are; ``previous``: the waits of one that ended before this one began."""
         missing = [self.members[name] for name in self.missing()]
-        resolution = Resolution(self._reports, missing)
+        timed = {name: in_detector_time(report, self.begun, ended) for name, report in self._reports.items()}
+        resolution = Resolution(timed, missing)
         orphans = tuple(resolution.channels.orphans())
         outcome = Outcome.REJECTED if orphans else Outcome.INCOMPLETE if missing else Outcome.COMPLETE
         snapshot = Snapshot(

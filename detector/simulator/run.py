@@ -32,7 +32,7 @@ AWAKES = 0.05
 """How likely a stalled process is to go on, each time that it is its turn."""
 
 WORK = ("step", "deliver", "take", "expire")
-ALL = (*WORK, "marker", "report")
+ALL = (*WORK, "marker", "report", "hello")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Run:
         """Let one action happen, whoever's it is."""
         if action[0] == "fault":
             self.faults.strike(action)
-        elif action[0] in {"ask", "wish", "tick", "report"}:
+        elif action[0] in {"ask", "wish", "tick", "report", "hello"}:
             self.watch.do(action)
             if not self.watch.asks_left:
                 self.world.enabled.discard("ask", "ask")

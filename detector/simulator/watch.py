@@ -52,14 +52,7 @@ class Watch:
         self._engine = engine
         self.world = world = engine.world
         self.predicates = tuple(predicates) if predicates is not None else built_in(world.plan)
-        self.initiator = Initiator(
-            Timing(
-                period_seconds=0,
-                give_up_seconds=GIVE_UP_SECONDS,
-                suspect_seconds=GIVE_UP_SECONDS / 4,
-                pending_snapshots_max=world.plan.pending_max,
-            )
-        )
+        self.initiator = self._initiator()
         self.begun: dict[SnapshotId, Instant] = {}
         self._outside_before = 0
         self.finished: list[tuple[Assembled, tuple[Verdict, ...]]] = []
@@ -69,6 +62,15 @@ class Watch:
         """Whether verdicts are asked for and checked, or this part of the run is known already."""
         for name in sorted(world.processes):
             self.joins(name)
+
+    def _initiator(self, *, first: SnapshotId = SnapshotId(1)) -> Initiator:
+        timing = Timing(
+            period_seconds=0,
+            give_up_seconds=GIVE_UP_SECONDS,
+            suspect_seconds=GIVE_UP_SECONDS / 4,
+            pending_snapshots_max=self.world.plan.pending_max,
+        )
+        return Initiator(timing, first=first)
 
     def do(self, action: Action) -> None:
         """Let one of the detector's own happenings happen."""
@@ -84,6 +86,10 @@ class Watch:
             case ("tick",):
                 self.world.now = max(now, min(self.initiator.due(now), now + GIVE_UP_SECONDS))
                 self._obey(self.initiator.ticked(self.world.now))
+            case ("hello", name, incarnation):
+                self.world.enabled.discard("hello", *action)
+                if self.world.alive(name, incarnation) is not None:
+                    self.joins(name)
             case ("report", *_):
                 self.world.enabled.discard("report", *action)
                 self._obey(self.initiator.reported(self.world.reports.pop(action), now))
@@ -91,13 +97,23 @@ class Watch:
                 raise AssertionError(action)
 
     def joins(self, name: ProcessName) -> None:
-        """A process says hello."""
+        """A process says hello, if it has an agent."""
         process = self.world.processes[name]
+        if not process.instrumented:
+            return
         self._obey(self.initiator.joined(process.id, process.recorder.colour, self.world.now))
 
     def leaves(self, name: ProcessName) -> None:
         """A process's stream to the detector has ended."""
         self._obey(self.initiator.left(name, self.world.now))
+
+    def restarts(self) -> None:
+        """The detector begins anew: it forgets all but which numbers it has given, and the processes dial it again."""
+        self.initiator = self._initiator(first=self.initiator.next_id)
+        self.begun.clear()
+        for process in self.world.processes.values():
+            if process.instrumented:
+                self.world.enabled.add("hello", "hello", process.name, process.id.incarnation)
 
     def _obey(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from detector.core import resolution
+from detector.core import assembler, resolution
 from detector.core.cancellation import Cancellation, WaysOut
 from detector.core.channels import Channels, Place, _PoolView
 from detector.core.initiator import Effect, Finish, Initiator
@@ -38,6 +38,7 @@ __all__ = [
     "Reduction",
     "Resolution",
     "Snapshot",
+    "assembler",
     "deadlock",
     "resolution",
 ]
@@ -299,6 +300,11 @@ def none_missing(_right: Function) -> Function:
 def releases_nobody(right: Function) -> Function:
     """In the optimistic pass the missing stay where they are."""
     return lambda self, *, ended=None, released=None: right(self, ended=ended)  # noqa: ARG005
+
+
+def believes_clocks(_right: Function) -> Function:
+    """What a member says of moments is taken as it is."""
+    return lambda report, _begun, _ended: report
 
 
 def takes_stale(right: Function) -> Function:

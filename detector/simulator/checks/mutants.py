@@ -263,4 +263,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "theorem 1, sound, orphans",
         (parts.Initiator, "reported", parts.takes_stale),
     ),
+    _mutant(
+        "clocks",
+        "members' clocks are believed",
+        "clocks",
+        "safe, stable",
+        (parts.assembler, "in_detector_time", parts.believes_clocks),
+    ),
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from detector.simulator.world import cancellation
-from detector.simulator.world.plan import Plan
+from detector.simulator.world.plan import Limits, Plan
 from detector.simulator.world.state import Lane, Party, Process, SimCall
 from detector.simulator.world.world import DOUBT_SECONDS, World
 from stilltrue.model import PartyName, ProcessName
@@ -108,10 +108,10 @@ def _can_be_taken(world: World, call: SimCall, left: set[Party], view: View, tak
 
 
 def _somebody_can_take(world: World, call: SimCall, left: set[Party], view: View) -> bool:
-    names = world.of_service[call.service]
+    names = world.candidates(call.service)
     candidates = [world.processes[name] for name in names if view.members is None or name in view.members]
     for process in candidates:
-        pool = process.service.methods[call.method].pool
+        pool = process.method(world.plan.route(call.service), call.method).pool
         if not pool or _worker_can_come(process, pool, left):
             return True
     return False
@@ -156,7 +156,7 @@ def _awaited(world: World, who: Party, left: set[Party], view: View, takers: Tak
         for process, pool in call.queued:
             yield from process.busy[pool]
         if call.requests and not call.served and not call.queued:
-            for name in world.of_service[call.service]:
+            for name in world.candidates(call.service):
                 if view.members is None or name in view.members:
                     yield from (party for busy in world.processes[name].busy.values() for party in busy)
 
@@ -190,6 +190,8 @@ def _in_doubt(world: World, call: SimCall, since: float) -> bool:
 
     Two copies at one server are one record there, so servers are counted.
     """
+    if world.plan.limits != Limits():
+        return True  # who could tell may have forgotten
     if world.alive(call.key[0], call.key[1]) is None or world.now - since >= DOUBT_SECONDS:
         return False
     knowing = {server for server in call.answered if world.alive(server.instance, server.incarnation) is not None}
@@ -202,7 +204,9 @@ def _can_be_cancelled(world: World, who: Party, left: set[Party]) -> bool:
         return False
     if ("reset", who.process.name, who.name) in world.enabled.bags["deliver"]:
         return True
-    return not who.call.over and not who.hung and who.call.party not in left
+    call = who.call
+    known = call.party.process.instrumented  # what others cancel is an act from outside
+    return known and not call.over and not who.hung and call.party not in left
 
 
 def _cancellers(plan: Plan, who: Party) -> Iterator[Party]:

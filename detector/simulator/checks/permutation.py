@@ -25,7 +25,7 @@ from stilltrue.model import Holds, SnapshotId, Verdict
 def applies(plan: Plan) -> bool:
     """Whether the theorem speaks of this world: nothing strikes from outside, and everything that matters bears a stamp."""
     uncoloured = any((isinstance(op, Acquire) and op.fleet) or isinstance(op, Open) for body in plan.bodies() for op in body)
-    return not (plan.faults or uncoloured or plan.hedged)
+    return not (plan.faults or uncoloured or plan.hedged or plan.uninstrumented)
 
 
 def check(world: World, assembled: Assembled, verdicts: Iterable[Verdict]) -> list[str]:

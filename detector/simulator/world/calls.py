@@ -33,7 +33,7 @@ def orphan(world: World, call: SimCall) -> None:
 
 def mourn(world: World, call: SimCall) -> None:
     """A server has died: a call that is nowhere any more, or that nobody is left to take, will fail at its caller."""
-    if not world.of_service[call.service]:
+    if not world.candidates(call.service):
         for packet in world.network.requests_of(call.key):
             world.network.remove(packet)
         call.requests = 0

@@ -9,6 +9,8 @@ from detector.simulator.world.world import World
 
 def cancels(world: World, call: SimCall) -> None:
     """The call is over at its caller: those who still serve it, and can be interrupted, will learn of it."""
+    if not call.party.process.instrumented:
+        world.decree()  # what a stranger cancels nobody could know
     for who in call.served:
         if who.method is not None and who.method.interruptible:
             world.enabled.add("deliver", "reset", who.process.name, who.name)

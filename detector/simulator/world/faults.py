@@ -24,6 +24,9 @@ class Membership(Protocol):
     def leaves(self, name: ProcessName) -> None:
         """A process's stream to the detector has ended."""
 
+    def restarts(self) -> None:
+        """The detector itself begins anew."""
+
 
 class Faults:
     """The faults that may still strike a world."""
@@ -43,29 +46,41 @@ class Faults:
         return ("fault", fault.name, random.choice(targets)) if targets else None
 
     def _targets(self, fault: Fault) -> list[Any]:
-        world = self._world
-        up = list(world.processes)
+        """What a fault can strike now."""
+        bags = self._world.enabled.bags
         match fault:
-            case Fault.LOSE_MARKER | Fault.LOSE_REPORT:
-                found: list[Any] = list(world.enabled.bags["marker" if fault is Fault.LOSE_MARKER else "report"].actions)
-            case Fault.FAIL_CALL:
-                found = [call.key for call in world.calls.values() if not call.over]
-            case Fault.RETRY:
-                found = [packet for packet in world.replies if not world.calls[packet[1]].over]
-                if world.plan.copies_max > 1:
-                    found = [packet for packet in found if cancellation.may_repeat(world, world.calls[packet[1]])]
-            case Fault.LOSE_CONNECTION:
-                found = [who for call in world.calls.values() if cancellation.may_repeat(world, call) for who in call.served]
-                found = [who.name for who in found if who.block is not None]  # else its loss changes little
-            case Fault.CRASH:
-                found = up if len(up) > 1 else []
-            case Fault.RESTART:
-                found = list(self._dead)
-            case Fault.JOIN:
-                found = [name for name in world.plan.spares if name not in world.processes and name not in self._dead]
-            case Fault.LEAVE | Fault.STALL:
-                found = [name for name in up if not world.processes[name].stalled]
-        return found
+            case Fault.LOSE_MARKER:
+                return [action for action in bags["marker"].actions if action[0] == "marker"]
+            case Fault.LOSE_REPORT | Fault.DUPLICATE:
+                return list(bags["report"].actions)
+            case Fault.NEW_DETECTOR:
+                return ["detector"]
+            case Fault.FAIL_CALL | Fault.RETRY | Fault.LOSE_CONNECTION:
+                return self._calls_to_fail(fault)
+            case _:
+                return self._who_may_come_or_go(fault)
+
+    def _who_may_come_or_go(self, fault: Fault) -> list[Any]:
+        up = self._world.processes
+        if fault is Fault.RESTART:
+            return list(self._dead)
+        if fault is Fault.JOIN:
+            return [name for name in self._world.plan.spares if name not in up and name not in self._dead]
+        if fault is Fault.CRASH:
+            return list(up) if len(up) > 1 else []
+        return [name for name in up if not up[name].stalled]
+
+    def _calls_to_fail(self, fault: Fault) -> list[Any]:
+        world = self._world
+        if fault is Fault.FAIL_CALL:
+            return [call.key for call in world.calls.values() if not call.over]
+        if fault is Fault.RETRY:
+            found = [packet for packet in world.replies if not world.calls[packet[1]].over]
+            if world.plan.copies_max > 1:
+                return [packet for packet in found if cancellation.may_repeat(world, world.calls[packet[1]])]
+            return found
+        served = [who for call in world.calls.values() if cancellation.may_repeat(world, call) for who in call.served]
+        return [who.name for who in served if who.block is not None]  # else its loss changes little
 
     def strike(self, action: Action) -> None:
         """Let a fault happen."""
@@ -78,7 +93,7 @@ class Faults:
         if world.story is not None:
             world.story.append(f"{world.now:7.2f}  {'outside':<10} {fault.value}: {target}")
         if fault in DECREES:
-            self._decree()
+            self._world.decree()
         self._happen(fault, target)
 
     def _happen(self, fault: Fault, target: Any) -> None:
@@ -89,21 +104,36 @@ class Faults:
             case Fault.LOSE_REPORT:
                 world.enabled.discard("report", *target)
                 del world.reports[target]
-            case Fault.FAIL_CALL:
-                world.enabled.discard("deliver", "fail", target)
-                parties.gives_up(world, world.calls[target], "fails, perhaps received")
-            case Fault.RETRY:
-                self._retry(target)
-            case Fault.LOSE_CONNECTION:
-                cancellation.loses_connection(world, world.processes[process_of(target)].parties[target])
+            case Fault.DUPLICATE:
+                again = (*target, self.left.get(fault, 0))
+                world.reports[again] = world.reports[target]
+                world.enabled.add("report", *again)
+            case Fault.FAIL_CALL | Fault.RETRY | Fault.LOSE_CONNECTION:
+                self._fail(fault, target)
             case Fault.STALL:
                 world.processes[target].stalled = True
-            case Fault.CRASH:
-                self._crash(world.processes[target])
-            case Fault.RESTART | Fault.JOIN:
-                self._start(target)
-            case Fault.LEAVE:
-                self._members.leaves(target)
+            case _:
+                self._come_or_go(fault, target)
+
+    def _fail(self, fault: Fault, target: Any) -> None:
+        world = self._world
+        if fault is Fault.FAIL_CALL:
+            world.enabled.discard("deliver", "fail", target)
+            parties.gives_up(world, world.calls[target], "fails, perhaps received")
+        elif fault is Fault.RETRY:
+            self._retry(target)
+        else:
+            cancellation.loses_connection(world, world.processes[process_of(target)].parties[target])
+
+    def _come_or_go(self, fault: Fault, target: Any) -> None:
+        if fault is Fault.CRASH:
+            self._crash(self._world.processes[target])
+        elif fault is Fault.LEAVE:
+            self._members.leaves(target)
+        elif fault is Fault.NEW_DETECTOR:
+            self._members.restarts()
+        else:
+            self._start(target)
 
     def _retry(self, packet: Action) -> None:
         """The caller's library takes the reply for a failure that it may repeat, and tells nobody."""
@@ -113,12 +143,6 @@ class Faults:
         call.replies -= 1
         calls.requests(world, call)
 
-    def _decree(self) -> None:
-        """What was said to be for ever was said of the system without this."""
-        self._world.outside += 1
-        self._world.frozen.clear()
-        self._world.frozen_until.clear()
-
     def _start(self, name: ProcessName) -> None:
         service, incarnation = self._dead.pop(name, (self._world.plan.spares.get(name, ""), 0))
         self._world.start(name, service, incarnation + 1)
@@ -127,9 +151,10 @@ class Faults:
     def _crash(self, process: Process) -> None:
         world = self._world
         process.up = False
-        self._dead[process.name] = (process.service_name, process.id.incarnation)
+        self._dead[process.name] = (process.id.service, process.id.incarnation)
         del world.processes[process.name]
-        world.of_service[process.service_name].remove(process.name)
+        for service in process.services:
+            world.of_service[service].remove(process.name)
         for call in world.calls.values():
             for copy in [q for q in call.queued if q[0] is process]:
                 call.queued.remove(copy)

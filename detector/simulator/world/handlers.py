@@ -22,13 +22,13 @@ def _request(world: World, key: CallKey, copy: int, name: ProcessName) -> Proces
     process, call = world.processes[name], world.calls[key]
     world.network.remove(("request", key, copy))
     call.requests -= 1
-    method = process.service.methods[call.method]
+    method = process.method(world.plan.route(call.service), call.method)
     handle, report = process.recorder.arrived(
-        call.stamp,
+        call.stamp if process.instrumented else None,
         method=f"/{call.service}/{call.method}",
-        now=world.now,
+        now=process.at(world.now),
         pool=method.pool,
-        deadline=call.deadline,
+        deadline=process.until(call.deadline),
         interruptible=method.interruptible,
     )
     world.cut(process, report)
@@ -72,8 +72,9 @@ def _reply(world: World, key: CallKey, copy: int) -> Process | None:
         world.tokens_lost += token
     else:
         call.token_back = token
-    world.tell(process, f"receives the reply to call {key[2]} from {stamp.source}" + (", too late" if call.over else ""))
-    world.cut(process, process.recorder.settled(call.made, stamp, world.now))
+    world.tell(process, f"receives the reply to call {key[2]}" + (", too late" if call.over else ""))
+    heard = stamp if process.instrumented else None
+    world.cut(process, process.recorder.settled(call.made, heard, process.at(world.now)))
     world.draw(process, Kind.RECEIVE, packet=packet)
     if world.plan.hedged and not call.over:
         world.doubts[call.key] = (call, world.now)
@@ -128,7 +129,7 @@ def _marker(world: World, snapshot: SnapshotId, name: ProcessName, incarnation: 
     world.enabled.discard("marker", "marker", snapshot, name, incarnation)
     process = world.alive(name, incarnation)
     if process is not None:
-        world.cut(process, process.recorder.marked(snapshot, world.now))
+        world.cut(process, process.recorder.marked(snapshot, process.at(world.now)))
     return process
 
 

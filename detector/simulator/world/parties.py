@@ -13,6 +13,7 @@ from detector.simulator.world.world import World
 from stilltrue.model import ProcessName
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall
 from stilltrue.protocol.report import CallTarget, ResourceTarget
+from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
 
 
@@ -35,7 +36,7 @@ def advance(world: World, who: Party) -> None:
 
 def start(world: World, process: Process, call: SimCall, handle: ServerCall) -> None:
     """A call begins to be served: by a worker of its pool, or at once."""
-    method = process.service.methods[call.method]
+    method = process.method(world.plan.route(call.service), call.method)
     process.recorder.started(handle)
     who = Party(handle.party, process, method.body, call.depth)
     who.call, who.handle, who.method, who.pool = call, handle, method, method.pool
@@ -78,7 +79,7 @@ def closes_step(world: World, call: SimCall) -> None:
     if call.token_back:
         process.tokens += call.token_back
         step.fact(token=process.tokens)
-    process.recorder.closed(step, world.now)
+    process.recorder.closed(step, process.at(world.now))
 
 
 def gives_up(world: World, call: SimCall, why: str) -> None:
@@ -86,7 +87,7 @@ def gives_up(world: World, call: SimCall, why: str) -> None:
     process = call.party.process
     world.doubts[call.key] = (call, world.now)
     world.tell(process, f"call {call.key[2]} of {call.party.name} {why}")
-    world.cut(process, process.recorder.settled(call.made, None, world.now, in_doubt=True))
+    world.cut(process, process.recorder.settled(call.made, None, process.at(world.now), in_doubt=True))
     settles(world, call)
 
 
@@ -132,7 +133,7 @@ def _takes_token(world: World, who: Party) -> None:
     step = Step(who.handle)
     step.fact(token=who.process.tokens)
     step.takes()
-    who.process.recorder.closed(step, world.now)
+    who.process.recorder.closed(step, who.process.at(world.now))
     world.tell(who.process, f"{who.name} takes the token")
 
 
@@ -162,10 +163,10 @@ def _waits_for_calls(world: World, who: Party, op: Call) -> None:
     if op.needs == len(op.targets):
         for call in who.sent:
             if not call.over:
-                recorder.awaits(call.made, world.now)
+                recorder.awaits(call.made, who.process.at(world.now))
     else:
         among = [CallTarget(number=call.key[2]) for call in who.sent]
-        who.waits.append(recorder.waits(who.name, among, world.now, needs=op.needs))
+        who.waits.append(recorder.waits(who.name, among, who.process.at(world.now), needs=op.needs))
     world.tell(who.process, f"{who.name} waits for {op.needs} of calls {', '.join(str(call.key[2]) for call in who.sent)}")
     _blocks(world, who, block)
 
@@ -178,7 +179,8 @@ def _blocks(world: World, who: Party, block: Block) -> None:
 def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiting: bool = False) -> SimCall:
     process, (service, method) = who.process, target
     token = 1 if op.token and process.tokens else 0
-    step = Step(who.handle) if token or world.plan.services[service].methods[method].returns_token else None
+    returns = any(world.plan.services[one].methods[method].returns_token for one in world.plan.route(service))
+    step = Step(who.handle) if token or returns else None
     if token and step is not None:
         process.tokens -= 1
         step.fact(token=process.tokens)
@@ -187,17 +189,17 @@ def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiti
     made, stamp = process.recorder.sent(
         method=f"/{service}/{method}",
         channel=_channel(process, service, world.plan),
-        now=world.now,
+        now=process.at(world.now),
         party=who.name,
-        deadline=deadline,
+        deadline=process.until(deadline),
         waiting=waiting,
         step=step,
     )
     key = (process.name, process.id.incarnation, made.number)
-    call = SimCall(key, made, stamp, who, service, method, deadline, token)
+    call = SimCall(key, made, _borne(who, stamp), who, service, method, deadline, token)
     call.step = step
     world.calls[key] = process.calls[made.number] = call
-    if world.of_service[service]:
+    if world.candidates(service):
         calls.requests(world, call)
     else:
         calls.mourn(world, call)
@@ -207,6 +209,13 @@ def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiti
     if world.plan.hedged:
         world.enabled.add("expire", "hedge", key)
     return call
+
+
+def _borne(who: Party, stamp: Stamp) -> Stamp | None:
+    """The stamp that a request bears: none without an agent, and that of the request it serves when a gateway passes it on."""
+    if who.process.instrumented:
+        return stamp
+    return who.call.stamp if who.call is not None and who.process.gateway else None
 
 
 def _channel(process: Process, service: str, plan: Plan) -> ChannelRecord:
@@ -222,7 +231,8 @@ def _acquires(world: World, who: Party, op: Acquire) -> None:
     if who.step == 0 and (len(lock.holders) >= lock.capacity or lock.queue):
         deadline = None if op.deadline_seconds is None else world.now + op.deadline_seconds
         target = (ResourceTarget(resource=lock.name),)
-        who.waits.append(recorder.waits(who.name, target, world.now, deadline=deadline, uncoloured=op.fleet, what=lock.name))
+        now, until = who.process.at(world.now), who.process.until(deadline)
+        who.waits.append(recorder.waits(who.name, target, now, deadline=until, uncoloured=op.fleet, what=lock.name))
         lock.queue.append(who)
         who.step = 1
         world.tell(who.process, f"{who.name} waits for {lock.name}")
@@ -313,7 +323,7 @@ def _ends(world: World, who: Party) -> None:
         step.fact(token=process.tokens)
         step.carries(token=1)
         step.with_reply()
-        process.recorder.closed(step, world.now)
+        process.recorder.closed(step, process.at(world.now))
     call.answered.append(process.id)
     stamp = process.recorder.replied(who.handle)
     if who.pool:
@@ -326,7 +336,7 @@ def _ends(world: World, who: Party) -> None:
     call.copies_back += 1
     call.down.closed = True
     packet = ("reply", call.key, call.copies_back)
-    world.replies[packet] = (stamp, token)
+    world.replies[packet] = (stamp if process.instrumented else None, token)
     world.tell(process, f"{who.name} replies to {call.name}" + (", with the token" if token else ""))
     world.network.post(packet, process.name, ProcessName(call.key[0]))
     world.draw(process, Kind.SEND, packet=packet, label=f"reply {call.key[2]}")

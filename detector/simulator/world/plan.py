@@ -27,6 +27,8 @@ class Fault(Enum):
     STALL = "a process stops for a while"
     LOSE_CONNECTION = "a connection is lost: the server goes on with the call, and the request is sent once more"
     CRASH = "a process dies"
+    DUPLICATE = "a report comes twice"
+    NEW_DETECTOR = "the detector restarts; the processes dial it again"
     RESTART = "a dead process comes back as another incarnation"
     JOIN = "a further instance of a service starts"
     LEAVE = "a process says goodbye, though it goes on"
@@ -124,6 +126,15 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much each recorder may remember; small ones bite."""
+
+    callers_max: int = 10_000
+    answered_max: int = 4_096
+    doubts_max: int = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
     """How readily each kind of step is chosen by a random run; a small number is a long delay."""
 
@@ -136,6 +147,7 @@ class Weights:
     ask: float = 0.1
     fault: float = 0.05
     tick: float = 0.02
+    hello: float = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +158,11 @@ class Plan:
     one share; ``asks`` how many snapshots are asked for; ``faults`` how often each fault may strike; ``spares`` the
     instances that may join; ``depth`` how deep calls nest; ``copies_max`` how often a request may be sent in all, and
     ``hedged`` whether also while another copy is under way; ``reruns``: the tasks run again when their process restarts.
+
+    ``routes``: the services behind an address that is not a service's own name; ``also``: further services that a process has a
+    server for; ``uninstrumented``: processes without an agent; ``gateways``: those of them that pass a request's stamp on with
+    their own calls; ``clocks``: how far a process's clock is ahead of the detector's; ``limits``: how much recorders remember;
+    ``late_news``: a server may learn of a lost connection arbitrarily late.
     """
 
     name: str
@@ -165,6 +182,17 @@ class Plan:
     copies_max: int = 1
     hedged: bool = False
     reruns: bool = False
+    routes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    also: Mapping[ProcessName, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    uninstrumented: tuple[ProcessName, ...] = ()
+    gateways: tuple[ProcessName, ...] = ()
+    clocks: Mapping[ProcessName, float] = field(default_factory=lambda: MappingProxyType({}))
+    limits: Limits = Limits()
+    late_news: bool = False
+
+    def route(self, address: str) -> tuple[str, ...]:
+        """The services behind an address."""
+        return self.routes.get(address, (address,))
 
     def bodies(self) -> list[tuple[Op, ...]]:
         """Every program: the root tasks' and the methods'."""

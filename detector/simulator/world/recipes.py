@@ -12,6 +12,7 @@ from detector.simulator.world.plan import (
     Cancel,
     Fault,
     Finish,
+    Limits,
     Method,
     Op,
     Open,
@@ -311,6 +312,84 @@ def _restarts(random: Random, seed: int, processes: int) -> Plan:
     )
 
 
+def _strangers(random: Random, seed: int, processes: int) -> Plan:
+    """Processes without an agent among the others, also behind the same address; several servers in one process."""
+    processes = max(processes, 3)
+    usual = _mixture("strangers", random, seed, processes, wide=0.3, lock=0.2, fleet=0.3, heeding=0.2, pools=(0, 1, 1, 2))
+    usual = _one_method(usual)
+    names, services = list(usual.instances), sorted(usual.services)
+    behind = {one: random.sample(services, random.randint(1, len(services))) for one in services if random.random() < 0.4}
+    return replace(
+        usual,
+        uninstrumented=tuple(name for name in names[1:] if random.random() < 0.35),
+        routes={address: tuple(route) for address, route in behind.items()},
+        also={name: tuple(s for s in services if s != usual.instances[name]) for name in names if random.random() < 0.3},
+    )
+
+
+def _gateways(random: Random, seed: int, processes: int) -> Plan:
+    """Calls through a process without an agent, which hands the stamp on with its own call and waits for that alone."""
+    usual = _one_method(_mixture("gateways", random, seed, max(processes, 3), wide=0.2, lock=0.2, pools=(0, 1, 1, 2)))
+    services, gate = sorted(usual.services), ProcessName("gate-0")
+    behind = random.choice(services)
+    return replace(
+        usual,
+        services={**usual.services, "gate": Service(methods={"m0": Method(body=(Call(targets=(("behind", "m0"),)),))})},
+        instances={**usual.instances, gate: "gate"},
+        routes={"behind": (behind,), **{one: ("gate",) for one in services if one == behind or random.random() < 0.2}},
+        uninstrumented=(gate,),
+        gateways=(gate,),
+        depth=usual.depth + 1,
+    )
+
+
+def _one_method(plan: Plan) -> Plan:
+    """The same with one method a service, so that any service can stand behind any address; pools bear their service's name."""
+    services = {}
+    for name, spec in plan.services.items():
+        method = spec.methods["m0"]
+        pool = f"{name}.{method.pool}" if method.pool else ""
+        sizes = {f"{name}.{pool}": size for pool, size in spec.pools.items()}
+        services[name] = Service(methods={"m0": replace(method, body=_calling_m0(method.body), pool=pool)}, pools=sizes)
+    return replace(plan, services=services, roots=tuple((process, _calling_m0(body)) for process, body in plan.roots))
+
+
+def _calling_m0(body: tuple[Op, ...]) -> tuple[Op, ...]:
+    def simple(op: Op) -> Op:
+        return replace(op, targets=tuple((service, "m0") for service, _ in op.targets)) if isinstance(op, Call) else op
+
+    return tuple(simple(op) for op in body)
+
+
+def _bounds(random: Random, seed: int, processes: int) -> Plan:
+    """Recorders that must forget: few callers, few answers, few doubts; messages outlive their senders' patience."""
+    deadline = random.choice((0.2, 0.8))
+    usual = _mixture("bounds", random, seed, processes, wide=0.4, silent=0.2, deadline=deadline, cancel=0.3, pools=(0, 0, 1, 2))
+    few = Limits(callers_max=random.randint(1, 3), answered_max=random.randint(1, 3), doubts_max=random.randint(1, 2))
+    late = replace(usual.weights, deliver=random.choice((0.02, 0.2)), expire=1.0, marker=1.0, report=2.0, ask=0.4)
+    return replace(usual, limits=few, weights=late, asks=8)
+
+
+def _clocks(random: Random, seed: int, processes: int) -> Plan:
+    """Clocks hours apart, and deadlines."""
+    usual = _mixture("clocks", random, seed, processes, wide=0.3, deadline=0.4, heeding=0.2, lock=0.3, pools=(0, 1, 1))
+    return replace(usual, clocks={name: round(random.uniform(-7200, 7200), 1) for name in usual.instances}, asks=6)
+
+
+def _detectors(random: Random, seed: int, processes: int) -> Plan:
+    """Detectors that restart, reports that come twice, agents that are late or go and come back."""
+    faults = {
+        Fault.NEW_DETECTOR: random.randint(1, 2),
+        Fault.DUPLICATE: 3,
+        Fault.LOSE_MARKER: 1,
+        Fault.LEAVE: 1,
+        Fault.STALL: 1,
+    }
+    usual = _mixture("detectors", random, seed, processes, wide=0.3, lock=0.3, fleet=0.3, silent=0.1, faults=faults)
+    weights = replace(usual.weights, hello=random.choice((0.02, 0.2, 1.0)), fault=0.2, ask=0.4)
+    return replace(usual, weights=weights, asks=random.randint(6, 12))
+
+
 RECIPES: Mapping[str, Recipe] = {
     "pools": _pools,
     "fans": _fans,
@@ -327,4 +406,9 @@ RECIPES: Mapping[str, Recipe] = {
     "repeats": _repeats,
     "hedges": _hedges,
     "restarts": _restarts,
+    "strangers": _strangers,
+    "gateways": _gateways,
+    "bounds": _bounds,
+    "clocks": _clocks,
+    "detectors": _detectors,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 
 from detector.simulator.world.plan import Method, Op, Service
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, WaitNumber
@@ -49,7 +50,7 @@ class SimCall:
         self,
         key: CallKey,
         made: ClientCall,
-        stamp: Stamp,
+        stamp: Stamp | None,
         party: Party,
         service: str,
         method: str,
@@ -213,27 +214,47 @@ class Process:
     """One process with its real recorder."""
 
     __slots__ = (
+        "ahead",
         "busy",
         "calls",
         "channels",
+        "gateway",
         "id",
         "idle",
+        "instrumented",
         "name",
         "parties",
         "queues",
         "recorder",
-        "service",
-        "service_name",
+        "services",
+        "sizes",
         "stalled",
         "tokens",
         "up",
     )
 
-    def __init__(self, identity: ProcessId, service: Service, recorder: Recorder, tokens: int) -> None:
+    def __init__(
+        self,
+        identity: ProcessId,
+        services: Mapping[str, Service],
+        recorder: Recorder,
+        tokens: int,
+        *,
+        instrumented: bool = True,
+        gateway: bool = False,
+        ahead: float = 0.0,
+    ) -> None:
+        """``services`` by name, its own first. Without an agent (``instrumented``) the recorder only names its parties.
+
+        ``ahead``: by how much its clock is ahead of the detector's.
+        """
         self.id = identity
         self.name = identity.instance
-        self.service = service
-        self.service_name = identity.service
+        self.services = services
+        self.sizes = {pool: size for service in services.values() for pool, size in service.pools.items()}
+        self.instrumented = instrumented
+        self.gateway = gateway
+        self.ahead = ahead
         self.recorder = recorder
         self.tokens = tokens
         self.up = True
@@ -242,9 +263,21 @@ class Process:
         self.parties: dict[PartyName, Party] = {}
         self.calls: dict[CallNumber, SimCall] = {}
         self.channels: dict[str, ChannelRecord] = {}
-        self.queues: dict[str, deque[Queued]] = {pool: deque() for pool in service.pools}
-        self.busy: dict[str, list[Party]] = {pool: [] for pool in service.pools}
+        self.queues: dict[str, deque[Queued]] = {pool: deque() for pool in self.sizes}
+        self.busy: dict[str, list[Party]] = {pool: [] for pool in self.sizes}
 
     def has_worker(self, pool: str) -> bool:
         """Whether a call behind ``pool`` could start now."""
-        return not pool or len(self.busy[pool]) < self.service.pools[pool]
+        return not pool or len(self.busy[pool]) < self.sizes[pool]
+
+    def method(self, route: Sequence[str], name: str) -> Method:
+        """What it does when it is called by that name at an address with these services behind it."""
+        return next(self.services[service].methods[name] for service in route if service in self.services)
+
+    def at(self, moment: float) -> float:
+        """A moment by the process's own clock."""
+        return moment + self.ahead
+
+    def until(self, deadline: float | None) -> float | None:
+        """A deadline by the process's own clock."""
+        return None if deadline is None else deadline + self.ahead

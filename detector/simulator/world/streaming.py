@@ -54,7 +54,11 @@ def takes(world: World, who: Party, op: Take) -> None:
     else:
         target = CallerTarget(served=who.name) if op.up else CallTarget(number=call.key[2])
         recorder = who.process.recorder
-        who.waits.append(recorder.waits(who.name, (target,), world.now, deadline=call.deadline, uncoloured=True))
+        who.waits.append(
+            recorder.waits(
+                who.name, (target,), who.process.at(world.now), deadline=who.process.until(call.deadline), uncoloured=True
+            )
+        )
         world.tell(who.process, f"{who.name} waits for an item of {call.name}")
         who.block = Block(calls=(call,), needs=1, lane=lane, deadline=call.deadline if op.up else None)
         world.blocks(who)
@@ -73,7 +77,7 @@ def finishes(world: World, who: Party, _: Finish) -> None:
     if not call.up.closed:
         call.up.closed = True
         _sends(world, who, call, up=False)
-    who.process.recorder.awaits(call.made, world.now)
+    who.process.recorder.awaits(call.made, who.process.at(world.now))
     world.tell(who.process, f"{who.name} has sent all of {call.name} and waits for its outcome")
     who.block = Block(calls=(call,), needs=1)
     world.blocks(who)

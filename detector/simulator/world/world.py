@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from detector.simulator.diagram import Event, Kind
 from detector.simulator.world.enabled_actions import Action, EnabledActions
 from detector.simulator.world.network import Network
-from detector.simulator.world.plan import Plan
+from detector.simulator.world.plan import Limits, Plan
 from detector.simulator.world.state import CallKey, Lock, Party, Process, SimCall
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, party
 from stilltrue.protocol.recorder import Bounds, Recorder
@@ -23,12 +23,18 @@ STEP_SECONDS = 0.01
 DOUBT_SECONDS = 1_000.0
 """How long a simulated recorder remembers a doubt: longer than any run, for the bound is a promise of the network's."""
 
-RecorderOf = Callable[[ProcessId, bool], Recorder]
+RecorderOf = Callable[[ProcessId, bool, Limits], Recorder]
 
 
-def plain_recorder(process: ProcessId, reactive: bool) -> Recorder:
+def plain_recorder(process: ProcessId, reactive: bool, limits: Limits) -> Recorder:
     """The recorder as it is shipped."""
-    return Recorder(process=process, reactive=reactive, bounds=Bounds(doubt_seconds_max=DOUBT_SECONDS))
+    bounds = Bounds(
+        callers_max=limits.callers_max,
+        answered_max=limits.answered_max,
+        doubts_max=limits.doubts_max,
+        doubt_seconds_max=DOUBT_SECONDS,
+    )
+    return Recorder(process=process, reactive=reactive, bounds=bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class World:
         self.of_service: dict[str, list[ProcessName]] = {name: [] for name in plan.services}
         self.calls: dict[CallKey, SimCall] = {}
         self.locks: dict[str, Lock] = {}
-        self.replies: dict[Action, tuple[Stamp, int]] = {}
+        self.replies: dict[Action, tuple[Stamp | None, int]] = {}
         self.reports: dict[Action, Report] = {}
         self.log: list[Entry] = []
         self.events: list[Event] = []
@@ -86,12 +92,25 @@ class World:
         """The ways in which an enabled action can happen: a request may reach any instance of its service."""
         if action[0] != "request":
             return [action]
-        return [(*action, name) for name in self.of_service[self.calls[action[1]].service]]
+        return [(*action, name) for name in self.candidates(self.calls[action[1]].service)]
+
+    def candidates(self, address: str) -> list[ProcessName]:
+        """The processes that may take a request to an address."""
+        route = self.plan.route(address)
+        if len(route) == 1:
+            return self.of_service[route[0]]
+        return sorted({name for service in route for name in self.of_service[service]})
 
     def tell(self, process: Process, text: str) -> None:
         """A sentence for the story."""
         if self.story is not None:
             self.story.append(f"{self.now:7.2f}  {process.name:<10} {text}")
+
+    def decree(self) -> None:
+        """Something came from outside: what was said to be for ever was said of the system without it."""
+        self.outside += 1
+        self.frozen.clear()
+        self.frozen_until.clear()
 
     def breach(self, text: str) -> None:
         """Something happened that a promise forbids."""
@@ -106,12 +125,21 @@ class World:
         runs = incarnation == 1 or self.plan.reruns
         roots = [body for process, body in self.plan.roots if process == name] if runs else []
         identity = ProcessId(service=service, instance=name, incarnation=incarnation)
-        recorder = self._recorder(identity, not roots)
-        spec = self.plan.services[service]
-        process = Process(identity, spec, recorder, self.plan.tokens.get(name, 0) if incarnation == 1 else 0)
+        recorder = self._recorder(identity, not roots, self.plan.limits)
+        names = (service, *self.plan.also.get(name, ()))
+        process = Process(
+            identity,
+            {one: self.plan.services[one] for one in names},
+            recorder,
+            self.plan.tokens.get(name, 0) if incarnation == 1 else 0,
+            instrumented=name not in self.plan.uninstrumented,
+            gateway=name in self.plan.gateways,
+            ahead=self.plan.clocks.get(name, 0.0),
+        )
         self.processes[name] = process
-        self.of_service[service] = sorted({*self.of_service[service], name})
-        for pool, size in spec.pools.items():
+        for one in names:
+            self.of_service[one] = sorted({*self.of_service[one], name})
+        for pool, size in process.sizes.items():
             recorder.pool_opened(pool, size)
         if self.plan.tokens:
             recorder.fact({"token": process.tokens})

@@ -1,0 +1,59 @@
+"""Members' clocks: a cut that is out of the snapshot's time shifts what the report says, and never puts a deadline later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from detector.core.assembler import PendingSnapshot
+from detector.core.clocks import ahead_seconds, in_detector_time
+from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import LocalWait, PartyTarget, Report
+
+BEGUN, ENDED = 1_000.0, 1_002.0
+PROCESS = ProcessId(service="s", instance=ProcessName("s-0"), incarnation=1)
+
+
+def report_of(cut_at: float, deadline: float) -> Report:
+    recorder = Recorder(process=PROCESS)
+    recorder.waits(PartyName("s-0/a"), [PartyTarget(party=PartyName("s-0/b"))], cut_at - 1, deadline=deadline)
+    report = recorder.marked(SnapshotId(1), cut_at)
+    assert report is not None
+    return report
+
+
+def wait_of(report: Report) -> LocalWait:
+    return in_detector_time(report, BEGUN, ENDED).waits[0]
+
+
+def test_a_clock_that_nothing_proves_wrong_is_believed() -> None:
+    report = report_of(1_001.0, 1_005.0)
+    assert in_detector_time(report, BEGUN, ENDED) is report
+
+
+@pytest.mark.parametrize("ahead", [-7_200.0, 7_200.0])
+def test_a_wait_ends_no_later_than_it_truly_does(ahead: float) -> None:
+    truly_ends = 1_005.0
+    wait = wait_of(report_of(1_001.0 + ahead, truly_ends + ahead))
+    assert wait.deadline is not None
+    assert wait.since is not None
+    assert truly_ends - (ENDED - BEGUN) <= wait.deadline <= truly_ends
+    assert wait.since <= wait.deadline
+    assert ahead_seconds(report_of(1_001.0 + ahead, truly_ends), BEGUN, ENDED) == pytest.approx(ahead, abs=ENDED - BEGUN)
+
+
+def test_a_wait_without_a_deadline_stays_without_one() -> None:
+    report = report_of(9_000.0, 9_001.0)
+    endless = replace(report, waits=(replace(report.waits[0], deadline=None, since=None),))
+    assert wait_of(endless) == endless.waits[0]
+
+
+def test_a_snapshot_s_waits_are_by_the_detector_s_clock_and_its_reports_as_they_came() -> None:
+    pending = PendingSnapshot(snapshot=SnapshotId(1), members={PROCESS.instance: PROCESS}, begun=BEGUN, begun_by="ask")
+    report = report_of(9_001.0, 9_005.0)
+    assert pending.offer(report) is None
+    assembled = pending.assembled(ENDED)
+    assert [wait.deadline for wait in assembled.snapshot.waits.waits()] == [1_004.0]
+    assert assembled.reports[PROCESS.instance] is report
