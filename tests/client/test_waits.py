@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import grpc
@@ -63,13 +65,79 @@ def test_a_lock_has_a_holder_and_waiters(agent: Agent, report: Snapshots, kind: 
     with lock:
         (hold,) = report().holds
         assert (hold.party, hold.resource, hold.capacity) == ("orders/thread:MainThread", "orders/lock:ledger", 1)
-        waiter = started(lock.acquire, "second")
+        held, over = threading.Event(), threading.Event()
+        waiter = started(lambda: _hold(lock, held, over), "second")
         (wait,) = until(lambda: report().waits)
         assert (wait.waiter, wait.among) == ("orders/thread:second", (ResourceTarget(resource="orders/lock:ledger"),))
         assert not wait.uncoloured
-    waiter.join()
+    held.wait()
     (hold,) = report().holds
     assert (hold.party, report().waits) == ("orders/thread:second", ())
+    over.set()
+    waiter.join()
+    assert report().holds == ()
+
+
+def _hold(lock: Any, held: threading.Event, over: threading.Event) -> None:
+    with lock:
+        held.set()
+        over.wait()
+
+
+def test_a_share_taken_bare_is_held_by_nobody_known(agent: Agent, report: Snapshots) -> None:
+    lock, semaphore = agent.Lock(), agent.Semaphore(2)
+    for one in (lock, semaphore):
+        one.acquire()
+    assert report().holds == ()
+    with semaphore:
+        assert len(report().holds) == 1
+        started(semaphore.release, "another").join()  # the share that was taken bare, not that of the block
+        assert len(report().holds) == 1
+    lock.release()
+    assert report().holds == ()
+
+
+def test_the_application_may_vouch_that_owners_release(agent: Agent, report: Snapshots) -> None:
+    for lock in (agent.Lock(owner_releases=True), agent.Semaphore(1, owner_releases=True), agent.RLock()):
+        lock.acquire()
+        assert len(report().holds) == 1
+        lock.release()
+        assert report().holds == ()
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock"])
+def test_a_condition_gives_its_lock_back_while_it_waits_and_has_it_again_after(
+    agent: Agent, report: Snapshots, kind: str
+) -> None:
+    lock = getattr(agent, kind)("guard")
+    condition, woken, over = threading.Condition(lock), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        with lock if kind == "RLock" else nullcontext(), condition:  # twice over, where that can be
+            waiting.set()
+            assert condition.wait(20)
+            woken.set()
+            over.wait()
+
+    waiting = threading.Event()
+    waiter = started(wait, "waiter")
+    waiting.wait()
+    with condition:  # it can be taken only once the other waits
+        assert [hold.party for hold in report().holds] == ["orders/thread:MainThread"]
+        condition.notify()
+    woken.wait()
+    assert [hold.party for hold in report().holds] == ["orders/thread:waiter"]
+    over.set()
+    waiter.join()
+    assert report().holds == ()
+
+
+def test_nothing_is_kept_of_threads_and_locks_that_are_gone(agent: Agent) -> None:
+    for _ in range(50):
+        started(lambda: agent.Lock("session").acquire(), "worker").join()
+    gc.collect()
+    assert [name for name, _ in agent.parties.threads() if "worker" in name] == []
+    assert agent.parties.name_resource("lock", "session", agent) == "orders/lock:session"
 
 
 def test_a_lock_is_as_threadings(agent: Agent, report: Snapshots) -> None:
@@ -103,36 +171,30 @@ def test_a_timed_wait_for_a_lock_ends_by_itself(agent: Agent, report: Snapshots)
     waiter.join()
 
 
-def test_a_lock_released_by_another_is_free_and_its_waits_count_no_more(agent: Agent, report: Snapshots) -> None:
-    lock = agent.Lock()
+def test_a_lock_given_back_by_another_is_a_signal(agent: Agent, report: Snapshots) -> None:
+    lock = agent.Lock(owner_releases=True)
     started(lock.acquire, "taker").join()
     lock.release()
     assert report().holds == ()
     lock.acquire()
-    waiter = started(lock.acquire, "second")
-    time.sleep(0.05)
-    assert report().waits == ()
+    assert (report().holds, lock._record.begin_wait()) == ((), None)
     lock.release()
-    waiter.join()
 
 
 def test_a_semaphore_has_several_holders_until_it_turns_out_a_signal(agent: Agent, report: Snapshots) -> None:
     semaphore = agent.Semaphore(2, "slots")
-    semaphore.acquire()
-    semaphore.acquire()
-    assert [(hold.resource, hold.capacity) for hold in report().holds] == [("orders/semaphore:slots", 2)] * 2
-    waiter = started(semaphore.acquire, "third")
-    until(lambda: report().waits)
-    semaphore.release()
-    waiter.join()
-    assert {hold.party for hold in report().holds} == {"orders/thread:MainThread", "orders/thread:third"}
-    started(semaphore.release, "stranger").join()
-    started(semaphore.acquire, "fourth").join()
-    waiter = started(semaphore.acquire, "fifth")
-    time.sleep(0.05)
-    assert report().waits == ()
-    semaphore.release(3)
-    waiter.join()
+    held, over = threading.Event(), threading.Event()
+    with semaphore:
+        with semaphore:
+            assert [(hold.resource, hold.capacity) for hold in report().holds] == [("orders/semaphore:slots", 2)] * 2
+            waiter = started(lambda: _hold(semaphore, held, over), "third")
+            until(lambda: report().waits)
+        held.wait()
+        assert {hold.party for hold in report().holds} == {"orders/thread:MainThread", "orders/thread:third"}
+        started(semaphore.release, "stranger").join()
+        assert (report().holds, semaphore._record.begin_wait()) == ((), None)
+        over.set()
+        waiter.join()
 
 
 def test_a_signal_from_birth_has_no_waits(agent: Agent, report: Snapshots) -> None:
@@ -181,7 +243,7 @@ async def test_locks_of_tasks(agent: Agent, report: Snapshots) -> None:
     work.put_nowait(1)
     await asyncio.gather(*tasks)
     assert report().waits == ()
-    assert {hold.party for hold in report().holds} == {"orders/task:t0", "orders/task:t1"}
+    assert report().holds == (), "taken without a block"
 
 
 def test_what_the_agent_is_told(agent: Agent, report: Snapshots) -> None:

@@ -165,17 +165,21 @@ class Agent:
 
     # -- locks, whose waits are seen -----------------------------------------------------------------------------------
 
-    def Lock(self, name: str = "") -> locks.Lock:  # noqa: N802 - as threading's
-        """A ``threading.Lock`` whose waits and holder are recorded; ``name`` shows in verdicts."""
-        return self._for_threads.lock(name)
+    def Lock(self, name: str = "", *, owner_releases: bool = False) -> locks.Lock:  # noqa: N802 - as threading's
+        """A ``threading.Lock`` whose waits are recorded, and whose holder is where it is taken with ``with``.
+
+        Taken with a bare ``acquire()`` it may be given back by anybody, so a wait for it then counts as one that can end;
+        ``owner_releases`` says that whoever takes it always gives it back. ``name`` shows in verdicts.
+        """
+        return self._for_threads.lock(name, owner_releases)
 
     def RLock(self, name: str = "") -> locks.RLock:  # noqa: N802
-        """A ``threading.RLock`` whose waits and holder are recorded."""
+        """A ``threading.RLock`` whose waits and holder are recorded; it goes into a ``threading.Condition``, too."""
         return self._for_threads.rlock(name)
 
-    def Semaphore(self, value: int = 1, name: str = "") -> locks.Semaphore:  # noqa: N802
-        """A ``threading.Semaphore`` whose waits and holders are recorded."""
-        return self._for_threads.semaphore(value, name)
+    def Semaphore(self, value: int = 1, name: str = "", *, owner_releases: bool = False) -> locks.Semaphore:  # noqa: N802
+        """A ``threading.Semaphore`` whose waits are recorded, and whose holders are as for :meth:`Lock`."""
+        return self._for_threads.semaphore(value, name, owner_releases)
 
     def Queue(  # noqa: N802
         self, maxsize: int = 0, name: str = "", *, producers: Iterable[str] = (), consumers: Iterable[str] = ()

@@ -16,9 +16,11 @@ def make_queue_ends(
     session: Session, name: str, producers: Iterable[str], consumers: Iterable[str]
 ) -> tuple[QueueEnd, QueueEnd]:
     """The two ends of a queue: who waits for items, and who for room."""
-    resource = session.parties.name_resource("queue", name)
-    getters = QueueEnd(session, tuple(map(PartyName, producers)), f"an item of {resource}")
-    return getters, QueueEnd(session, tuple(map(PartyName, consumers)), f"room in {resource}")
+    getters = QueueEnd(session, tuple(map(PartyName, producers)))
+    putters = QueueEnd(session, tuple(map(PartyName, consumers)))
+    resource = session.parties.name_resource("queue", name, getters)
+    getters.what, putters.what = f"an item of {resource}", f"room in {resource}"
+    return getters, putters
 
 
 class ForThreads:
@@ -28,17 +30,17 @@ class ForThreads:
         """``session`` is the agent."""
         self._session = session
 
-    def lock(self, name: str) -> locks.Lock:
+    def lock(self, name: str, owner_releases: bool) -> locks.Lock:
         """As ``threading.Lock()``."""
-        return locks.Lock(ResourceRecord(self._session, "lock", name, 1))
+        return locks.Lock(ResourceRecord(self._session, "lock", name, 1, owner_releases=owner_releases))
 
     def rlock(self, name: str) -> locks.RLock:
         """As ``threading.RLock()``."""
-        return locks.RLock(ResourceRecord(self._session, "lock", name, 1))
+        return locks.RLock(ResourceRecord(self._session, "lock", name, 1, owner_releases=True))
 
-    def semaphore(self, value: int, name: str) -> locks.Semaphore:
+    def semaphore(self, value: int, name: str, owner_releases: bool) -> locks.Semaphore:
         """As ``threading.Semaphore(value)``."""
-        return locks.Semaphore(ResourceRecord(self._session, "semaphore", name, value), value)
+        return locks.Semaphore(ResourceRecord(self._session, "semaphore", name, value, owner_releases=owner_releases), value)
 
     def queue(self, maxsize: int, name: str, producers: Iterable[str], consumers: Iterable[str]) -> locks.Queue:
         """As ``queue.Queue(maxsize)``."""
@@ -52,13 +54,17 @@ class ForTasks:
         """``session`` is the agent."""
         self._session = session
 
-    def Lock(self, name: str = "") -> aio_locks.Lock:  # noqa: N802 - as asyncio's
-        """As ``asyncio.Lock()``."""
-        return aio_locks.Lock(ResourceRecord(self._session, "lock", name, 1), asyncio.Lock())
+    def Lock(self, name: str = "", *, owner_releases: bool = False) -> aio_locks.Lock:  # noqa: N802 - as asyncio's
+        """As ``asyncio.Lock()``; ``owner_releases`` as in :meth:`stilltrue.Agent.Lock`."""
+        record = ResourceRecord(self._session, "lock", name, 1, owner_releases=owner_releases)
+        return aio_locks.Lock(record, asyncio.Lock())
 
-    def Semaphore(self, value: int = 1, name: str = "") -> aio_locks.Semaphore:  # noqa: N802
-        """As ``asyncio.Semaphore(value)``."""
-        return aio_locks.Semaphore(ResourceRecord(self._session, "semaphore", name, value), asyncio.Semaphore(value))
+    def Semaphore(  # noqa: N802
+        self, value: int = 1, name: str = "", *, owner_releases: bool = False
+    ) -> aio_locks.Semaphore:
+        """As ``asyncio.Semaphore(value)``; ``owner_releases`` as in :meth:`stilltrue.Agent.Lock`."""
+        record = ResourceRecord(self._session, "semaphore", name, value, owner_releases=owner_releases)
+        return aio_locks.Semaphore(record, asyncio.Semaphore(value))
 
     def Queue(  # noqa: N802
         self, maxsize: int = 0, name: str = "", *, producers: Iterable[str] = (), consumers: Iterable[str] = ()

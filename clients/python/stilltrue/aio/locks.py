@@ -11,24 +11,28 @@ from stilltrue.runtime.resources import QueueEnd, ResourceRecord
 class _Lockable:
     """What a lock and a semaphore share."""
 
-    def __init__(self, shares: ResourceRecord, inner: asyncio.Lock | asyncio.Semaphore) -> None:
-        self._shares = shares
+    def __init__(self, record: ResourceRecord, inner: asyncio.Lock | asyncio.Semaphore) -> None:
+        self._record = record
         self._inner = inner
 
     async def acquire(self) -> bool:
         """As ``asyncio.Lock.acquire``."""
-        wait = self._shares.begin_wait() if self._inner.locked() else None
+        await self._acquire(bound=False)
+        return True
+
+    async def _acquire(self, *, bound: bool) -> None:
+        """Take a share; ``bound``: the task that takes it will give it back."""
+        wait = self._record.begin_wait() if self._inner.locked() else None
         try:
             await self._inner.acquire()
         except BaseException:
-            self._shares.end_wait(wait)
+            self._record.end_wait(wait)
             raise
-        self._shares.took(wait)
-        return True
+        self._record.took(wait, bound=bound)
 
     def release(self) -> None:
         """As ``asyncio.Lock.release``."""
-        self._shares.gives_back()
+        self._record.gives_back()
         self._inner.release()
 
     def locked(self) -> bool:
@@ -36,10 +40,11 @@ class _Lockable:
         return self._inner.locked()
 
     async def __aenter__(self) -> None:
-        await self.acquire()
+        await self._acquire(bound=True)
 
     async def __aexit__(self, *exception: object) -> None:
-        self.release()
+        self._record.gives_back(bound=True)
+        self._inner.release()
 
 
 class Lock(_Lockable):

@@ -1,7 +1,11 @@
 """Who acts now: the call that this thread or task serves, else the task, else the thread itself.
 
 A thread that serves a call is found by thread, a task by task, never by what a context variable alone says: a thread or task
-that a handler starts copies its context, and must not be taken for the handler, whose waits are its own.
+that a handler starts copies its context, and must not be taken for the handler, whose waits are its own. A handler that runs
+an event loop of its own (``asyncio.run``) is the task that it runs the loop for; that loop's other tasks are parties of their
+own.
+
+Nothing is kept of threads, tasks and resources that are gone.
 """
 
 from __future__ import annotations
@@ -17,6 +21,13 @@ from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.ledger import ServerCall
 
 Task = asyncio.Task[Any]
+
+
+class _Here(threading.local):
+    """What is known of the thread that runs this line."""
+
+    serving: ServerCall | None = None
+    own: PartyName | None = None
 
 
 class Root:
@@ -52,38 +63,38 @@ class Parties:
     def restart(self, process: ProcessName) -> None:
         """Begin anew, as after a fork."""
         self._process = process
-        self.here = threading.local()
+        self.here = _Here()
         """``here.serving`` is the call that this thread serves, or None."""
         self.roots: dict[PartyName, Root] = {}
         """The calls that are served by tasks, by party."""
         self._names: dict[ref[Task], tuple[PartyName, PartyName | None]] = {}
         self._taken: dict[PartyName, ref[Task]] = {}
-        self._threads: dict[PartyName, threading.Thread] = {}
-        self._resources: dict[str, int] = {}
+        self._threads: dict[PartyName, ref[threading.Thread]] = {}
+        self._resources: dict[str, ref[object]] = {}
         self._numbers = itertools.count(1)
+
+    @property
+    def process(self) -> ProcessName:
+        """What begins every name."""
+        return self._process
 
     def now(self) -> PartyName:
         """The party that runs this line."""
-        here = self.here
-        try:
-            serving: ServerCall | None = here.serving
-        except AttributeError:
-            here.serving = serving = None
-            here.own = None
-        if serving is not None:
-            return serving.party
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the documented way that does not raise
             task = asyncio.current_task()
             if task is not None:
                 return self.of_current(task)
-        own: PartyName | None = here.own
+        here = self.here
+        if here.serving is not None:
+            return here.serving.party
+        own = here.own
         if own is None:
             own = here.own = self._name_thread()
         return own
 
     def serving(self) -> ServerCall | None:
         """The call that runs this line serves, or None."""
-        served: ServerCall | None = getattr(self.here, "serving", None)
+        served = self.here.serving
         if served is None and asyncio._get_running_loop() is not None:  # noqa: SLF001 - as above
             root = self.root.get()
             if root is not None and root.task is asyncio.current_task():
@@ -94,11 +105,19 @@ class Parties:
         """The party of ``task``, which is the one that runs this line."""
         root = self.root.get()
         if root is not None and root.task is task:
-            return root.served.party
-        if root is not None and root.task is task:
             return root.party
         known = self._names.get(ref(task))
-        return known[0] if known is not None else self._name_task(task, root)
+        if known is not None:
+            return known[0]
+        served = self.here.serving
+        if served is None or (root is not None and root.served is served):
+            return self._name_task(task, root)
+        root = Root(task, served)
+        if not _runs_loop(task):
+            return self._name_task(task, self.roots.get(served.party, root))
+        self.root.set(root)
+        self.roots[served.party] = root
+        return served.party
 
     def of(self, task: Task, root: Root | None) -> PartyName:
         """The party of any task; one that never called or waited is named here and now, as a part of ``root``."""
@@ -117,18 +136,21 @@ class Parties:
 
     def tasks(self) -> list[tuple[Task, PartyName]]:
         """Every live task that is known by name. Safe while other threads go on."""
-        found = [(root.task, root.party) for root in list(self.roots.values())]
+        found = [(root.task, root.party) for root in list(self.roots.values()) if not root.task.done()]
         for weak, (name, _) in list(self._names.items()):
             task = weak()
             if task is not None and not task.done():
                 found.append((task, name))
         return found
 
-    def name_resource(self, kind: str, name: str) -> str:
-        """A name, unique in the fleet, for a lock of this process."""
-        number = next(self._numbers)
-        plain = f"{self._process}/{kind}:{name or number}"
-        return plain if self._resources.setdefault(plain, number) == number else f"{plain}~{number}"
+    def threads(self) -> list[tuple[PartyName, threading.Thread]]:
+        """Every thread that is known by name and not gone. Safe while other threads go on."""
+        return [(name, thread) for name, weak in list(self._threads.items()) if (thread := weak()) is not None]
+
+    def name_resource(self, kind: str, name: str, owner: object) -> str:
+        """A name for a lock of this process, unique in the fleet as long as ``owner`` lives."""
+        plain = f"{self._process}/{kind}:{name or next(self._numbers)}"
+        return _claim(self._resources, plain, owner, "~")
 
     def _name_task(self, task: Task, root: Root | None) -> PartyName:
         plain = f"{self._process}/task:{task.get_name()}" if root is None else f"{root.party}.{task.get_name()}"
@@ -148,11 +170,28 @@ class Parties:
 
     def _name_thread(self) -> PartyName:
         thread = threading.current_thread()
-        name = PartyName(f"{self._process}/thread:{thread.name}")
-        other = self._threads.setdefault(name, thread)
-        if other is thread:
-            return name
-        if not other.is_alive():
-            self._threads[name] = thread
-            return name
-        return PartyName(f"{name}-{thread.ident}")
+        return PartyName(_claim(self._threads, f"{self._process}/thread:{thread.name}", thread, "-"))
+
+
+def _claim(names: dict[Any, ref[Any]], plain: str, owner: Any, joint: str) -> str:
+    """``plain``, with a number behind it when somebody alive has that name already; free again when ``owner`` is gone."""
+
+    def forget(weak: ref[Any]) -> None:  # runs in a finalizer: single steps of a dictionary only
+        if names.get(name) is weak:
+            names.pop(name, None)
+
+    weak, name, count = ref(owner, forget), plain, 1
+    while (other := names.setdefault(name, weak)) is not weak:
+        if other() is None:  # gone, and not forgotten yet
+            if names.get(name) is other:
+                names.pop(name, None)
+            continue
+        count += 1
+        name = f"{plain}{joint}{count}"
+    return name
+
+
+def _runs_loop(task: Task) -> bool:
+    """Whether somebody is blocked in ``run_until_complete`` for this very task; when that cannot be told, nobody is."""
+    callbacks = getattr(task, "_callbacks", None) or ()
+    return any(getattr(entry[0], "__name__", "") == "_run_until_complete_cb" for entry in callbacks)

@@ -58,6 +58,7 @@ class LockedRecorder:
         "dropped",
         "faults",
         "lock",
+        "pools",
         "recorder",
         "reports",
         "reports_max",
@@ -79,12 +80,16 @@ class LockedRecorder:
         self.clock = clock
         self.reports_max = reports_max
         self.wake: Callable[[], None] = lambda: None
+        self.pools: dict[str, int | None] = {}
+        """The pools of workers that were opened, also before a fork: name and size."""
         self.restart()
 
     def restart(self) -> None:
         """Begin anew, as after a fork: nothing that the parent's threads held or recorded is of this process."""
         self.lock: Any = threading.RLock()
         self.recorder = self._begin()
+        for name, size in self.pools.items():
+            self.recorder.pool_opened(name, size)
         self.reports: deque[Report] = deque()
         self.deferred: deque[Callable[[], object]] = deque()
         self.steps: dict[int, Step] = {}
@@ -275,6 +280,7 @@ class LockedRecorder:
     def pool_opened(self, name: str, size: int | None) -> None:
         """The process has this pool of workers."""
         with self._step():
+            self.pools[name] = size
             self.recorder.pool_opened(name, size)
 
     def item_sent(self, call: ClientCall | ServerCall) -> None:

@@ -1,12 +1,16 @@
 """The record of one lock, semaphore or queue: who holds it, who waits for it, and whether its waits can be believed.
 
-Order is what makes it safe: a share is taken before it is recorded, and its record is dropped before it is given back. So at no
-cut is a free share recorded as held.
+1. A share is held by a party only where that party is bound to give it back: it took it with ``with`` (or ``async with``), or
+   nobody else can give it back (``RLock``), or the application says so (``owner_releases``). Any other share is held by nobody
+   known: somebody may give it back at any moment, so no wait for it lasts for ever.
+2. A share is taken before it is recorded, and its record is dropped before it is given back. So at no cut is a free share
+   recorded as held.
+3. Given back by a party that holds none, while nobody unknown does, it is a signal: from then on its waits count for nothing.
 """
 
 from __future__ import annotations
 
-from stilltrue.model import PartyName, WaitNumber
+from stilltrue.model import PartyName, ProcessName, WaitNumber
 from stilltrue.protocol.report import PartyTarget, ResourceTarget
 from stilltrue.runtime.session import Session
 
@@ -14,20 +18,23 @@ from stilltrue.runtime.session import Session
 class ResourceRecord:
     """The ``capacity`` shares of one resource of this process."""
 
-    def __init__(self, session: Session, kind: str, name: str, capacity: int) -> None:
-        """``kind`` is ``lock``, ``semaphore`` or ``queue``; ``name`` is made unique in the process."""
+    def __init__(self, session: Session, kind: str, name: str, capacity: int, *, owner_releases: bool = False) -> None:
+        """``kind`` is ``lock`` or ``semaphore``; ``name`` is made unique in the process. ``owner_releases``: see rule 1."""
         self._session = session
+        self._kind = kind
+        self._name = name
         self._capacity = max(1, capacity)
-        self.resource = session.parties.name_resource(kind, name)
-        self._holders: list[PartyName] = []
+        self._owner_releases = owner_releases
         self._signals = capacity < 1
+        self._begin(unknown=0)
 
     def begin_wait(self, timeout: float | None = None) -> WaitNumber | None:
-        """Who runs this line waits for a share; None when that is not recorded: then it counts as going on."""
+        """The party that runs this line waits for a share; None when that is not recorded: then it counts as going on."""
         if self._signals:
             return None
         live = self._session.live
         try:
+            self._check_process()
             party = self._session.parties.now()
             return live.waits(party, (ResourceTarget(resource=self.resource),), timeout=timeout, what=self.resource)
         except Exception:  # noqa: BLE001 - fail open
@@ -38,49 +45,81 @@ class ResourceRecord:
         """The wait ended without a share."""
         self._session.end_wait(wait)
 
-    def took(self, wait: WaitNumber | None = None) -> None:
-        """Who runs this line has a share now."""
+    def took(self, wait: WaitNumber | None = None, *, bound: bool = False) -> None:
+        """The party that runs this line has a share now; ``bound``: it is the one that will give it back (rule 1)."""
         live = self._session.live
         try:
+            self._check_process()
+            if not (bound or self._owner_releases):
+                self._unknown += 1
+                self.end_wait(wait)
+                return
             party = self._session.parties.now()
             self._holders.append(party)
-            live.holds(party, self.resource, self._capacity, wait)
+            if not self._signals:
+                live.holds(party, self.resource, self._capacity, wait)
         except Exception:  # noqa: BLE001 - fail open
             live.report_failure("a lock is taken")
             self.end_wait(wait)
 
-    def gives_back(self) -> None:
-        """Who runs this line is about to give a share back; one that holds none makes it a signal: waits count for nothing."""
-        live = self._session.live
+    def gives_back(self, *, bound: bool = False) -> bool:
+        """The party that runs this line is about to give a share back: whether it was one that it held itself.
+
+        ``bound``: it leaves a ``with`` block; otherwise the share is that of nobody known if there is one.
+        """
         try:
+            self._check_process()
             party = self._session.parties.now()
-            if party not in self._holders:
-                self._signals = True
-                party = self._holders[0] if self._holders else party
-            if party in self._holders:
+            if party in self._holders and (bound or not self._unknown):
                 self._holders.remove(party)
-                live.releases(party, self.resource)
+                self._session.live.releases(party, self.resource)
+                return True
+            if self._unknown:
+                self._unknown -= 1
+            else:
+                self._signal()
         except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a lock is given back")
+            self._session.live.report_failure("a lock is given back")
+        return False
+
+    def _signal(self) -> None:
+        """Rule 3: it may be given back by anybody, so nobody counts as holding it."""
+        self._signals = True
+        for holder in self._holders:
+            self._session.live.releases(holder, self.resource)
+
+    def _check_process(self) -> None:
+        """In the child of a fork it is a resource of the child's own; what the parent's threads held, nobody will give back."""
+        if self._process != self._session.parties.process:
+            self._begin(unknown=self._unknown + len(self._holders))
+
+    def _begin(self, unknown: int) -> None:
+        """It is a resource of this very process; ``unknown`` shares are held by nobody known."""
+        parties = self._session.parties
+        self._process: ProcessName = parties.process
+        self._holders: list[PartyName] = []
+        self._unknown = unknown
+        self.resource = parties.name_resource(self._kind, self._name, self)
 
 
 class QueueEnd:
     """Who waits at one end of a queue, for any of the parties that were declared to serve it from the other end."""
 
-    def __init__(self, session: Session, others: tuple[PartyName, ...], what: str) -> None:
+    def __init__(self, session: Session, others: tuple[PartyName, ...]) -> None:
         """``others`` are all that can end a wait here; when none were declared, no wait is recorded."""
         self._session = session
         self._among = tuple(PartyTarget(party=other) for other in others)
-        self._what = what
+        self.what = ""
+        """What is awaited here, in words."""
         self._waiting: dict[WaitNumber, None] = {}
 
     def begin_wait(self, timeout: float | None = None) -> WaitNumber | None:
-        """Who runs this line waits."""
+        """The party that runs this line waits."""
         if not self._among:
             return None
         live = self._session.live
         try:
-            wait = live.waits(self._session.parties.now(), self._among, timeout=timeout, what=self._what)
+            wait = live.waits(self._session.parties.now(), self._among, timeout=timeout, what=self.what)
         except Exception:  # noqa: BLE001 - fail open
             live.report_failure("a queue is awaited")
             return None
@@ -94,6 +133,6 @@ class QueueEnd:
             self._session.end_wait(wait)
 
     def stirs(self) -> None:
-        """Somebody at the other end has acted: whoever waits here may go on, so nobody counts as waiting."""
+        """Somebody at the other end has acted: any party that waits here may go on, so none counts as waiting."""
         for wait in list(self._waiting):
             self.end_wait(wait)

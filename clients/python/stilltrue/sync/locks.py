@@ -12,38 +12,52 @@ from stilltrue.runtime.resources import QueueEnd, ResourceRecord
 class Lock:
     """As ``threading.Lock``."""
 
-    def __init__(self, shares: ResourceRecord) -> None:
+    def __init__(self, record: ResourceRecord) -> None:
         """Made by :meth:`stilltrue.Agent.Lock`."""
-        self._shares = shares
+        self._record = record
         self._inner = threading.Lock()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """As ``threading.Lock.acquire``; ``timeout`` in seconds."""
-        return _acquire(self._inner, self._shares, blocking, timeout)
+        return _acquire(self._inner, self._record, blocking, timeout)
 
     def release(self) -> None:
         """As ``threading.Lock.release``."""
-        if self._inner.locked():
-            self._shares.gives_back()
-        self._inner.release()
+        self._release(bound=False)
 
     def locked(self) -> bool:
         """As ``threading.Lock.locked``."""
         return self._inner.locked()
 
     def __enter__(self) -> bool:
-        return self.acquire()
+        return _acquire(self._inner, self._record, bound=True)
 
     def __exit__(self, *exception: object) -> None:
-        self.release()
+        self._release(bound=True)
+
+    def _release(self, *, bound: bool) -> bool:
+        own = self._record.gives_back(bound=bound) if self._inner.locked() else False
+        self._inner.release()
+        return own
+
+    # what threading.Condition asks of its lock
+
+    def _release_save(self) -> bool:
+        return self._release(bound=True)
+
+    def _acquire_restore(self, bound: bool) -> None:
+        _acquire(self._inner, self._record, bound=bound)
+
+    def _is_owned(self) -> bool:
+        return self._inner.locked()
 
 
 class RLock:
-    """As ``threading.RLock``."""
+    """As ``threading.RLock``: nobody but its holder can give it back."""
 
-    def __init__(self, shares: ResourceRecord) -> None:
+    def __init__(self, record: ResourceRecord) -> None:
         """Made by :meth:`stilltrue.Agent.RLock`."""
-        self._shares = shares
+        self._record = record
         self._inner = threading.Lock()
         self._owner: int | None = None
         self._depth = 0
@@ -54,7 +68,7 @@ class RLock:
         if self._owner == me:
             self._depth += 1
             return True
-        taken = _acquire(self._inner, self._shares, blocking, timeout)
+        taken = _acquire(self._inner, self._record, blocking, timeout, bound=True)
         if taken:
             self._owner, self._depth = me, 1
         return taken
@@ -65,40 +79,58 @@ class RLock:
             raise RuntimeError("cannot release un-acquired lock")
         self._depth -= 1
         if not self._depth:
-            self._owner = None
-            self._shares.gives_back()
-            self._inner.release()
+            self._free()
 
     def __enter__(self) -> bool:
         return self.acquire()
 
     def __exit__(self, *exception: object) -> None:
         self.release()
+
+    def _free(self) -> None:
+        self._owner = None
+        self._record.gives_back(bound=True)
+        self._inner.release()
+
+    # what threading.Condition asks of its lock
+
+    def _release_save(self) -> int:
+        depth, self._depth = self._depth, 0
+        self._free()
+        return depth
+
+    def _acquire_restore(self, depth: int) -> None:
+        self.acquire()
+        self._depth = depth
+
+    def _is_owned(self) -> bool:
+        return self._owner == threading.get_ident()
 
 
 class Semaphore:
     """As ``threading.Semaphore``. Released by a thread that holds no share, it is a signal: its waits count for nothing."""
 
-    def __init__(self, shares: ResourceRecord, value: int) -> None:
+    def __init__(self, record: ResourceRecord, value: int) -> None:
         """Made by :meth:`stilltrue.Agent.Semaphore`."""
-        self._shares = shares
+        self._record = record
         self._inner = threading.Semaphore(value)
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """As ``threading.Semaphore.acquire``; ``timeout`` in seconds."""
-        return _acquire(self._inner, self._shares, blocking, timeout)
+        return _acquire(self._inner, self._record, blocking, timeout)
 
     def release(self, n: int = 1) -> None:
         """As ``threading.Semaphore.release``."""
         for _ in range(n):
-            self._shares.gives_back()
+            self._record.gives_back()
         self._inner.release(n)
 
     def __enter__(self) -> bool:
-        return self.acquire()
+        return _acquire(self._inner, self._record, bound=True)
 
     def __exit__(self, *exception: object) -> None:
-        self.release()
+        self._record.gives_back(bound=True)
+        self._inner.release()
 
 
 class Queue:
@@ -151,22 +183,26 @@ class Queue:
         return self.get(block=False)
 
 
-def _acquire(inner: Any, shares: ResourceRecord, blocking: bool, timeout: float | None) -> bool:
+def _acquire(
+    inner: Any, record: ResourceRecord, blocking: bool = True, timeout: float | None = None, *, bound: bool = False
+) -> bool:
+    """Take a share of ``inner``; ``bound``: who takes it will give it back."""
     if not blocking and timeout not in (None, -1):
         raise ValueError("can't specify a timeout for a non-blocking call")
     if inner.acquire(blocking=False):
-        shares.took()
+        record.took(bound=bound)
         return True
     if not blocking:
         return False
-    wait = shares.begin_wait(None if timeout is None or timeout < 0 else timeout)
+    seconds = None if timeout is None or timeout < 0 else timeout
+    wait = record.begin_wait(seconds)
     try:
-        taken = bool(inner.acquire(True, timeout))
+        taken = bool(inner.acquire() if seconds is None else inner.acquire(True, seconds))
     except BaseException:
-        shares.end_wait(wait)
+        record.end_wait(wait)
         raise
     if taken:
-        shares.took(wait)
+        record.took(wait, bound=bound)
     else:
-        shares.end_wait(wait)
+        record.end_wait(wait)
     return taken

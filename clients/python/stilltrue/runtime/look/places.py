@@ -73,7 +73,7 @@ class Places:
     def __init__(self, parties: Parties) -> None:
         """``parties`` knows who is who."""
         self._parties = parties
-        self._names = {thread.ident: name for name, thread in list(parties._threads.items())}  # noqa: SLF001 - same room
+        self._names = {thread.ident: name for name, thread in parties.threads()}
         self.threads: dict[int, Place] = {
             ident: self._of_thread(ident, frames) for ident, frames in compat.frames_of_threads().items()
         }

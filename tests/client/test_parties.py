@@ -1,0 +1,82 @@
+"""Who acts: threads, tasks, handlers, and an event loop that a handler runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from stilltrue.model import CallNumber, PartyName, ProcessName
+from stilltrue.protocol.ledger import ServerCall
+from stilltrue.runtime.parties import Parties
+
+
+def served(party: str) -> ServerCall:
+    return ServerCall(1, PartyName(party), "/s/M", None, CallNumber(0), "", 0.0, None, False)
+
+
+def in_thread(parties: Parties, name: str) -> PartyName:
+    found: list[PartyName] = []
+    thread = threading.Thread(target=lambda: found.append(parties.now()), name=name)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_a_worker_that_has_served_a_call_is_a_party_of_its_own_afterwards() -> None:
+    parties = Parties(ProcessName("a"))
+    parties.here.serving = served("a/M#1")
+    assert parties.now() == "a/M#1"
+    parties.here.serving = None
+    assert parties.now() == "a/thread:MainThread"
+
+
+def test_two_living_threads_never_share_a_name_and_a_dead_one_s_is_free() -> None:
+    parties, over, names = Parties(ProcessName("a")), threading.Event(), []
+    named = threading.Semaphore(0)
+
+    def live() -> None:
+        names.append(parties.now())
+        named.release()
+        over.wait()
+
+    threads = [threading.Thread(target=live, name="w") for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        named.acquire()
+    assert len(set(names)) == 2
+    over.set()
+    for thread in threads:
+        thread.join()
+    del thread
+    threads.clear()
+    assert in_thread(parties, "w") == "a/thread:w"
+
+
+def test_a_handler_that_runs_a_loop_is_its_main_task_and_the_others_are_their_own() -> None:
+    parties = Parties(ProcessName("a"))
+    parties.here.serving = served("a/M#1")
+
+    async def other() -> PartyName:
+        return parties.now()
+
+    async def main() -> tuple[PartyName, PartyName, PartyName]:
+        child = asyncio.create_task(other(), name="child")  # before anything of the loop is known
+        return await child, parties.now(), await asyncio.create_task(other(), name="late")
+
+    assert asyncio.run(main()) == ("a/M#1.child", "a/M#1", "a/M#1.late")
+    assert asyncio.run(main())[1] == "a/M#1", "the next loop's main task is the handler, too"
+    assert parties.now() == "a/M#1"
+    parties.here.serving = None
+
+
+def test_the_tasks_of_a_loop_that_has_ended_are_known_no_more() -> None:
+    parties = Parties(ProcessName("a"))
+    parties.here.serving = served("a/M#1")
+
+    async def main() -> list[PartyName]:
+        parties.now()
+        return [party for _, party in parties.tasks()]
+
+    assert asyncio.run(main()) == ["a/M#1"]
+    assert parties.tasks() == []
+    parties.here.serving = None
