@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sched
 import sys
 import threading
 from asyncio import taskgroups, tasks
 from collections.abc import Iterator
 from contextvars import Context
 from pathlib import Path
-from types import FrameType, FunctionType, MethodType
+from types import CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 from weakref import ref
 
@@ -25,6 +26,8 @@ FRAMES_MAX = 300
 CALLBACKS_MAX = 10_000
 _ATTEMPTS = 10
 _GRPC = str(Path(grpc.__file__).parent)
+_ASYNCIO = str(Path(asyncio.__file__).parent)
+SCHED_FILE = sched.__file__
 _GRPC_COMPILED = "grpc/_cython/"
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
 
@@ -121,6 +124,30 @@ def _below(coroutine: Any) -> Any:
     return None
 
 
+def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
+    """The event loop that a thread runs, if it stands here in the running of it."""
+    code = frame.f_code
+    if code.co_name != "run_forever":
+        return None
+    loop = frame.f_locals.get("self")
+    return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
+
+
+def is_asyncio(callback: Any) -> bool:
+    """Whether a callback is one of asyncio's own: they wake who awaits, which is known otherwise."""
+    inner = getattr(callback, "func", callback)
+    inner = getattr(inner, "__func__", inner)
+    code = getattr(inner, "__code__", None)
+    if code is not None:
+        return str(code.co_filename).startswith(_ASYNCIO)
+    return isinstance(getattr(inner, "__self__", None), asyncio.Task) and "wakeup" in getattr(inner, "__name__", "wakeup")
+
+
+def is_loop_code(code: CodeType) -> bool:
+    """Whether this is asyncio's own code."""
+    return code.co_filename.startswith(_ASYNCIO)
+
+
 # -- threads -----------------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +167,18 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
 def threads() -> dict[int, threading.Thread]:
     """The threads that Python knows, by identity."""
     return {thread.ident: thread for thread in threading.enumerate() if thread.ident is not None}
+
+
+def carried_by(thread: threading.Thread) -> tuple[Any, ...]:
+    """What a thread was started with: its target, a timer's function, and their arguments."""
+    found: list[Any] = []
+    for name in ("_target", "function"):
+        found.append(getattr(thread, name, None))
+    for name in ("_args", "args"):
+        found += getattr(thread, name, None) or ()
+    for name in ("_kwargs", "kwargs"):
+        found += (getattr(thread, name, None) or {}).values()
+    return tuple(one for one in found if one is not None)
 
 
 # -- gRPC --------------------------------------------------------------------------------------------------------------
@@ -213,6 +252,8 @@ def bound_to(function: Any) -> tuple[Any, ...]:
         return (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     if isinstance(function, ref):
         return (function(),)
+    if isinstance(function, CellType):
+        return (_content(function),)
     own = getattr(function, "__self__", None)
     return () if own is None else (own,)
 
@@ -222,3 +263,22 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # an empty cell
         return None
+
+
+def names_in(coroutine: Any) -> list[Any]:
+    """What a suspended coroutine or generator holds: its variables, and what it is in the middle of (``with`` blocks)."""
+    code = code_of(coroutine)
+    return [
+        one
+        for one in gc.get_referents(coroutine)
+        if not isinstance(one, CodeType | str | FrameType) and getattr(one, "__code__", None) is not code
+    ]
+
+
+def code_of(coroutine: Any) -> CodeType | None:
+    """The code of a coroutine, generator or asynchronous generator; None for compiled ones."""
+    for name in ("cr_code", "gi_code", "ag_code"):
+        code = getattr(coroutine, name, None)
+        if isinstance(code, CodeType):
+            return code
+    return None

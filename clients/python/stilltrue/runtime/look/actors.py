@@ -1,0 +1,140 @@
+"""Who may act in this process: tasks, timers, threads, callbacks; what each holds, and whether it speaks of ending things."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime import compat
+from stilltrue.runtime.look.places import Place, Places, is_application, is_library, is_ours, told
+from stilltrue.runtime.look.reach import speaks_of_ending
+from stilltrue.runtime.tasks import Task
+
+_CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
+"""Callbacks by whose names one knows that they end what they are for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Actor:
+    """Somebody who may act: ``text`` for people, its ``party`` if it has one, and what it holds.
+
+    ``of`` is the task, thread (its identity) or call that it is, or belongs to. ``ends``, ``loose``: as :meth:`Reach.held`.
+    ``when``: the loop's time at which a timer fires that certainly ends what it is for.
+    """
+
+    text: str
+    roots: tuple[Any, ...]
+    party: PartyName | None = None
+    of: Any = None
+    ends: bool = False
+    loose: bool = False
+    when: float | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -> Iterator[Actor]:
+    """The timers and scheduled callbacks of a loop."""
+    for handle in handles:
+        callback, arguments = compat.called_by(handle)
+        name = getattr(callback, "__qualname__", repr(type(callback)))
+        when = handle.when() if isinstance(handle, asyncio.TimerHandle) else None
+        text = f"{name}, scheduled on its event loop"
+        if when is not None:
+            text = f"{name}, which a timer of its event loop calls in {max(0.0, when - loop.time()):.1f} s"
+        yield Actor(
+            text=text,
+            roots=(callback, *arguments),
+            ends=_speaks(callback),
+            when=when if name.rsplit(".", 1)[-1] in _CERTAIN else None,
+            loop=loop,
+        )
+
+
+def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
+    """The tasks of a loop, and what is called when they end."""
+    for task in running:
+        party = places.party_of(task)
+        place = places.of_task(task, party)
+        for one in place.coroutines:
+            frame = compat.frame_of(one)
+            if frame is None or is_ours(frame.f_code) or compat.is_grpc(frame.f_code.co_filename):
+                continue
+            ends = _frame_speaks(frame)
+            text = f"task {task.get_name()}, which holds it: {told(frame)}"
+            yield Actor(text=text, roots=tuple(compat.names_in(one)), party=party, of=task, ends=ends)
+            if ends:
+                yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
+        called = tuple(callback for callback, _ in compat.callbacks_of(task) if not compat.is_asyncio(callback))
+        if called:
+            ends = any(map(_speaks, called))
+            yield Actor(text=f"what is called at the end of task {task.get_name()}", roots=called, party=party, of=task, ends=ends)
+
+
+def threads(places: Iterable[Place]) -> Iterator[Actor]:
+    """The threads, whatever they do."""
+    known = compat.threads()
+    for place in places:
+        thread = known.get(place.ident)
+        name = str(place.ident) if thread is None else thread.name
+        for frame in place.frames:
+            code = frame.f_code
+            if is_ours(code) or compat.is_grpc(code.co_filename) or compat.is_loop_code(code):
+                continue
+            if is_library(code) and not _is_timer(frame):
+                continue
+            whole_module = code.co_name == "<module>"
+            ends = _frame_speaks(frame)
+            text = f"thread {name}, which holds it: {told(frame)}"
+            roots = tuple(frame.f_locals.values())
+            yield Actor(text=text, roots=roots, party=place.party, of=place.ident, ends=ends, loose=whole_module)
+            if ends:
+                yield Actor(text=text, roots=_globals(frame), party=place.party, of=place.ident, ends=True, loose=True)
+        if thread is not None:
+            carried = compat.carried_by(thread)
+            if carried:
+                yield Actor(text=f"thread {name}, which was started with it", roots=carried, party=place.party, of=place.ident)
+
+
+def calls(made: Iterable[Any]) -> Iterator[Actor]:
+    """What is called at the end of calls that are open."""
+    for call in made:
+        callbacks = compat.callbacks_of_made(call)
+        if callbacks:
+            ends = any(map(_speaks, callbacks))
+            yield Actor(text="what is called at the end of another call", roots=tuple(callbacks), of=call, ends=ends)
+
+
+def contexts(places: Iterable[Place]) -> Iterator[Actor]:
+    """What is called at the end of the calls being served."""
+    for place in places:
+        callbacks = compat.callbacks_of_served(place.context) if place.context is not None else None
+        if callbacks:
+            ends = any(map(_speaks, callbacks))
+            text = f"what is called at the end of the call that {place.party} serves"
+            yield Actor(text=text, roots=tuple(callbacks), party=place.party, of=place.ident, ends=ends)
+
+
+def _globals(frame: FrameType) -> tuple[Any, ...]:
+    """The globals that a frame's code speaks of."""
+    names = frame.f_globals
+    return tuple(names[name] for name in frame.f_code.co_names if name in names)
+
+
+def _frame_speaks(frame: FrameType) -> bool:
+    code = frame.f_code
+    owner = frame.f_locals.get("self") if code.co_varnames[:1] == ("self",) and is_application(code) else None
+    return speaks_of_ending(code, frame.f_globals, owner)
+
+
+def _speaks(callback: Any) -> bool:
+    function = getattr(callback, "func", callback)
+    code = getattr(function, "__code__", None)
+    return code is not None and speaks_of_ending(code, getattr(function, "__globals__", {}), getattr(function, "__self__", None))
+
+
+def _is_timer(frame: FrameType) -> bool:
+    return False if frame.f_code.co_filename != compat.SCHED_FILE else frame.f_code.co_name == "run"

@@ -1,0 +1,32 @@
+"""How long a look may last: a bound on the processor's time of its thread, taken in slices between which others run."""
+
+from __future__ import annotations
+
+import time
+
+SECONDS_MAX = 0.05
+SLICE_SECONDS = 0.004
+_STEPS_UNSEEN = 32
+
+
+class Budget:
+    """What is left of the time of one look."""
+
+    def __init__(self, seconds_max: float = SECONDS_MAX) -> None:
+        """``seconds_max`` of the processor's time of this thread."""
+        begun = time.thread_time()
+        self._end = begun + seconds_max
+        self._pause_at = begun + SLICE_SECONDS
+        self._steps = 0
+        self.spent = False
+
+    def step(self) -> bool:
+        """One small step more; False once the time is over."""
+        self._steps += 1
+        if self._steps % _STEPS_UNSEEN == 0:
+            now = time.thread_time()
+            self.spent = self.spent or now >= self._end
+            if now >= self._pause_at:
+                time.sleep(0)  # gives the interpreter to whoever waits for it
+                self._pause_at = now + SLICE_SECONDS
+        return not self.spent

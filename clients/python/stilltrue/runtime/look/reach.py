@@ -1,0 +1,161 @@
+"""Which of some objects can be reached from where somebody acts: a walk along references, nearest first, within bounds.
+
+Rules:
+
+1. What a frame or a callback names is held: a variable, a cell, an argument, a default, what a bound method belongs to, and what
+   lists, tuples, sets and dictionaries of these hold.
+2. What is found only inside other objects, or as a global, is held by whoever's code speaks of ending things (``cancel``,
+   ``close`` and the like; its own code, or that of the functions it names). Otherwise every registry would be a way out.
+3. The walk does not pass through tasks (each acts for itself), event loops, contexts, modules, classes, nor through what is the
+   agent's or gRPC's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import re
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextvars import Context
+from itertools import islice
+from types import (
+    AsyncGeneratorType,
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    CoroutineType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any
+from weakref import ref
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.look.budget import Budget
+
+DEPTH_MAX = 8
+OBJECTS_MAX = 2_000
+"""Objects that are walked from one actor, nearest first."""
+ITEMS_MAX = 1_000
+"""Items that are looked at in one container."""
+_NAMED_DEPTH = 2
+_ENDS = re.compile(r"cancel|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt", re.I)
+_CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, CellType, ref)
+_SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
+_CONTAINERS = (list, tuple, set, frozenset, deque)
+_PASSED_BY = (
+    type(None),
+    str,
+    bytes,
+    int,
+    float,
+    type,
+    ModuleType,
+    CodeType,
+    FrameType,
+    Context,
+    threading.Thread,
+    asyncio.AbstractEventLoop,
+    asyncio.Future,
+)
+_CODES_MAX = 10_000
+_speaks: dict[tuple[CodeType, type], bool] = {}
+
+
+class Reach:
+    """A search for ``targets``, by identity, from one actor after the other."""
+
+    def __init__(self, targets: Iterable[Any], budget: Budget) -> None:
+        """``targets`` are kept alive for as long as the search."""
+        self._targets = {id(target): target for target in targets}
+        self._budget = budget
+
+    def held(self, roots: Iterable[Any], *, ends: bool, loose: bool = False) -> set[int]:
+        """The targets (identities) held by whoever has ``roots``.
+
+        ``ends``: its code speaks of ending things (rule 2). ``loose``: the roots are not its own (a module's globals).
+        """
+        found: set[int] = set()
+        seen: set[int] = set()
+        todo = deque((root, 0, loose) for root in roots)
+        while todo and len(seen) < OBJECTS_MAX and self._budget.step():
+            thing, depth, far = todo.popleft()
+            if id(thing) in seen:
+                continue
+            seen.add(id(thing))
+            if id(thing) in self._targets:
+                found.add(id(thing))
+                continue
+            if depth >= DEPTH_MAX or isinstance(thing, _PASSED_BY):
+                continue
+            near = _named_by(thing)
+            if near is not None and (ends or not far):
+                todo.extend((one, depth + 1, far) for one in near)
+            elif near is None and ends and _is_open(thing):
+                todo.extend((one, depth + 1, True) for one in gc.get_referents(thing))
+        return found
+
+
+def _named_by(thing: Any) -> Iterable[Any] | None:
+    """What ``thing`` holds by rule 1; None for an object of any other kind."""
+    if isinstance(thing, _CALLABLES):
+        return compat.bound_to(thing)
+    if isinstance(thing, functools.partial):
+        return (thing.func, *thing.args, *thing.keywords.values())
+    if isinstance(thing, _SUSPENDED):
+        return compat.names_in(thing)
+    if isinstance(thing, dict):
+        return () if "__builtins__" in thing else _first((*islice(thing.values(), ITEMS_MAX), *islice(thing, ITEMS_MAX)))
+    if isinstance(thing, _CONTAINERS):
+        return _first(thing)
+    return None
+
+
+def _first(things: Iterable[Any]) -> list[Any]:
+    try:
+        return list(islice(things, ITEMS_MAX))
+    except RuntimeError:  # it changed meanwhile
+        return []
+
+
+def _is_open(thing: Any) -> bool:
+    """Whether the walk may pass through an object (rule 3)."""
+    if not gc.is_tracked(thing):
+        return False
+    module = type(thing).__module__ or ""
+    return not module.startswith(("grpc", "stilltrue."))
+
+
+def speaks_of_ending(code: CodeType, names: dict[str, Any], owner: Any = None) -> bool:
+    """Whether ``code`` (its globals are ``names``, its object ``owner``), or what it calls by name, ends things (rule 2)."""
+    key = (code, type(owner))
+    known = _speaks.get(key)
+    if known is None:
+        if len(_speaks) >= _CODES_MAX:
+            _speaks.clear()
+        _speaks[key] = known = any(_speaks_itself(one) for one in _called(code, names, owner, _NAMED_DEPTH))
+    return known
+
+
+def _called(code: CodeType, names: dict[str, Any], owner: Any, depth: int) -> Iterator[CodeType]:
+    yield code
+    if not depth:
+        return
+    for name in code.co_names:
+        function = names.get(name)
+        if not isinstance(function, FunctionType):
+            function = next((kind.__dict__[name] for kind in type(owner).__mro__ if name in kind.__dict__), None)
+        if isinstance(function, FunctionType) and function.__code__ is not code:
+            yield from _called(function.__code__, function.__globals__, owner, depth - 1)
+
+
+def _speaks_itself(code: CodeType) -> bool:
+    return any(map(_ENDS.search, code.co_names)) or any(
+        _speaks_itself(one) for one in code.co_consts if isinstance(one, CodeType)
+    )
