@@ -10,8 +10,9 @@ import gc
 import sched
 import sys
 import threading
-from asyncio import taskgroups, tasks
+from asyncio import tasks
 from collections.abc import Iterator
+from concurrent.futures import _base
 from contextvars import Context
 from pathlib import Path
 from types import CellType, CodeType, FrameType, FunctionType, MethodType
@@ -27,6 +28,7 @@ CALLBACKS_MAX = 10_000
 _ATTEMPTS = 10
 _GRPC = str(Path(grpc.__file__).parent)
 _ASYNCIO = str(Path(asyncio.__file__).parent)
+_FUTURE_FILE = _base.__file__
 SCHED_FILE = sched.__file__
 _GRPC_COMPILED = "grpc/_cython/"
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
@@ -78,20 +80,28 @@ def context_of(handle_or_task: Any) -> Context | None:
     return next((one for one in gc.get_referents(handle_or_task) if type(one) is Context), None)
 
 
-def group_members(group: Any) -> tuple[Any, ...]:
-    """The tasks of a ``TaskGroup``, and the one that leaves it."""
-    members = (*list(getattr(group, "_tasks", ())), getattr(group, "_parent_task", None))
-    return tuple(task for task in members if task is not None)
-
-
 def is_gathering(future: Any) -> bool:
     """Whether ``future`` is what ``asyncio.gather`` returned."""
     return isinstance(future, _GATHERING)
 
 
-def is_task_group(thing: Any) -> bool:
-    """Whether it is asyncio's own ``TaskGroup``."""
-    return isinstance(thing, taskgroups.TaskGroup)
+def is_task(future: Any) -> bool:
+    """Whether it is a task."""
+    return isinstance(future, asyncio.Task)
+
+
+def current_task_of(loop: asyncio.AbstractEventLoop) -> Task | None:
+    """The task that ``loop`` runs at this moment, from any thread."""
+    return asyncio.current_task(loop)
+
+
+def is_stopping_on_loop(task: Task) -> bool:
+    """Whether this task is in the middle of ``grpc.aio.Server.stop``."""
+    for one in chain_of(task.get_coro()):
+        code = code_of(one)
+        if code is not None and code.co_name == "stop" and is_grpc(code.co_filename):
+            return True
+    return False
 
 
 def chain_of(coroutine: Any) -> list[Any]:
@@ -181,6 +191,11 @@ def carried_by(thread: threading.Thread) -> tuple[Any, ...]:
     return tuple(one for one in found if one is not None)
 
 
+def is_future_code(code: CodeType) -> bool:
+    """Whether this is the code of ``concurrent.futures``' futures."""
+    return code.co_filename == _FUTURE_FILE
+
+
 # -- gRPC --------------------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +231,16 @@ def is_feeding(frame: FrameType) -> bool:
     """Whether gRPC's thread that feeds a request stream stands here."""
     code = frame.f_code
     return code.co_name == "consume_request_iterator" and is_grpc(code.co_filename)
+
+
+def state_in(frame: FrameType) -> Any:
+    """The state of a call (threads) in a frame of gRPC's that waits for it or feeds it."""
+    code = frame.f_code
+    if not is_grpc(code.co_filename):
+        return None
+    names = frame.f_locals
+    state = names.get("state")
+    return state if state is not None else getattr(names.get("self"), "_state", None)
 
 
 def feeder_of(call: Any) -> Task | None:

@@ -23,7 +23,8 @@ class Actor:
     """Somebody who may act: ``text`` for people, its ``party`` if it has one, and what it holds.
 
     ``of`` is the task, thread (its identity) or call that it is, or belongs to. ``ends``, ``loose``: as :meth:`Reach.held`.
-    ``when``: the loop's time at which a timer fires that certainly ends what it is for.
+    ``when``: the loop's time at which a timer fires that certainly ends what it is for. ``context``: what the context of the call
+    being served calls when that call is over.
     """
 
     text: str
@@ -34,6 +35,7 @@ class Actor:
     loose: bool = False
     when: float | None = None
     loop: asyncio.AbstractEventLoop | None = None
+    context: bool = False
 
 
 def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -> Iterator[Actor]:
@@ -71,7 +73,9 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
         called = tuple(callback for callback, _ in compat.callbacks_of(task) if not compat.is_asyncio(callback))
         if called:
             ends = any(map(_speaks, called))
-            yield Actor(text=f"what is called at the end of task {task.get_name()}", roots=called, party=party, of=task, ends=ends)
+            yield Actor(
+                text=f"what is called at the end of task {task.get_name()}", roots=called, party=party, of=task, ends=ends
+            )
 
 
 def threads(places: Iterable[Place]) -> Iterator[Actor]:
@@ -115,7 +119,7 @@ def contexts(places: Iterable[Place]) -> Iterator[Actor]:
         if callbacks:
             ends = any(map(_speaks, callbacks))
             text = f"what is called at the end of the call that {place.party} serves"
-            yield Actor(text=text, roots=tuple(callbacks), party=place.party, of=place.ident, ends=ends)
+            yield Actor(text=text, roots=tuple(callbacks), party=place.party, of=place.ident, ends=ends, context=True)
 
 
 def _globals(frame: FrameType) -> tuple[Any, ...]:
@@ -133,7 +137,9 @@ def _frame_speaks(frame: FrameType) -> bool:
 def _speaks(callback: Any) -> bool:
     function = getattr(callback, "func", callback)
     code = getattr(function, "__code__", None)
-    return code is not None and speaks_of_ending(code, getattr(function, "__globals__", {}), getattr(function, "__self__", None))
+    return code is not None and speaks_of_ending(
+        code, getattr(function, "__globals__", {}), getattr(function, "__self__", None)
+    )
 
 
 def _is_timer(frame: FrameType) -> bool:

@@ -7,12 +7,15 @@ looked at twice, and a party that moved in between is changed.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
-from stilltrue.runtime.look.places import Place, Places
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.places import Places
 from stilltrue.runtime.look.trace import trace_of
+from stilltrue.runtime.look.ways_out import Found, Search
 from stilltrue.runtime.observation import NUMBER_MIN, Observer
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
@@ -29,59 +32,59 @@ class Looker:
 
     def look(self, request: LookRequest) -> Look:
         """What is seen now. Never raises: a party that could not be looked at is in doubt."""
-        before, happenings = self._in_force(request.suspects)
+        recorded = self._live.look(request)
         try:
-            looks = self._look(request.suspects, before)
+            seen = self._see([look.party for look in recorded.parties if look.unchanged])
         except Exception as error:  # noqa: BLE001 - whatever fails here is doubt
             self._live.report_failure("a look")
-            looks = [_doubtful(suspect, f"the look failed: {error!r}") for suspect in request.suspects]
-        after, _ = self._in_force(request.suspects)
-        parties = tuple(_changed(look) if look.party not in after else look for look in looks)
-        return Look(snapshot=request.snapshot, parties=parties, happenings=happenings)
+            why = f"the look failed: {error!r}"
+            return replace(recorded, parties=tuple(replace(look, doubt=why) for look in recorded.parties))
+        after = self._in_force(request.suspects)
+        parties = tuple(_whole(look, seen.get(look.party), look.party in after) for look in recorded.parties)
+        return replace(recorded, parties=parties)
 
-    def _in_force(self, suspects: Iterable[Suspect]) -> tuple[set[PartyName], int]:
-        """The suspects all of whose waits are still in force, at one instant; and how much has happened by then."""
+    def _see(self, parties: Iterable[PartyName]) -> dict[PartyName, Found]:
+        places = Places(self._parties)
+        stand = [place for party in parties if (place := places.find(party)) is not None]
+        search = Search(places, self._open_calls(), self._live.clock(), Budget())
+        return search.find(stand)
+
+    def _open_calls(self) -> list[Any]:
+        """gRPC's own objects of the calls that are open, where the shells keep them."""
+        with self._live.lock:
+            open_calls = list(self._live.recorder._made.values())  # noqa: SLF001 - same house
+        found = (made.call() for made in open_calls if getattr(made, "call", None) is not None)
+        return [call for call in found if call is not None]
+
+    def _in_force(self, suspects: Iterable[Suspect]) -> set[PartyName]:
+        """The suspects all of whose waits are still in force, at one instant."""
         live = self._live
         with live.lock:
-            live._catch_up()  # noqa: SLF001 - what finalizers put off has happened
             recorder = live.recorder
-            recorded: set[WaitNumber] = {call.wait for call in recorder._made.values() if call.wait}  # noqa: SLF001
+            recorded: set[WaitNumber] = {call.wait for call in recorder._made.values() if call.wait}  # noqa: SLF001 - same house
             recorded |= recorder._waits.keys()  # noqa: SLF001
-            happenings = int(getattr(recorder, "happenings", 0))
-        return {one.party for one in suspects if all(self._lasts(number, recorded) for number in one.waits)}, happenings
+        return {one.party for one in suspects if all(self._lasts(number, recorded) for number in one.waits)}
 
     def _lasts(self, number: WaitNumber, recorded: set[WaitNumber]) -> bool:
         return self._observer.lasts(number) if number >= NUMBER_MIN else number in recorded
 
-    def _look(self, suspects: tuple[Suspect, ...], in_force: set[PartyName]) -> list[PartyLook]:
-        places = Places(self._parties)
-        return [self._look_at(suspect, places) if suspect.party in in_force else _gone(suspect) for suspect in suspects]
 
-    def _look_at(self, suspect: Suspect, places: Places) -> PartyLook:
-        try:
-            place = places.find(suspect.party)
-        except Exception as error:  # noqa: BLE001 - as above
-            return _doubtful(suspect, f"it cannot be looked at: {error!r}")
-        if place is None:
-            return _doubtful(suspect, "its thread or task cannot be found")
-        return PartyLook(
-            party=suspect.party, unchanged=True, deadline=_deadline(place), stack=place.stack(), trace=trace_of(place)
-        )
-
-
-def _deadline(place: Place) -> float | None:
-    """When gRPC cancels whoever stands there, whatever it waits for."""
-    served: Any = place.serves
-    return served.deadline if served is not None and served.interruptible else None
-
-
-def _gone(suspect: Suspect) -> PartyLook:
-    return PartyLook(party=suspect.party, unchanged=False)
-
-
-def _changed(look: PartyLook) -> PartyLook:
-    return PartyLook(party=look.party, unchanged=False, stack=look.stack, trace=look.trace)
-
-
-def _doubtful(suspect: Suspect, why: str) -> PartyLook:
-    return PartyLook(party=suspect.party, unchanged=True, doubt=why)
+def _whole(look: PartyLook, found: Found | None, lasts: bool) -> PartyLook:
+    """``look``, of the record alone, with what was found."""
+    if not look.unchanged or not lasts:
+        return replace(look, unchanged=False)
+    if found is None:
+        return replace(look, doubt="its thread or task cannot be found")
+    place = found.place
+    served = place.serves
+    ends = [look.deadline, found.until]
+    if served is not None and (served.interruptible or found.interruptible):
+        ends.append(served.deadline)
+    return replace(
+        look,
+        deadline=min((end for end in ends if end is not None), default=None),
+        ways_out=tuple(found.ways_out),
+        doubt=found.doubt,
+        stack=place.stack(),
+        trace=trace_of(place),
+    )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sysconfig
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
@@ -78,7 +81,16 @@ class Places:
             ident: self._of_thread(ident, frames) for ident, frames in compat.frames_of_threads().items()
         }
         self._by_party = {place.party: place for place in self.threads.values() if place.party is not None}
-        self._tasks = {party: task for task, party in parties.tasks()}
+        known = parties.tasks()
+        self._tasks = {party: task for task, party in known}
+        self._parties_of_tasks = {task: party for task, party in known}
+        self._loops = self._running_loops()
+        self._servers = [
+            state
+            for place in self.threads.values()
+            for frame in place.frames
+            if compat.is_serving(frame) and (state := frame.f_locals.get("state")) is not None
+        ]
 
     def find(self, party: PartyName) -> Place | None:
         """Where ``party`` stands; None when it has gone, or cannot be found."""
@@ -94,6 +106,60 @@ class Places:
         frames = tuple(frame for one in reversed(chain) if (frame := compat.frame_of(one)) is not None)
         context = None if served is None else _context_of_task(task)
         return Place(party=party, frames=frames, task=task, serves=served, context=context, coroutines=tuple(chain))
+
+    def party_of(self, task: Task) -> PartyName | None:
+        """The party that ``task`` is, if it is known as one."""
+        return self._parties_of_tasks.get(task)
+
+    def coroutine_of(self, task: Task) -> Any:
+        """The application's coroutine in a task that serves a call; None for other tasks."""
+        party = self.party_of(task)
+        root = None if party is None else self._parties.root_of(task, party)
+        return root.coroutine if root is not None and root.task is task else None
+
+    def loops(self, tasks: Iterable[Task | None]) -> list[asyncio.AbstractEventLoop]:
+        """The event loops that run, and those of ``tasks``."""
+        return list(dict.fromkeys((*self._loops.values(), *(task.get_loop() for task in tasks if task is not None))))
+
+    def is_on_main_thread(self, place: Place) -> bool:
+        """Whether a signal's handler interrupts whoever stands at ``place``."""
+        main = threading.main_thread().ident
+        return place.ident == main if place.task is None else self._loops.get(main or 0) is place.task.get_loop()
+
+    def is_of_stopping_server(self, place: Place) -> bool:
+        """Whether who stands there serves a call of a server that is being stopped."""
+        if place.serves is None:
+            return False
+        if place.task is not None:
+            return any(compat.is_stopping_on_loop(task) for task in compat.tasks_of(place.task.get_loop()) or ())
+        state = getattr(place.context, "_state", None)
+        return any(compat.is_stopping(server) and id(state) in compat.calls_of(server) for server in self._servers)
+
+    def feeder_of(self, place: Place) -> Place | None:
+        """Where the thread or task stands that feeds the request stream of the call that is waited for at ``place``."""
+        if place.task is not None:
+            return self._feeding_task(place)
+        states = {id(state) for frame in place.frames if (state := compat.state_in(frame)) is not None}
+        for other in self.threads.values():
+            if any(compat.is_feeding(frame) and id(compat.state_in(frame)) in states for frame in other.frames):
+                return other
+        return None
+
+    def _feeding_task(self, place: Place) -> Place | None:
+        for frame in place.frames:
+            call = frame.f_locals.get("self") if is_ours(frame.f_code) else None
+            feeder = compat.feeder_of(getattr(call, "_inner", None))
+            if feeder is not None:
+                return self.of_task(feeder, self.party_of(feeder))
+        return None
+
+    def _running_loops(self) -> dict[int, asyncio.AbstractEventLoop]:
+        found = {}
+        for ident, place in self.threads.items():
+            loop = next((loop for frame in place.frames if (loop := compat.loop_in(frame)) is not None), None)
+            if loop is not None:
+                found[ident] = loop
+        return found
 
     def _of_thread(self, ident: int, frames: list[FrameType]) -> Place:
         served, context = _served_by(frames)

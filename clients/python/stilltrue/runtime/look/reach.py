@@ -49,6 +49,8 @@ _ENDS = re.compile(r"cancel|abort|close|kill|terminat|shutdown|stop|throw|set_ex
 _CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, CellType, ref)
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _CONTAINERS = (list, tuple, set, frozenset, deque)
+_PLAIN = (dict, *_CONTAINERS)
+"""What can end nothing: ``set.discard`` as a callback is no way out for what else is in the set."""
 _PASSED_BY = (
     type(None),
     str,
@@ -105,7 +107,7 @@ class Reach:
 def _named_by(thing: Any) -> Iterable[Any] | None:
     """What ``thing`` holds by rule 1; None for an object of any other kind."""
     if isinstance(thing, _CALLABLES):
-        return compat.bound_to(thing)
+        return () if isinstance(getattr(thing, "__self__", None), _PLAIN) else compat.bound_to(thing)
     if isinstance(thing, functools.partial):
         return (thing.func, *thing.args, *thing.keywords.values())
     if isinstance(thing, _SUSPENDED):

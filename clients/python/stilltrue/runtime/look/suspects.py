@@ -1,0 +1,51 @@
+"""By which objects a suspect's wait can be ended: its task, the call it waits for, the future it hangs on."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import FrameType
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.look.places import Place, is_ours
+from stilltrue.runtime.tasks import blocking_future
+
+_CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)
+
+
+def handles_of(place: Place) -> list[Any]:
+    """Whatever ends the wait of who stands at ``place`` when it is cancelled or set."""
+    found: list[Any] = []
+    for frame in place.frames:
+        if is_ours(frame.f_code) or compat.is_future_code(frame.f_code):
+            found += _calls_in(frame)
+    if place.task is not None:
+        found += _of_task(place)
+    return found
+
+
+def _calls_in(frame: FrameType) -> list[Any]:
+    """The call objects that stand in a frame of ours, and gRPC's own in them; or the future that is asked for its result."""
+    names = frame.f_locals
+    found = []
+    for name in ("self", "call"):
+        thing = names.get(name)
+        if isinstance(thing, Future):
+            found.append(thing)
+        inner = getattr(thing, "_inner", None) if is_ours(frame.f_code) else None
+        found += [one for one in (thing, inner) if isinstance(one, _CALLS)]
+    return found
+
+
+def _of_task(place: Place) -> list[Any]:
+    task = place.task
+    found: list[Any] = [task]
+    future = blocking_future(task) if task is not None else None
+    if future is not None and (not compat.is_task(future) or compat.is_grpc_task(future)):
+        found.append(future)
+    for callback, _ in compat.callbacks_of(task):
+        found += [one for one in compat.bound_to(callback) if compat.is_gathering(one)]
+    return found

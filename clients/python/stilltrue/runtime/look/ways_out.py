@@ -1,0 +1,167 @@
+"""Every way out of their waits that can be found for the suspects of one look.
+
+Whoever holds what ends a wait may end it: a way out that leads by that party, where it is one, and open otherwise. A party that
+is itself bound to wait for the suspect first is no way out. What could not be looked at, or not in time, is doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.protocol.look import WayOut
+from stilltrue.runtime import compat
+from stilltrue.runtime.look import actors
+from stilltrue.runtime.look.actors import Actor
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.places import Place, Places, is_application, told
+from stilltrue.runtime.look.reach import Reach
+from stilltrue.runtime.look.suspects import handles_of
+from stilltrue.runtime.tasks import Task, blocking_future, read
+
+WAYS_OUT_MAX = 8
+"""Ways out that are told of one suspect."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why nobody can tell."""
+
+    place: Place
+    ways_out: dict[WayOut, None] = field(default_factory=dict)
+    until: float | None = None
+    doubt: str = ""
+    interruptible: bool = False
+
+    def add(self, text: str, party: PartyName | None = None) -> None:
+        """One way out more; beyond the bound only those that are open are told."""
+        if len(self.ways_out) < WAYS_OUT_MAX or party is None:
+            self.ways_out[WayOut(text=text, party=party)] = None
+
+    def end_at(self, when: float) -> None:
+        """The wait ends at ``when`` at the latest."""
+        self.until = when if self.until is None else min(self.until, when)
+
+
+class Search:
+    """The search of one look."""
+
+    def __init__(self, places: Places, made: Iterable[Any], now: float, budget: Budget) -> None:
+        """``made`` are gRPC's own objects of the calls that are open; ``now`` is the time (epoch)."""
+        self._places = places
+        self._made = tuple(made)
+        self._now = now
+        self._budget = budget
+
+    def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
+        """The ways out of whoever stands at these places, by party."""
+        found = {place.party: Found(place) for place in suspects if place.party is not None}
+        handles = {party: handles_of(one.place) for party, one in found.items()}
+        owners: dict[int, list[Found]] = {}
+        for party, things in handles.items():
+            for thing in things:
+                owners.setdefault(id(thing), []).append(found[party])
+        reach = Reach([thing for things in handles.values() for thing in things], self._budget)
+        for actor in self._actors(found.values()):
+            if self._budget.spent:
+                break
+            for held in reach.held(actor.roots, ends=actor.ends, loose=actor.loose):
+                self._add(actor, owners[held])
+        for one in found.values():
+            self._look_around(one)
+            if self._budget.spent:
+                one.doubt = one.doubt or "there was no time to look at all that may end its wait"
+        return found
+
+    # -- who acts ------------------------------------------------------------------------------------------------------
+
+    def _actors(self, found: Iterable[Found]) -> Iterator[Actor]:
+        places = self._places
+        threads = [place for place in places.threads.values() if place.ident != threading.get_ident()]
+        yield from actors.threads(threads)
+        yield from actors.contexts(threads)
+        yield from actors.calls(self._made)
+        for loop in places.loops(one.place.task for one in found):
+            handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
+            if handles is None or tasks is None:
+                self._doubt(found, loop, "the timers or tasks of its event loop cannot be read")
+                continue
+            yield from actors.timers(loop, handles)
+            yield from actors.tasks(places, tasks)
+
+    def _doubt(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, why: str) -> None:
+        for one in found:
+            if one.place.task is not None and one.place.task.get_loop() is loop:
+                one.doubt = one.doubt or why
+
+    # -- what that means -----------------------------------------------------------------------------------------------
+
+    def _add(self, actor: Actor, owners: list[Found]) -> None:
+        """``actor`` holds what ends the waits of ``owners``."""
+        if any(_is(actor, one.place) for one in owners):
+            self._own(actor, owners)
+            return
+        for one in owners:
+            if actor.when is not None and actor.loop is not None:
+                one.end_at(self._now + actor.when - actor.loop.time())
+            elif not _is_bound(actor, one.place, self._places):
+                one.add(actor.text, actor.party)
+
+    def _own(self, actor: Actor, owners: list[Found]) -> None:
+        """What is called at the end of the call that a party serves ends the party's own wait."""
+        if actor.context:
+            for one in owners:
+                one.interruptible = one.interruptible or _is(actor, one.place)
+
+    def _look_around(self, one: Found) -> None:
+        """What may end a wait without holding anything: signals, a server that stops, the feeding of a request stream."""
+        place = one.place
+        if self._places.is_on_main_thread(place) and (alarm := _alarm()):
+            one.add(alarm)
+        if self._places.is_of_stopping_server(place):
+            one.add("the server that it serves for is being stopped")
+        self._look_at_feeder(one)
+
+    def _look_at_feeder(self, one: Found) -> None:
+        """A request stream that the application's own iterator still feeds ends the call when it raises."""
+        feeding = self._places.feeder_of(one.place)
+        if feeding is None:
+            return
+        frame = next((frame for frame in feeding.frames if is_application(frame.f_code)), None)
+        if frame is not None:
+            one.add(f"the iterator of its requests, which may fail: {told(frame)}", feeding.party)
+
+
+def _is(actor: Actor, place: Place) -> bool:
+    return actor.of is not None and actor.of == (place.task if place.task is not None else place.ident)
+
+
+def _is_bound(actor: Actor, place: Place, places: Places) -> bool:
+    """Whether a task goes on only once the task at ``place`` has ended."""
+    task: Any = actor.of
+    if place.task is None or not compat.is_task(task):
+        return False
+    return place.task in _bound_to(task, places)
+
+
+def _bound_to(task: Task, places: Places) -> tuple[Any, ...]:
+    future = blocking_future(task)
+    if future is None:
+        return ()
+    awaited = read(task, future, places.coroutine_of(task))
+    if awaited is None or awaited.until is not None or not (awaited.needs_all or len(awaited.futures) == 1):
+        return ()
+    return awaited.futures
+
+
+def _alarm() -> str:
+    """Whether a signal is about to interrupt the main thread, in words."""
+    seconds, interval = signal.getitimer(signal.ITIMER_REAL)
+    if not seconds or interval or not callable(signal.getsignal(signal.SIGALRM)):
+        return ""
+    return f"SIGALRM, which interrupts the main thread in {seconds:.1f} s"
