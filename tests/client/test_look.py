@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -15,62 +13,8 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId, WaitNumber
-from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
-from stilltrue.protocol.report import Report
-
-PATIENCE_SECONDS = 10.0
-
-
-def report_of(agent: Agent) -> Report:
-    """A cut of the agent's process."""
-    report = agent.live.marked(SnapshotId(agent.live.recorder.colour + 1))
-    assert report is not None
-    return report
-
-
-def suspects_of(report: Report) -> tuple[Suspect, ...]:
-    """Every party of the report that waits, and its waits."""
-    waits: dict[PartyName, list[Any]] = {}
-    for wait in report.waits:
-        waits.setdefault(wait.waiter, []).append(wait.number)
-    return tuple(Suspect(party=party, waits=tuple(numbers)) for party, numbers in waits.items())
-
-
-def look_at(agent: Agent, report: Report) -> Look:
-    """What the agent's process sees of everybody who waits by the report."""
-    return agent.looker().look(LookRequest(snapshot=report.snapshot, suspects=suspects_of(report)))
-
-
-def of(look: Look, beginning: str) -> PartyLook:
-    (found,) = [one for one in look.parties if one.party.startswith(beginning)]
-    return found
-
-
-@contextmanager
-def serving(agent: Agent, *, workers: int = 4, **behaviours: Callable[..., Any]) -> Iterator[str]:
-    """A server of threads with these unary methods of ``/s``; its address."""
-    methods: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in behaviours.items()}
-    executor = ThreadPoolExecutor(workers)
-    server = grpc.server(agent.pool(executor), interceptors=[agent.server_interceptor()])
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
-    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    yield address
-    server.stop(0).wait()
-    executor.shutdown()
-
-
-class Stuck:
-    """A method that holds its callers until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.go = threading.Event()
-        self.inside = threading.Semaphore(0)
-
-    def __call__(self, request: bytes, context: Any) -> bytes:
-        self.inside.release()
-        assert self.go.wait(PATIENCE_SECONDS)
-        return request
+from stilltrue.protocol.look import LookRequest, Suspect
+from tests.client.look_worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_of, serving
 
 
 @pytest.fixture

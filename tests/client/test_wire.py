@@ -186,6 +186,7 @@ looks = st.builds(
             doubt=texts,
             stack=tuples(texts),
             trace=texts,
+            interruptible=st.booleans(),
         )
     ),
     happenings=counts,

@@ -98,7 +98,7 @@ class Agent:
         """Begin to dial the detector; the first channel, pool or server does it too. Doing it twice is nothing."""
         with self._lifecycle:
             if self._connection is None and not self._closed and self.settings.enabled:
-                self._connection = Connection(self.live, self._process, self.settings)
+                self._connection = Connection(self.live, self._process, self.settings, self.looker().look)
                 self._connection.start()
         return self
 

@@ -95,7 +95,8 @@ class _Call(StandIn):
         if core is None:
             inner.add_done_callback(_Settling(call, lambda: inner))
         else:
-            core.add_done_callback(_Settling(call, ref(inner)))
+            weak = call.made.handle = ref(inner)
+            core.add_done_callback(_Settling(call, weak))
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, ProcessName, WaitNumber
 from stilltrue.protocol.call_state import ClientState, ServerState
@@ -47,6 +47,7 @@ class ClientCall:
         "channel",
         "deadline",
         "facts",
+        "handle",
         "method",
         "number",
         "party",
@@ -78,6 +79,8 @@ class ClientCall:
         self.deadline = deadline
         self.facts = facts
         self.state = ClientState.SENT
+        self.handle: Callable[[], object] | None = None
+        """What gives the shell's own object of the call, while there is one; opaque here."""
         self.sent = 0
         self.received = 0
         self.wait = NO_WAIT

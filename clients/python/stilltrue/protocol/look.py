@@ -39,6 +39,7 @@ class PartyLook:
     ``unchanged``: each of its waits is still in force. ``deadline``: when one of them ends by itself at the latest (seconds
     since the epoch by the process's clock). ``doubt``: why it could not be looked at (empty: it was). ``stack``: where its
     thread or task stands, innermost frame first, as ``file:line in function``. ``trace``: the trace id of its call.
+    ``interruptible``: its waits end, too, when the call that it serves is cancelled or times out (its context passes that on).
     """
 
     party: PartyName
@@ -48,6 +49,7 @@ class PartyLook:
     doubt: str = ""
     stack: tuple[str, ...] = ()
     trace: str = ""
+    interruptible: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,7 @@ def _party_to_wire(look: PartyLook) -> pb.PartyLook:
         doubt=look.doubt,
         stack=look.stack,
         trace=look.trace,
+        interruptible=look.interruptible,
     )
 
 
@@ -77,4 +78,5 @@ def _party_from_wire(own: ProcessName, message: pb.PartyLook) -> PartyLook:
         doubt=message.doubt,
         stack=tuple(message.stack),
         trace=message.trace,
+        interruptible=message.interruptible,
     )

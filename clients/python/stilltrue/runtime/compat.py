@@ -181,9 +181,7 @@ def threads() -> dict[int, threading.Thread]:
 
 def carried_by(thread: threading.Thread) -> tuple[Any, ...]:
     """What a thread was started with: its target, a timer's function, and their arguments."""
-    found: list[Any] = []
-    for name in ("_target", "function"):
-        found.append(getattr(thread, name, None))
+    found: list[Any] = [getattr(thread, name, None) for name in ("_target", "function")]
     for name in ("_args", "args"):
         found += getattr(thread, name, None) or ()
     for name in ("_kwargs", "kwargs"):

@@ -69,7 +69,7 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
         """``inner`` is gRPC's own call object; it alone must keep itself alive, for it cancels the call when dropped."""
         self._inner = inner
         self._call = call
-        weak = ref(inner)
+        weak = call.made.handle = ref(inner)
         if not hasattr(inner, "add_callback"):
             inner.add_done_callback(lambda _: settle_ended(call, weak()))
         elif not inner.add_callback(lambda: settle_ended(call, weak())):

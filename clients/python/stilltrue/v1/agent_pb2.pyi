@@ -58,7 +58,7 @@ class WayOut(_message.Message):
     def __init__(self, text: _Optional[str] = ..., party: _Optional[str] = ...) -> None: ...
 
 class PartyLook(_message.Message):
-    __slots__ = ("party", "unchanged", "deadline", "ways_out", "doubt", "stack", "trace")
+    __slots__ = ("party", "unchanged", "deadline", "ways_out", "doubt", "stack", "trace", "interruptible")
     PARTY_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class PartyLook(_message.Message):
     DOUBT_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPTIBLE_FIELD_NUMBER: _ClassVar[int]
     party: str
     unchanged: bool
     deadline: float
@@ -73,7 +74,8 @@ class PartyLook(_message.Message):
     doubt: str
     stack: _containers.RepeatedScalarFieldContainer[str]
     trace: str
-    def __init__(self, party: _Optional[str] = ..., unchanged: bool = ..., deadline: _Optional[float] = ..., ways_out: _Optional[_Iterable[_Union[WayOut, _Mapping]]] = ..., doubt: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., trace: _Optional[str] = ...) -> None: ...
+    interruptible: bool
+    def __init__(self, party: _Optional[str] = ..., unchanged: bool = ..., deadline: _Optional[float] = ..., ways_out: _Optional[_Iterable[_Union[WayOut, _Mapping]]] = ..., doubt: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., trace: _Optional[str] = ..., interruptible: bool = ...) -> None: ...
 
 class Looked(_message.Message):
     __slots__ = ("snapshot", "parties", "happenings", "unaccounted")

@@ -23,8 +23,8 @@ class Actor:
     """Somebody who may act: ``text`` for people, its ``party`` if it has one, and what it holds.
 
     ``of`` is the task, thread (its identity) or call that it is, or belongs to. ``ends``, ``loose``: as :meth:`Reach.held`.
-    ``when``: the loop's time at which a timer fires that certainly ends what it is for. ``context``: what the context of the call
-    being served calls when that call is over.
+    ``when``: the loop's time at which a timer fires that certainly ends what it is for. ``context``: what the context
+    of the call being served calls when that call is over.
     """
 
     text: str
@@ -61,13 +61,20 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
     for task in running:
         party = places.party_of(task)
         place = places.of_task(task, party)
-        for one in place.coroutines:
+        own = {id(one) for one in place.coroutines}
+        for one in reversed(place.coroutines):
             frame = compat.frame_of(one)
             if frame is None or is_ours(frame.f_code) or compat.is_grpc(frame.f_code.co_filename):
                 continue
             ends = _frame_speaks(frame)
             text = f"task {task.get_name()}, which holds it: {told(frame)}"
-            yield Actor(text=text, roots=tuple(compat.names_in(one)), party=party, of=task, ends=ends)
+            yield Actor(
+                text=text,
+                roots=tuple(held for held in compat.names_in(one) if id(held) not in own),
+                party=party,
+                of=task,
+                ends=ends,
+            )
             if ends:
                 yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
         called = tuple(callback for callback, _ in compat.callbacks_of(task) if not compat.is_asyncio(callback))

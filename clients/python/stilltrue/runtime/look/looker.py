@@ -53,7 +53,7 @@ class Looker:
         """gRPC's own objects of the calls that are open, where the shells keep them."""
         with self._live.lock:
             open_calls = list(self._live.recorder._made.values())  # noqa: SLF001 - same house
-        found = (made.call() for made in open_calls if getattr(made, "call", None) is not None)
+        found = (made.handle() for made in open_calls if made.handle is not None)
         return [call for call in found if call is not None]
 
     def _in_force(self, suspects: Iterable[Suspect]) -> set[PartyName]:
@@ -83,8 +83,9 @@ def _whole(look: PartyLook, found: Found | None, lasts: bool) -> PartyLook:
     return replace(
         look,
         deadline=min((end for end in ends if end is not None), default=None),
-        ways_out=tuple(found.ways_out),
+        ways_out=tuple(found.ways_out.values()),
         doubt=found.doubt,
         stack=place.stack(),
         trace=trace_of(place),
+        interruptible=found.interruptible,
     )

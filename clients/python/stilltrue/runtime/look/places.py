@@ -83,7 +83,7 @@ class Places:
         self._by_party = {place.party: place for place in self.threads.values() if place.party is not None}
         known = parties.tasks()
         self._tasks = {party: task for task, party in known}
-        self._parties_of_tasks = {task: party for task, party in known}
+        self._parties_of_tasks = dict(known)
         self._loops = self._running_loops()
         self._servers = [
             state
@@ -170,15 +170,22 @@ class Places:
 def _served_by(frames: list[FrameType]) -> tuple[ServerCall | None, Any]:
     """The call that a thread serves, and its context: its shell stands in its frames."""
     for frame in frames:
-        if frame.f_code.co_filename not in _SHELLS:
-            continue
-        names = frame.f_locals
-        owner = names.get("self")
-        for holder in (names, owner, names.get("handler"), getattr(owner, "_handler", None)):
-            call = holder.get("call") if isinstance(holder, dict) else getattr(holder, "call", None)
-            if isinstance(call, IncomingCall):
-                return call.served, names.get("context", getattr(owner, "_context", None))
+        if frame.f_code.co_filename in _SHELLS:
+            names = frame.f_locals
+            for name in ("self", "call", "handler"):
+                holder = names.get(name)
+                call = _incoming(holder)
+                if call is not None:
+                    return call.served, names.get("context", getattr(holder, "_context", None))
     return None, None
+
+
+def _incoming(thing: Any) -> IncomingCall | None:
+    """The call that a shell's object is for."""
+    for one in (thing, getattr(thing, "call", None), getattr(getattr(thing, "_handler", None), "call", None)):
+        if isinstance(one, IncomingCall):
+            return one
+    return None
 
 
 def _context_of_task(task: Task) -> Any:

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. What a frame or a callback names is held: a variable, a cell, an argument, a default, what a bound method belongs to, and what
+1. What a frame or a callback names is held: a variable, a cell, an argument, a default, the object of a bound method, and what
    lists, tuples, sets and dictionaries of these hold.
 2. What is found only inside other objects, or as a global, is held by whoever's code speaks of ending things (``cancel``,
    ``close`` and the like; its own code, or that of the functions it names). Otherwise every registry would be a way out.
@@ -39,9 +39,10 @@ from weakref import ref
 from stilltrue.runtime import compat
 from stilltrue.runtime.look.budget import Budget
 
-DEPTH_MAX = 8
-OBJECTS_MAX = 2_000
-"""Objects that are walked from one actor, nearest first."""
+NEAR_MAX = 2_000
+"""What is walked by rule 1 from one actor."""
+FAR_MAX = 150
+"""What is walked by rule 2 from one object, nearest first."""
 ITEMS_MAX = 1_000
 """Items that are looked at in one container."""
 _NAMED_DEPTH = 2
@@ -77,31 +78,71 @@ class Reach:
         """``targets`` are kept alive for as long as the search."""
         self._targets = {id(target): target for target in targets}
         self._budget = budget
+        self._behind: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._barren: dict[int, Any] = {}
 
     def held(self, roots: Iterable[Any], *, ends: bool, loose: bool = False) -> set[int]:
         """The targets (identities) held by whoever has ``roots``.
 
         ``ends``: its code speaks of ending things (rule 2). ``loose``: the roots are not its own (a module's globals).
         """
+        roots = tuple(roots)
+        if loose and not ends:
+            return {id(root) for root in roots if id(root) in self._targets}
+        found, objects = self._near(roots)
+        if ends:
+            for thing in objects:
+                if not self._budget.step():
+                    break
+                found |= self._far(thing)
+        return found
+
+    def _near(self, roots: Iterable[Any]) -> tuple[set[int], list[Any]]:
+        """Rule 1: the targets that are held outright, and the other objects that are."""
         found: set[int] = set()
-        seen: set[int] = set()
-        todo = deque((root, 0, loose) for root in roots)
-        while todo and len(seen) < OBJECTS_MAX and self._budget.step():
-            thing, depth, far = todo.popleft()
+        objects: list[Any] = []
+        seen: dict[int, Any] = {}
+        todo = deque(roots)
+        while todo and len(seen) < NEAR_MAX and self._budget.step():
+            thing = todo.popleft()
             if id(thing) in seen:
                 continue
-            seen.add(id(thing))
+            seen[id(thing)] = thing  # kept alive, or its identity may be given anew
             if id(thing) in self._targets:
                 found.add(id(thing))
+            elif not isinstance(thing, _PASSED_BY):
+                near = _named_by(thing)
+                if near is not None:
+                    todo.extend(near)
+                elif _is_open(thing):
+                    objects.append(thing)
+        return found, objects
+
+    def _far(self, root: Any) -> frozenset[int]:
+        """Rule 2: the targets that are found through one object, nearest first."""
+        known = self._behind.get(id(root))
+        if known is not None:
+            return known[1]
+        found: set[int] = set()
+        seen: dict[int, Any] = {}
+        todo = deque([root])
+        while todo and len(seen) < FAR_MAX and self._budget.step():
+            thing = todo.popleft()
+            if id(thing) in seen or id(thing) in self._barren:
                 continue
-            if depth >= DEPTH_MAX or isinstance(thing, _PASSED_BY):
-                continue
-            near = _named_by(thing)
-            if near is not None and (ends or not far):
-                todo.extend((one, depth + 1, far) for one in near)
-            elif near is None and ends and _is_open(thing):
-                todo.extend((one, depth + 1, True) for one in gc.get_referents(thing))
-        return found
+            seen[id(thing)] = thing  # kept alive, or its identity may be given anew
+            if id(thing) in self._targets:
+                found.add(id(thing))
+            elif not isinstance(thing, _PASSED_BY):
+                near = _named_by(thing)
+                if near is not None:
+                    todo.extend(near)
+                elif _is_open(thing):
+                    todo.extend(gc.get_referents(thing))
+        if not todo and not found:
+            self._barren |= seen
+        self._behind[id(root)] = (root, frozenset(found))
+        return self._behind[id(root)][1]
 
 
 def _named_by(thing: Any) -> Iterable[Any] | None:

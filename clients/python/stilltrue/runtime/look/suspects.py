@@ -30,7 +30,7 @@ def handles_of(place: Place) -> list[Any]:
 def _calls_in(frame: FrameType) -> list[Any]:
     """The call objects that stand in a frame of ours, and gRPC's own in them; or the future that is asked for its result."""
     names = frame.f_locals
-    found = []
+    found: list[Any] = []
     for name in ("self", "call"):
         thing = names.get(name)
         if isinstance(thing, Future):

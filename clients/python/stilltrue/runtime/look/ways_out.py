@@ -30,18 +30,22 @@ WAYS_OUT_MAX = 8
 
 @dataclass(slots=True)
 class Found:
-    """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why nobody can tell."""
+    """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why nobody can tell.
+
+    ``handles`` are the objects that end its wait when they are cancelled or set.
+    """
 
     place: Place
-    ways_out: dict[WayOut, None] = field(default_factory=dict)
+    handles: list[Any]
+    ways_out: dict[object, WayOut] = field(default_factory=dict)
     until: float | None = None
     doubt: str = ""
     interruptible: bool = False
 
-    def add(self, text: str, party: PartyName | None = None) -> None:
-        """One way out more; beyond the bound only those that are open are told."""
+    def add(self, text: str, party: PartyName | None = None, by: object = None) -> None:
+        """One way out more, ``by`` somebody, once; beyond the bound only those that are open are told."""
         if len(self.ways_out) < WAYS_OUT_MAX or party is None:
-            self.ways_out[WayOut(text=text, party=party)] = None
+            self.ways_out.setdefault(party or by or text, WayOut(text=text, party=party))
 
     def end_at(self, when: float) -> None:
         """The wait ends at ``when`` at the latest."""
@@ -60,13 +64,12 @@ class Search:
 
     def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
         """The ways out of whoever stands at these places, by party."""
-        found = {place.party: Found(place) for place in suspects if place.party is not None}
-        handles = {party: handles_of(one.place) for party, one in found.items()}
+        found = {place.party: Found(place, handles_of(place)) for place in suspects if place.party is not None}
         owners: dict[int, list[Found]] = {}
-        for party, things in handles.items():
-            for thing in things:
-                owners.setdefault(id(thing), []).append(found[party])
-        reach = Reach([thing for things in handles.values() for thing in things], self._budget)
+        for one in found.values():
+            for handle in one.handles:
+                owners.setdefault(id(handle), []).append(one)
+        reach = Reach([handle for one in found.values() for handle in one.handles], self._budget)
         for actor in self._actors(found.values()):
             if self._budget.spent:
                 break
@@ -109,8 +112,8 @@ class Search:
         for one in owners:
             if actor.when is not None and actor.loop is not None:
                 one.end_at(self._now + actor.when - actor.loop.time())
-            elif not _is_bound(actor, one.place, self._places):
-                one.add(actor.text, actor.party)
+            elif not (any(handle is actor.of for handle in one.handles) or _is_bound(actor, one.place, self._places)):
+                one.add(actor.text, actor.party, actor.of)
 
     def _own(self, actor: Actor, owners: list[Found]) -> None:
         """What is called at the end of the call that a party serves ends the party's own wait."""

@@ -1,0 +1,161 @@
+"""Two processes in one: a front whose handler or thread is stuck in a call of the back, however the test has it call."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from stilltrue import Agent
+from stilltrue.model import PartyName, SnapshotId
+from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
+from stilltrue.protocol.report import Report
+
+PATIENCE_SECONDS = 10.0
+
+
+def report_of(agent: Agent) -> Report:
+    """A cut of the agent's process."""
+    report = agent.live.marked(SnapshotId(agent.live.recorder.colour + 1))
+    assert report is not None
+    return report
+
+
+def report_when(agent: Agent, found: Callable[[Report], bool]) -> Report:
+    """Cuts of the agent's process until one is as it should be."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not found(report := report_of(agent)):
+        assert time.monotonic() < end, "no such report in time"
+    return report
+
+
+def suspects_of(report: Report) -> tuple[Suspect, ...]:
+    """Every party of the report that waits, and its waits."""
+    waits: dict[PartyName, list[Any]] = {}
+    for wait in report.waits:
+        waits.setdefault(wait.waiter, []).append(wait.number)
+    return tuple(Suspect(party=party, waits=tuple(numbers)) for party, numbers in waits.items())
+
+
+def look_at(agent: Agent, report: Report) -> Look:
+    """What the agent's process sees of everybody who waits by the report."""
+    return agent.looker().look(LookRequest(snapshot=report.snapshot, suspects=suspects_of(report)))
+
+
+def of(look: Look, beginning: str) -> PartyLook:
+    """What was seen of the one party whose name begins so."""
+    (found,) = [one for one in look.parties if one.party.startswith(beginning)]
+    return found
+
+
+def holders(seen: PartyLook) -> list[str]:
+    """Who may end its wait: the parties by name, and ``-`` for each way out that is open."""
+    return sorted("-" if way.party is None else way.party.split("/")[1] for way in seen.ways_out)
+
+
+@contextmanager
+def serving(agent: Agent, *, workers: int = 4, **behaviours: Any) -> Iterator[str]:
+    """A server of threads with these unary methods of ``/s``, or (kind, behaviour); its address."""
+    methods: dict[str, Any] = {}
+    for name, behaviour in behaviours.items():
+        kind, inner = behaviour if isinstance(behaviour, tuple) else ("unary_unary", behaviour)
+        methods[name] = getattr(grpc, f"{kind}_rpc_method_handler")(inner)
+    executor = ThreadPoolExecutor(workers)
+    server = grpc.server(agent.pool(executor), interceptors=[agent.server_interceptor()])
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield address
+    server.stop(0).wait()
+    executor.shutdown()
+
+
+class Stuck:
+    """A method that holds its callers until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.inside = threading.Semaphore(0)
+
+    def __call__(self, request: Any, context: Any) -> Any:
+        self.inside.release()
+        assert self.go.wait(PATIENCE_SECONDS)
+        return request
+
+    def wait_for_callers(self, count: int = 1) -> None:
+        """Until so many calls are held."""
+        for _ in range(count):
+            assert self.inside.acquire(timeout=PATIENCE_SECONDS)
+
+
+Body = Callable[["LoopWorld"], Awaitable[Any]]
+
+
+class LoopWorld:
+    """A front on an event loop whose handler runs a body of the test; ``stuck`` calls the back, which holds its callers."""
+
+    def __init__(self, front: Agent, back: Agent) -> None:
+        self.front, self.back = front, back
+        self.go = asyncio.Event()
+        self.held = asyncio.Semaphore(0)
+        self.body: Body
+
+    async def start(self) -> None:
+        async def do(request: bytes, context: Any) -> bytes:
+            await self.body(self)
+            return b"done"
+
+        async def hold(request: bytes, context: Any) -> bytes:
+            self.held.release()
+            await self.go.wait()
+            return request
+
+        async def hold_stream(requests: Any, context: Any) -> bytes:
+            return await hold(await anext(requests), context)
+
+        back: dict[str, Any] = {
+            "Stuck": grpc.unary_unary_rpc_method_handler(hold),
+            "Upload": grpc.stream_unary_rpc_method_handler(hold_stream),
+        }
+        self.servers = []
+        addresses = []
+        for agent, methods in ((self.front, {"Do": grpc.unary_unary_rpc_method_handler(do)}), (self.back, back)):
+            server = grpc.aio.server(interceptors=[agent.aio_server_interceptor()])
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", methods),))
+            addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+            await server.start()
+            self.servers.append(server)
+        self.outside: Any = grpc.aio.insecure_channel(addresses[0])
+        self.channel = self.front.channel(grpc.aio.insecure_channel(addresses[1]))
+        self.stuck: Any = self.channel.unary_unary("/t.T/Stuck")
+        self.upload: Any = self.channel.stream_unary("/t.T/Upload")
+
+    async def stop(self) -> None:
+        self.go.set()
+        for server in self.servers:
+            await server.stop(0)
+        await self.channel.close()
+        await self.outside.close()
+
+    async def look(self, body: Body, *, stuck: int = 1, timeout: float | None = None) -> Look:
+        """What the front sees of itself while ``body`` runs in its handler and ``stuck`` calls of it are stuck."""
+        self.body = body
+        self.go.clear()
+        call: Any = self.outside.unary_unary("/t.T/Do")(b"", timeout=timeout)
+        for _ in range(stuck):
+            await asyncio.wait_for(self.held.acquire(), PATIENCE_SECONDS)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        report = report_of(self.front)
+        look = await asyncio.to_thread(look_at, self.front, report)
+        self.go.set()
+        await call
+        assert self.front.live.faults == self.back.live.faults == 0
+        return look

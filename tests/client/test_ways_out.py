@@ -1,0 +1,446 @@
+"""Ways out of a wait that only a second look finds, family by family, each with a near miss that has none."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.look import Look, PartyLook
+from tests.client.look_worlds import LoopWorld, Stuck, holders, look_at, of, report_of, report_when, serving
+
+FAR_SECONDS = 60.0
+
+
+@pytest.fixture
+async def world(alone: Callable[..., Agent]) -> AsyncIterator[LoopWorld]:
+    world = LoopWorld(alone("front"), alone("back"))
+    await world.start()
+    yield world
+    await world.stop()
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.go.set()
+
+
+def handler_of(look: Look) -> PartyLook:
+    return min(look.parties, key=lambda one: len(one.party))
+
+
+def task_of(look: Look) -> PartyLook:
+    (task,) = [one for one in look.parties if one is not handler_of(look)]
+    return task
+
+
+def seconds_to(seen: PartyLook) -> float:
+    assert seen.deadline is not None
+    return seen.deadline - time.time()
+
+
+def free_of_ways_out(look: Look) -> bool:
+    return all(one.unchanged and not one.ways_out and not one.doubt and one.deadline is None for one in look.parties)
+
+
+# -- on an event loop: timers ------------------------------------------------------------------------------------------
+
+
+async def test_nothing_may_end_a_plain_call(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        await world.stuck(b"")
+
+    assert free_of_ways_out(await world.look(body))
+
+
+async def test_nothing_may_end_what_a_handler_has_its_tasks_do(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        call = world.stuck(b"1")
+        tasks = [asyncio.ensure_future(world.stuck(b"2")), asyncio.create_task(asyncio.wait_for(world.stuck(b"3"), None))]
+        await asyncio.gather(call, *tasks, return_exceptions=True)
+
+    look = await world.look(body, stuck=3)
+    assert len(look.parties) == 4
+    assert free_of_ways_out(look)
+
+
+async def test_a_timer_that_cancels_the_call_is_a_deadline(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        call = world.stuck(b"")
+        timer = asyncio.get_running_loop().call_later(FAR_SECONDS, call.cancel)
+        await call
+        timer.cancel()
+
+    assert 50 < seconds_to(handler_of(await world.look(body))) <= FAR_SECONDS
+
+
+@pytest.mark.parametrize("how", ["lambda", "partial", "default", "list", "object"])
+async def test_a_timer_may_know_the_call_in_many_ways(world: LoopWorld, how: str) -> None:
+    class Watch:
+        __slots__ = ("call",)
+
+        def __init__(self, call: Any) -> None:
+            self.call = call
+
+        def fire(self) -> None:
+            self.call.cancel()
+
+    async def body(world: LoopWorld) -> None:
+        call = world.stuck(b"")
+
+        def with_default(held: Any = call) -> None:
+            held.cancel()
+
+        callbacks: dict[str, Callable[[], object]] = {
+            "lambda": lambda: call.cancel() and None,
+            "partial": functools.partial(lambda held: held.cancel(), call),
+            "default": with_default,
+            "list": functools.partial(lambda held: [one.cancel() for one in held], [call]),
+            "object": Watch(call).fire,
+        }
+        timer = asyncio.get_running_loop().call_later(FAR_SECONDS, callbacks[how])
+        await call
+        timer.cancel()
+
+    assert "-" in holders(handler_of(await world.look(body)))
+
+
+async def test_a_timer_of_somebody_else_is_no_way_out(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        timer = asyncio.get_running_loop().call_later(FAR_SECONDS, asyncio.Event().set)
+        await world.stuck(b"")
+        timer.cancel()
+
+    assert free_of_ways_out(await world.look(body))
+
+
+# -- on an event loop: other tasks -------------------------------------------------------------------------------------
+
+
+async def test_who_sleeps_beside_a_task_may_cancel_it(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+        await world.go.wait()
+        await task
+
+    look = await world.look(body)
+    (task,) = look.parties  # the handler itself is at work
+    assert [holder.split("#")[0] for holder in holders(task)] == ["Do"]
+
+
+async def test_who_awaits_a_task_and_nothing_else_is_no_way_out(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+        await task
+
+    look = await world.look(body)
+    assert len(look.parties) == 2
+    assert free_of_ways_out(look)
+
+
+async def test_a_watchdog_is_a_way_out_of_what_it_watches(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+
+        async def watch() -> None:
+            await world.go.wait()
+            task.cancelling()
+
+        dog = asyncio.create_task(watch())
+        await task
+        await dog
+
+    look = await world.look(body)
+    assert "-" in holders(task_of(look))
+    assert not handler_of(look).ways_out
+
+
+async def test_the_cancelling_of_a_gathering_is_one_of_its_children(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        gathering = asyncio.gather(world.stuck(b"1"), world.stuck(b"2"), return_exceptions=True)
+
+        async def watch() -> None:
+            await world.go.wait()
+            gathering.done()
+
+        dog = asyncio.create_task(watch())
+        await gathering
+        await dog
+
+    look = await world.look(body, stuck=2)
+    assert all("-" in holders(one) for one in look.parties)
+
+
+async def test_a_call_that_another_task_holds_may_be_cancelled_there(world: LoopWorld) -> None:
+    calls: list[Any] = []
+
+    async def keeps() -> None:
+        kept = list(calls)
+        await world.go.wait()
+        assert kept
+
+    async def body(world: LoopWorld) -> None:
+        call = world.stuck(b"")
+        calls.append(call)
+        keeper = asyncio.create_task(keeps())
+        await call
+        await keeper
+
+    assert "-" in holders(handler_of(await world.look(body)))
+
+
+_REGISTRY: set[Any] = set()
+
+
+async def test_a_registry_is_no_way_out_but_for_who_reaps_it(world: LoopWorld) -> None:
+    async def passes_by() -> None:
+        assert isinstance(_REGISTRY, set)
+        await world.go.wait()
+
+    async def reaps() -> None:
+        await world.go.wait()
+        for task in list(_REGISTRY):
+            if not task.done():
+                await asyncio.wait([task], timeout=FAR_SECONDS) or task.cancel()
+
+    for other, expected in ((passes_by, []), (reaps, ["-"])):
+
+        async def body(world: LoopWorld, other: Any = other) -> None:
+            task = asyncio.ensure_future(world.stuck(b""))
+            _REGISTRY.add(task)
+            task.add_done_callback(_REGISTRY.discard)
+            beside = asyncio.create_task(other())
+            await task
+            await beside
+
+        assert holders(task_of(await world.look(body))) == expected
+
+
+async def test_what_is_called_at_the_end_of_a_task_is_a_way_out_by_it(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        first, second = (asyncio.ensure_future(world.stuck(b"")) for _ in range(2))
+        first.add_done_callback(lambda _: second.cancelled())
+        await asyncio.gather(first, second, return_exceptions=True)
+
+    look = await world.look(body, stuck=2)
+    held = {one.party: holders(one) for one in look.parties if one.ways_out}
+    assert len(held) == 1
+    (party, (holder,)) = held.popitem()
+    assert holder not in (party, "-")
+
+
+async def test_the_iterator_of_the_requests_may_fail(world: LoopWorld) -> None:
+    async def feeds() -> AsyncIterator[bytes]:
+        yield b"1"
+        await world.go.wait()
+
+    async def body(world: LoopWorld) -> None:
+        await world.upload(feeds())
+
+    (way,) = handler_of(await world.look(body)).ways_out
+    assert way.party is None
+    assert "feeds" in way.text
+
+
+async def test_a_request_stream_that_has_ended_cannot(world: LoopWorld) -> None:
+    async def feeds() -> AsyncIterator[bytes]:
+        yield b"1"
+
+    async def body(world: LoopWorld) -> None:
+        await world.upload(feeds())
+
+    assert free_of_ways_out(await world.look(body))
+
+
+async def test_a_server_that_is_being_stopped_ends_what_it_serves(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        stopping = asyncio.create_task(world.servers[0].stop(FAR_SECONDS))
+        await world.stuck(b"")
+        del stopping
+
+    (way,) = handler_of(await world.look(body)).ways_out
+    assert "stopped" in way.text
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+Caller = Callable[[Any], object]
+
+
+def look_at_caller(alone: Callable[..., Agent], stuck: Stuck, caller: Caller, calls: int = 1) -> PartyLook:
+    """What is seen of a thread that runs ``caller`` with the stub of a stuck method, while it is stuck there."""
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        thread = threading.Thread(target=caller, args=(front.channel(channel).unary_unary("/s/Get"),), name="caller")
+        thread.start()
+        stuck.wait_for_callers(calls)
+        report = report_when(front, lambda report: any(wait.waiter == "front/thread:caller" for wait in report.waits))
+        seen = of(look_at(front, report), "front/thread:caller")
+        stuck.go.set()
+        thread.join()
+    return seen
+
+
+def test_nothing_ends_the_result_of_a_future(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    seen = look_at_caller(alone, stuck, lambda get: get.future(b"").result())
+    assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+
+
+def test_a_timer_thread_that_cancels_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        timer = threading.Timer(FAR_SECONDS, call.cancel)
+        timer.start()
+        call.result()
+        timer.cancel()
+
+    assert "-" in holders(look_at_caller(alone, stuck, caller))
+
+
+def test_a_timer_thread_for_something_else_is_none(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def caller(get: Any) -> None:
+        timer = threading.Timer(FAR_SECONDS, stuck.go.set)
+        timer.start()
+        get.future(b"").result()
+        timer.cancel()
+
+    assert holders(look_at_caller(alone, stuck, caller)) == []
+
+
+def test_a_thread_that_holds_the_call_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+
+        def watch() -> None:
+            stuck.go.wait()
+            call.done()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        call.result()
+        watcher.join()
+
+    assert "-" in holders(look_at_caller(alone, stuck, caller))
+
+
+def test_the_end_of_another_call_may_cancel_this_one(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def caller(get: Any) -> None:
+        first, second = get.future(b"1"), get.future(b"2")
+        first.add_done_callback(lambda _: second.cancelled())
+        second.result()
+        first.result()
+
+    assert holders(look_at_caller(alone, stuck, caller, calls=2)) == ["-"]
+
+
+def test_a_signal_interrupts_the_main_thread_alone(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, FAR_SECONDS)
+    try:
+        assert holders(look_at_caller(alone, stuck, lambda get: get(b""))) == []
+        front, back = alone("front2"), alone("back2")
+        stuck.go.clear()
+        seen: list[PartyLook] = []
+
+        def looks() -> None:
+            stuck.wait_for_callers()
+            seen.append(of(look_at(front, report_of(front)), "front2/thread:MainThread"))
+            stuck.go.set()
+
+        threading.Thread(target=looks).start()
+        with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+            get: Any = front.channel(channel).unary_unary("/s/Get")
+            get(b"")
+        assert "SIGALRM" in seen[0].ways_out[0].text
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_a_context_that_passes_a_cancellation_on_makes_its_thread_interruptible(
+    alone: Callable[..., Agent], stuck: Stuck, passes_on: bool
+) -> None:
+    front, back, client = alone("front"), alone("back"), alone("client")
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            call = get.future(request)
+            context.add_callback(call.cancel if passes_on else stuck.go.is_set)
+            return bytes(call.result())
+
+        with serving(front, Place=place) as address, grpc.insecure_channel(address) as to_front:
+            stub: Any = client.channel(to_front).unary_unary("/s/Place")
+            outer = stub.future(b"", timeout=FAR_SECONDS)
+            stuck.wait_for_callers()
+            report = report_when(front, lambda report: bool(report.waits))
+            seen = of(look_at(front, report), "front/Place#")
+            assert seen.interruptible is passes_on
+            assert (seen.deadline is not None) is passes_on
+            assert seen.ways_out == ()
+            stuck.go.set()
+            assert outer.result() == b""
+
+
+def test_a_server_of_threads_that_is_being_stopped(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    front, back, client = alone("front"), alone("back"), alone("client")
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            return bytes(get(request))
+
+        server = grpc.server(front.pool(ThreadPoolExecutor(1)), interceptors=[front.server_interceptor()])
+        methods: dict[str, Any] = {"Place": grpc.unary_unary_rpc_method_handler(place)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        with grpc.insecure_channel(address) as to_front:
+            stub: Any = client.channel(to_front).unary_unary("/s/Place")
+            outer = stub.future(b"")
+            stuck.wait_for_callers()
+            before = of(look_at(front, report_of(front)), "front/Place#")
+            stopped = server.stop(FAR_SECONDS)
+            after = of(look_at(front, report_of(front)), "front/Place#")
+            stuck.go.set()
+            assert outer.result() == b""
+            stopped.wait()
+        assert (before.ways_out, len(after.ways_out)) == ((), 1)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_iterator_that_feeds_a_request_stream_from_a_thread(alone: Callable[..., Agent], stuck: Stuck, ended: bool) -> None:
+    front, back = alone("front"), alone("back")
+
+    def feeds() -> Iterator[bytes]:
+        yield b"1"
+        if not ended:
+            stuck.go.wait()
+
+    def upload(requests: Any, context: Any) -> bytes:
+        return bytes(stuck(next(requests), context))
+
+    with serving(back, Upload=("stream_unary", upload)) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = front.channel(channel).stream_unary("/s/Upload")
+        thread = threading.Thread(target=lambda: stub(feeds()), name="caller")
+        thread.start()
+        stuck.wait_for_callers()
+        while any(other.name.startswith("Thread-") and "consume" in other.name for other in threading.enumerate()) and ended:
+            pass
+        seen = of(look_at(front, report_of(front)), "front/thread:caller")
+        assert [("feeds" in way.text, way.party) for way in seen.ways_out] == ([] if ended else [(True, None)])
+        stuck.go.set()
+        thread.join()
