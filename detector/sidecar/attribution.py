@@ -2,22 +2,25 @@
 
 The rules (docs/sidecar.md argues why no doubt becomes a TRUE):
 
-1. ``stilltrue-party``, which the sidecar gave to the inbound call, tells exactly, while that call is in progress.
-2. Otherwise the trace-id of ``traceparent`` tells, if exactly one inbound call in progress bears it,
-3. and the program itself has not been seen to call under that trace with no such call in progress: somebody else in the program
-   uses the trace too.
+1. ``stilltrue-party``, which the sidecar gave to the inbound call, names it exactly, while that call is in progress.
+2. Otherwise the trace-id of ``traceparent`` names it, if that call is in progress and is the only thing here that ever bore the
+   trace. Another inbound call of the trace, before or beside it, may have left something behind: a job that goes on after
+   the answer, a handler whose caller gave up and asked again. So may a call under the trace while no inbound call bore it.
+3. In all other cases the caller is unknown, and every inbound call of the trace may have made the call.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from enum import Enum
+from hashlib import blake2b
 
 from detector.sidecar.tracking.calls import InboundCall
 from stilltrue.model import PartyName
 
-TRACES_MAX = 10_000
-"""Traces remembered at the most, of each kind."""
+TRACES_MAX = 500_000
+"""Traces remembered exactly enough, in each of two generations."""
+_BITS_PER_TRACE = 16
+_HASHES = 4
 
 
 class Attribution(Enum):
@@ -30,15 +33,54 @@ class Attribution(Enum):
     UNKNOWN = "unknown"
 
 
+class TraceFilter:
+    """Remembers the newest ``traces_max`` traces or more in bounded memory (two Bloom filters, taking turns).
+
+    It may take a new trace for a known one (about one in 400), which costs an attribution. It forgets only what is older than
+    ``traces_max`` other traces.
+    """
+
+    def __init__(self, traces_max: int = TRACES_MAX) -> None:
+        self._traces_max = traces_max
+        self._bits = traces_max * _BITS_PER_TRACE
+        self._newer, self._older = self._empty(), self._empty()
+        self._count = 0
+
+    def __contains__(self, trace: bytes) -> bool:
+        places = self._places(trace)
+        return _all_set(self._newer, places) or _all_set(self._older, places)
+
+    def add(self, trace: bytes) -> None:
+        """Remember ``trace``."""
+        places = self._places(trace)
+        if _all_set(self._newer, places):
+            return
+        if self._count == self._traces_max:
+            self._newer, self._older, self._count = self._empty(), self._newer, 0
+        for place in places:
+            self._newer[place >> 3] |= 1 << (place & 7)
+        self._count += 1
+
+    def _empty(self) -> bytearray:
+        return bytearray(self._bits // 8 + 1)
+
+    def _places(self, trace: bytes) -> list[int]:
+        digest = blake2b(trace, digest_size=8 * _HASHES).digest()
+        return [int.from_bytes(digest[at : at + 8], "big") % self._bits for at in range(0, len(digest), 8)]
+
+
+def _all_set(bits: bytearray, places: list[int]) -> bool:
+    return all(bits[place >> 3] & 1 << (place & 7) for place in places)
+
+
 class CallerAttribution:
     """The inbound calls in progress, by what an outbound call may say of them."""
 
     def __init__(self, traces_max: int = TRACES_MAX) -> None:
-        self._traces_max = traces_max
         self._by_party: dict[str, InboundCall] = {}
         self._by_trace: dict[bytes, list[InboundCall]] = {}
-        self._answered: OrderedDict[bytes, None] = OrderedDict()
-        self._shared: OrderedDict[bytes, None] = OrderedDict()
+        self._borne = TraceFilter(traces_max)
+        self._answered = TraceFilter(traces_max)
 
     def __len__(self) -> int:
         return len(self._by_party)
@@ -47,10 +89,15 @@ class CallerAttribution:
         """An inbound call is in progress."""
         self._by_party[call.party] = call
         if call.trace:
-            self._by_trace.setdefault(call.trace, []).append(call)
+            beside = self._by_trace.setdefault(call.trace, [])
+            call.sole_of_trace = call.trace not in self._borne
+            for other in beside:
+                other.sole_of_trace = False
+            self._borne.add(call.trace)
+            beside.append(call)
 
     def ended(self, call: InboundCall, *, answered: bool) -> None:
-        """An inbound call is over; ``answered``: by the program, not given up by its caller."""
+        """An inbound call is over; ``answered``: by the program, not abandoned by its caller."""
         self._by_party.pop(call.party, None)
         of_trace = self._by_trace.get(call.trace)
         if of_trace is not None and call in of_trace:
@@ -58,10 +105,10 @@ class CallerAttribution:
             if not of_trace:
                 del self._by_trace[call.trace]
             if answered:
-                self._remember(self._answered, call.trace)
+                self._answered.add(call.trace)
 
     def caller(self, party: str, trace: bytes) -> tuple[InboundCall | None, Attribution]:
-        """The inbound call that an outbound one belongs to; ``party`` and ``trace`` are what it says (empty: nothing)."""
+        """The inbound call that made an outbound one, given the outbound call's ``party`` and ``trace`` (empty: none)."""
         if party:  # rule 1
             call = self._by_party.get(PartyName(party))
             return (call, Attribution.PARTY) if call is not None else (None, Attribution.ENDED)
@@ -69,25 +116,20 @@ class CallerAttribution:
             return None, Attribution.UNKNOWN
         calls = self._by_trace.get(trace)
         if not calls:
-            self._remember(self._shared, trace)
+            self._borne.add(trace)  # rule 2
             return None, Attribution.ENDED if trace in self._answered else Attribution.UNKNOWN
-        if len(calls) > 1 or trace in self._shared:  # rules 2 and 3
+        if len(calls) > 1 or not calls[0].sole_of_trace:  # rules 2 and 3
             return None, Attribution.AMBIGUOUS
         return calls[0], Attribution.TRACE
 
     def suspects(self, trace: bytes) -> list[InboundCall]:
-        """Those to which an outbound call of an ambiguous trace may belong."""
+        """The inbound calls that may have made an outbound call of an ambiguous trace."""
         return list(self._by_trace.get(trace, ()))
-
-    def _remember(self, among: OrderedDict[bytes, None], trace: bytes) -> None:
-        among[trace] = None
-        if len(among) > self._traces_max:
-            among.popitem(last=False)
 
 
 def trace_of(traceparent: bytes) -> bytes:
-    """The trace-id in a W3C ``traceparent`` (``00-<32 hex>-<16 hex>-<2 hex>``), or nothing."""
+    """The trace-id in a W3C ``traceparent`` (``00-<32 hex>-<16 hex>-<2 hex>``), in lower case, or nothing."""
     parts = traceparent.split(b"-")
     if len(parts) < 4 or len(parts[1]) != 32 or parts[1].strip(b"0") == b"":
         return b""
-    return parts[1]
+    return parts[1].lower()

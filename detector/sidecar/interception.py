@@ -1,4 +1,8 @@
-"""From headers to happenings: what a call's header blocks say is told to the :class:`Program`, and the stamps come and go."""
+"""Reports the calls in HTTP/2 header blocks to the :class:`Program`, adds our stamps and removes those of others.
+
+Stamps are ours alone: one that a program forwards, or echoes in a reply, is taken out. Several stamps or parties in one message
+leave its caller unknown.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,12 @@ _TIMEOUT_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6,
 class _Request:
     """What a request's headers say."""
 
-    __slots__ = ("grpc", "kept", "party", "path", "stamp", "timeout", "trace")
+    __slots__ = ("grpc", "kept", "parties", "path", "stamps", "timeout", "trace")
 
     def __init__(self, headers: Headers, scheme: bytes) -> None:
         self.path = b""
-        self.stamp: bytes = b""
-        self.party = b""
+        self.stamps: list[bytes] = []
+        self.parties: set[bytes] = set()
         self.trace = b""
         self.timeout: float | None = None
         self.grpc = False
@@ -39,10 +43,10 @@ class _Request:
         for pair in headers:
             name, value = pair
             if name == _STAMP:
-                self.stamp = self.stamp or value
+                self.stamps.append(value)
                 continue
             if name == _PARTY:
-                self.party = self.party or value
+                self.parties.add(value)
                 continue
             if name == b":path":
                 self.path = value
@@ -55,6 +59,13 @@ class _Request:
             elif name == b":scheme" and scheme:
                 pair = (name, scheme)  # noqa: PLW2901 - of this connection, no more of that one
             self.kept.append(pair)
+
+    @property
+    def says_of_caller(self) -> tuple[str, bytes]:
+        """The party and the trace that it names as its caller's (empty: none); neither, if it names several parties."""
+        if len(self.parties) > 1:
+            return "", b""
+        return "".join(party.decode("utf-8", "replace") for party in self.parties), self.trace
 
     @property
     def followed(self) -> bool:
@@ -94,7 +105,7 @@ class Inbound:
         request = _Request(headers, self._scheme)
         if not request.followed:
             return request.kept, None
-        stamp = decode(request.stamp) if request.stamp else None
+        stamp = _only_stamp(request.stamps, self._program.live)
         method = request.path.decode("utf-8", "replace")
         call = self._program.arrives(method, stamp, request.timeout, request.trace)
         if self._tells_party and _fits(request.kept, limit):
@@ -134,6 +145,7 @@ class TrackedInboundCall:
 
     def trailers(self, headers: Headers, limit: int | None) -> Headers:
         """The call is answered."""
+        headers = _without_ours(headers)
         pair = self._program.ends(self._call)
         if self._call.stamped and _fits(headers, limit):
             return [*headers, _header(pair)]
@@ -163,8 +175,8 @@ class Outbound:
             channel = ChannelRecord(self._channel.target)
             channel.strangers = True
         method = request.path.decode("utf-8", "replace")
-        party = request.party.decode("utf-8", "replace")
-        call, pair = self._program.calls(method, channel, request.timeout, trace=request.trace, party=party)
+        party, trace = request.says_of_caller
+        call, pair = self._program.calls(method, channel, request.timeout, trace=trace, party=party)
         if fits:
             request.kept.append(_header(pair))
         return request.kept, TrackedOutboundCall(self._program, call)
@@ -201,7 +213,7 @@ class TrackedOutboundCall:
 
     def trailers(self, headers: Headers, limit: int | None) -> Headers:  # noqa: ARG002 - they only become fewer
         """The outcome is known, or in doubt."""
-        stamp, status = _stamp_and_status(headers)
+        stamp, status = _stamp_and_status(headers, self._program.live)
         self._program.settles(self._call, stamp, in_doubt=stamp is None and status not in _ANSWERS)
         return _without_ours(headers)
 
@@ -213,14 +225,18 @@ class TrackedOutboundCall:
             self._program.settles(self._call, None, in_doubt=True)
 
 
-def _stamp_and_status(headers: Headers) -> tuple[Stamp | None, bytes]:
-    stamp, status = None, b""
-    for name, value in headers:
-        if name == _STAMP:
-            stamp = decode(value)
-        elif name == b"grpc-status":
-            status = value
-    return stamp, status
+def _stamp_and_status(headers: Headers, live: LockedRecorder) -> tuple[Stamp | None, bytes]:
+    stamps = [value for name, value in headers if name == _STAMP]
+    status = next((value for name, value in headers if name == b"grpc-status"), b"")
+    return _only_stamp(stamps, live), status
+
+
+def _only_stamp(stamps: list[bytes], live: LockedRecorder) -> Stamp | None:
+    """The stamp of a message that bears one; None where several make its sender unknown."""
+    if len(stamps) > 1:
+        live.several_stamps()
+        return None
+    return decode(stamps[0]) if stamps else None
 
 
 def _count_sent(live: LockedRecorder, handle: object, count: int) -> None:

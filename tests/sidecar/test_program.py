@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detector.sidecar.attribution import trace_of
+from detector.sidecar.attribution import TraceFilter, trace_of
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.program import Program
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
@@ -109,6 +109,53 @@ def test_a_trace_that_somebody_else_in_the_program_uses_tells_nothing() -> None:
     beside.comes("t1")  # and is called back under it
     beside.calls("t1")
     assert beside.waits == {}
+
+
+def _answered(beside: Beside, inbound: InboundCall) -> None:
+    beside.program.ends(inbound)
+
+
+def _abandoned(beside: Beside, inbound: InboundCall) -> None:
+    beside.program.leaves(inbound)
+
+
+@pytest.mark.parametrize("over", [_answered, _abandoned])
+def test_a_trace_that_another_call_has_borne_before_tells_nothing(over: Callable[[Beside, InboundCall], None]) -> None:
+    """A job left behind by the first call, or a handler whose caller asked again, may make the call."""
+    beside = Beside()
+    over(beside, beside.comes("t1"))
+    beside.comes("t1")
+    call = beside.calls("t1")
+    assert call.made.party is None
+    assert beside.waits == {}
+    assert beside.program.callers["ambiguous"] == 1
+
+
+def test_a_trace_that_another_call_bore_meanwhile_tells_nothing() -> None:
+    beside = Beside()
+    beside.comes("t1")
+    beside.program.ends(beside.comes("t1"))
+    assert beside.calls("t1").made.party is None
+    assert beside.waits == {}
+
+
+def test_whose_party_is_forwarded_waits_whatever_else_has_borne_its_trace() -> None:
+    beside = Beside()
+    beside.program.ends(beside.comes("t1"))
+    second = beside.comes("t1")
+    beside.calls("t1", party=second.party)
+    assert beside.waits == {second.party: (1, {1})}
+
+
+def test_traces_are_remembered_in_bounded_memory() -> None:
+    known = TraceFilter(traces_max=100)
+    for number in range(150):
+        known.add(b"%032x" % number)
+    assert all(b"%032x" % number in known for number in range(50, 150))
+    assert sum(b"%032x" % number in known for number in range(1_000, 2_000)) < 50
+    for number in range(10_000, 10_300):
+        known.add(b"%032x" % number)
+    assert sum(b"%032x" % number in known for number in range(50)) < 10
 
 
 def test_a_wait_lasts_from_the_whole_request_to_the_first_of_the_reply() -> None:
@@ -316,6 +363,17 @@ def test_a_call_that_came_while_all_workers_were_blocked_and_was_answered_dispro
     beside.program.ends(beside.comes("t2"))
     beside.later()
     assert beside.program.pool.size is None
+
+
+def test_a_call_that_came_beside_a_full_pool_at_work_and_was_answered_disproves_the_size() -> None:
+    """Whoever is served need not be blocked: more than N at once are more than N."""
+    beside = Beside(workers=1)
+    beside.comes("t1")
+    beside.now += 1.0
+    beside.program.ends(beside.comes("t2"))
+    beside.later()
+    assert beside.program.pool.size is None
+    assert "--workers 1 cannot be right: orders/Place#2 was served beside 1 others" in beside.warnings[0]
 
 
 def test_an_answer_that_was_perhaps_given_before_the_others_were_blocked_disproves_nothing() -> None:

@@ -104,7 +104,7 @@ class Relay:
         if ends and call is not None:
             headers = self._tell_trailers(call, headers, to.list_bytes_max)
             stream.call = None  # type: ignore[union-attr]  # a call is a stream's
-        elif ends and self._observer is not None:
+        elif self._observer is not None:
             headers = self._observer.stripped(headers)
         if ends and stream is not None:
             self._reply_ended(number, stream)

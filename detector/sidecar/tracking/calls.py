@@ -9,13 +9,21 @@ from stilltrue.protocol.ledger import ClientCall, ServerCall
 class InboundCall:
     """A call that came to the program and is not over."""
 
-    __slots__ = ("acted", "made", "over", "served", "stamped", "trace", "wait", "waits_for", "waits_since")
+    __slots__ = (
+        "acted", "made", "over", "served", "sole_of_trace", "stamped", "started_at", "trace", "wait", "waits_for",
+        "waits_since",
+    )  # fmt: skip
 
     def __init__(self, served: ServerCall, trace: bytes, *, stamped: bool) -> None:
-        """``trace`` is the trace-id of its ``traceparent`` (empty: none); ``stamped``: its caller will read our stamp."""
+        """``trace`` is the trace-id of its ``traceparent`` (empty: none); ``stamped``: its caller reads stamps.
+
+        ``sole_of_trace``: nothing else here has borne that trace. ``started_at``: when it was first known to be served.
+        """
         self.served = served
         self.trace = trace
         self.stamped = stamped
+        self.sole_of_trace = False
+        self.started_at = 0.0
         self.acted = False
         self.over = False
         self.made: list[OutboundCall] = []

@@ -5,8 +5,9 @@ The rules, where N calls at most are worked on at once:
 1. While no more than N are in progress, all of them count as served.
 2. A call that has acted (made a call, answered) is served.
 3. Nothing else is known to be served. The pool is full only when N are known to be; then the others are queued behind them.
-4. Somebody queued who acts although N others are blocked, and still are a while later, disproves N: no pool is full any more.
-   But who is over a while later had perhaps acted long before, unless it came when the others were blocked already.
+4. A queued call that acts although N others are known to be served, and are all in progress a while later, disproves N: from
+   then on no pool is full. If the call itself is over by then, it may have acted before the others were served, so it must
+   have come after.
 """
 
 from __future__ import annotations
@@ -74,26 +75,27 @@ class ProgramPool:
     def _start(self, call: InboundCall) -> None:
         del self._queued[call]
         self._serving[call] = None
+        call.started_at = self._live.clock()
         self._live.started(call.served, call.served.deadline)
 
     def _doubt_size(self, call: InboundCall) -> None:
-        """Rule 4; what ended the others' waits may be on its way from the program, hence the second look."""
+        """Rule 4; the answers of the others may be on their way from the program, hence the second look."""
         if self.size is None:
             return
-        blocked = {other: other.wait for other in self._serving if other.wait is not None}
-        if len(blocked) < self.size:
+        others = list(self._serving)
+        if len(others) < self.size:
             return
-        came_later = call.served.since > max(other.waits_since for other in blocked)
+        came_later = call.served.since > max(other.started_at for other in others)
 
         def look_again() -> None:
-            still = sum(not other.over and other.wait == wait for other, wait in blocked.items())
+            still = sum(not other.over for other in others)
             if self.size is not None and still >= self.size and (came_later or not call.over):
-                self._give_up(call, still)
+                self._disprove(call, still)
 
         self._later(GRACE_SECONDS, look_again)
 
-    def _give_up(self, call: InboundCall, blocked: int) -> None:
+    def _disprove(self, call: InboundCall, others: int) -> None:
         size, self.size = self.size, None
         self._live.pool_opened(POOL, None)
         self._start_all_that_fit()
-        self._disproved(f"--workers {size} cannot be right: {call.party} went on while {blocked} others were blocked")
+        self._disproved(f"--workers {size} cannot be right: {call.party} was served beside {others} others")

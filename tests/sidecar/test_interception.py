@@ -1,0 +1,86 @@
+"""Stamps in headers: ours alone, from one sender; callers without a stamp, and upstreams, are told nothing of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from detector.sidecar.http2.headers import Headers
+from detector.sidecar.interception import Inbound, Outbound
+from detector.sidecar.tracking.observer import TrackedCall
+from detector.sidecar.tracking.program import Program
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.stamp import encode
+from stilltrue.runtime.recorder import LockedRecorder
+
+REQUEST: Headers = [(b":path", b"/s/Place"), (b"content-type", b"application/grpc")]
+TRAILERS: Headers = [(b"grpc-status", b"0")]
+STAMP = (b"stilltrue-stamp", b"web;1;7;0;7")
+OTHER = (b"stilltrue-stamp", b"bank;1;8;0;8")
+PARTY = b"stilltrue-party"
+
+
+@pytest.fixture
+def program() -> Program:
+    process = ProcessId(service="orders", instance=ProcessName("orders"), incarnation=1)
+    live = LockedRecorder(lambda: Recorder(process=process), clock=lambda: 1000.0)
+    return Program(live, later=lambda _seconds, _do: None, warn=lambda _text: None)
+
+
+def _opened(program: Program, *more: tuple[bytes, bytes]) -> tuple[Headers, TrackedCall]:
+    headers, call = Inbound(program, tells_party=True).opened([*REQUEST, *more], None)
+    assert call is not None
+    return headers, call
+
+
+def _served(program: Program) -> Any:
+    report = program.live.marked(SnapshotId(1))
+    assert report is not None
+    (call,) = report.served
+    return call
+
+
+def test_a_stamped_request_is_its_senders_and_the_reply_bears_our_stamp(program: Program) -> None:
+    headers, call = _opened(program, STAMP)
+    assert STAMP not in headers
+    assert _served(program).caller.process == "web"
+    ((_, stamp),) = [pair for pair in call.trailers(TRAILERS, None) if pair not in TRAILERS]
+    assert stamp.startswith(b"orders;1;7;")
+
+
+def test_several_stamps_make_the_caller_unknown_and_are_counted(program: Program) -> None:
+    headers, call = _opened(program, STAMP, OTHER)
+    assert not {STAMP, OTHER} & set(headers)
+    assert _served(program).caller is None
+    assert call.trailers(TRAILERS, None) == TRAILERS
+    assert program.live.stamps_refused == 1
+
+
+@pytest.mark.parametrize("stamps", [[], [STAMP, OTHER], [(b"stilltrue-stamp", b"nonsense")]])
+def test_callers_without_a_stamp_are_told_nothing_even_if_the_program_echoes_what_it_got(
+    program: Program, stamps: Headers
+) -> None:
+    headers, call = _opened(program, *stamps)
+    echoed = [pair for pair in headers if pair[0] == PARTY] + [OTHER]
+    assert len(echoed) == 2
+    assert Inbound(program, tells_party=True).stripped([(b":status", b"200"), *echoed]) == [(b":status", b"200")]
+    assert call.trailers([*TRAILERS, *echoed], None) == TRAILERS
+
+
+def test_a_forwarded_stamp_is_replaced_by_our_own(program: Program) -> None:
+    headers, _ = Outbound(program, ChannelRecord("stock:1")).opened([*REQUEST, STAMP, OTHER], None)
+    ((_, stamp),) = [pair for pair in headers if pair[0] == STAMP[0]]
+    assert stamp == encode((ProcessName("orders"), 1, 1, SnapshotId(0), 1)).encode()  # type: ignore[arg-type]
+
+
+def test_a_call_that_names_several_parties_has_no_known_caller(program: Program) -> None:
+    party = _opened(program)[0][-1]
+    assert party[0] == PARTY
+    outbound = Outbound(program, ChannelRecord("stock:1"))
+    outbound.opened([*REQUEST, party, (PARTY, b"orders/Place#9")], None)
+    assert program.callers == {"unknown": 1}
+    outbound.opened([*REQUEST, party], None)
+    assert program.callers["party"] == 1
