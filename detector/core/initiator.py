@@ -98,6 +98,7 @@ class Initiator:
         self._wishes_at = -math.inf
         self._periodic_at = -math.inf
         self._suspects: set[ProcessName] = set()
+        self._lost: set[ProcessName] = set()
         self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
         self._finished: deque[_Finished] = deque(maxlen=self.timing.pending_snapshots_max + 1)
 
@@ -107,6 +108,7 @@ class Initiator:
         """A process is a member from the next snapshot on; another incarnation of it is no more."""
         effects = self.left(process.instance, now)
         self._members[process.instance] = process
+        self._lost.discard(process.instance)
         for pending in self._pending.values():
             pending.back(process)
         self.advance(colour)
@@ -114,8 +116,16 @@ class Initiator:
 
     def left(self, process: ProcessName, now: float) -> list[Effect]:
         """A process is no member any more; pending snapshots still expect it, but do not wait for it."""
+        self._lost.discard(process)
         if self._members.pop(process, None) is None:
             return []
+        for pending in self._pending.values():
+            pending.gone(process)
+        return self._settle(now)
+
+    def lost(self, process: ProcessName, now: float) -> list[Effect]:
+        """A member cannot be reached: snapshots expect it still, but do not wait for it until it joins again."""
+        self._lost.add(process)
         for pending in self._pending.values():
             pending.gone(process)
         return self._settle(now)
@@ -184,6 +194,8 @@ class Initiator:
         snapshot = self.next_id
         self.next_id = SnapshotId(snapshot + 1)
         self._pending[snapshot] = PendingSnapshot(snapshot=snapshot, members=self._members, begun=now, begun_by=by)
+        for name in self._lost:
+            self._pending[snapshot].gone(name)
         self._tickets[snapshot] = tuple(self._asking)
         self._asking.clear()
         self._wish = None

@@ -9,7 +9,7 @@ _STEP_SECONDS = 1.0
 
 
 class Clock:
-    """Tells the time: runs with the monotonic clock, and jumps forward when the wall clock was set (or the machine slept)."""
+    """Tells the time by the monotonic clock, so that durations are true; follows a wall clock set forward when asked."""
 
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
         """``wall``: seconds since the epoch; ``steady``: seconds since whenever, never backwards."""
@@ -19,7 +19,12 @@ class Clock:
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        steady, wall = self._steady(), self._wall()
-        if wall - (steady + self._offset) > _STEP_SECONDS:
-            self._offset = wall - steady
-        return steady + self._offset
+        return self._steady() + self._offset
+
+    def catch_up(self) -> float:
+        """Jump to the wall clock if it was set forward (or the machine slept): by how many seconds."""
+        ahead = self._wall() - self.now()
+        if ahead <= _STEP_SECONDS:
+            return 0.0
+        self._offset += ahead
+        return ahead

@@ -1,16 +1,14 @@
-"""Describes one component of a verdict's core on its own, for verdicts whose core has several."""
+"""Describes the components of a verdict's core one by one, for verdicts whose core has several."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order
 
 from detector.core.snapshot import Snapshot
-from detector.graph.columns import WaitColumns
 from detector.predicates.explain import sentences, shortened
 from stilltrue.model import PartyName, Verdict
 
@@ -24,30 +22,56 @@ class CoreComponent:
     behind: tuple[PartyName, ...]
 
 
-def core_component(verdict: Verdict, snapshot: Snapshot, core: Sequence[PartyName]) -> CoreComponent:
-    """Describe the component ``core`` (sorted) of ``verdict`` on ``snapshot``; a sole component keeps the verdict's words."""
-    if set(core) == set(verdict.core):
-        return CoreComponent(text=verdict.witness.text, waits=verdict.explanation, behind=verdict.behind)
-    waits = snapshot.waits
-    members = frozenset(core)
-    inside = np.fromiter((name in members for name in waits.names), np.bool_, len(waits.names))
-    own = np.flatnonzero(inside[waits.waiter])
-    return CoreComponent(
-        text=f"{len(core)} parties wait for each other: {', '.join(shortened(core))}",
-        waits=sentences(snapshot, own.tolist(), len(own)),
-        behind=_behind(waits, core, verdict.behind),
-    )
+class CoreComponents:
+    """The components of the core of ``verdict`` on ``snapshot``; the graph is read once, however many are asked for."""
 
+    def __init__(self, verdict: Verdict, snapshot: Snapshot) -> None:
+        self._verdict = verdict
+        self._snapshot = snapshot
 
-def _behind(waits: WaitColumns, core: Sequence[PartyName], behind: Sequence[PartyName]) -> tuple[PartyName, ...]:
-    """The parties of ``behind`` that wait, directly or transitively, for a party in ``core``."""
-    at = {name: place for place, name in enumerate((*core, *behind), start=1)}
-    place = np.fromiter((at.get(name, -1) for name in waits.names), np.int64, len(waits.names))
-    waiter, target = np.repeat(place[waits.waiter], waits.sizes()), place[waits.targets]
-    along = (waiter > len(core)) & (target > 0)
-    begins = np.arange(1, len(core) + 1)
-    rows = np.concatenate((np.zeros_like(begins), target[along]))
-    columns = np.concatenate((begins, waiter[along]))
-    graph = csr_array((np.ones(len(rows), np.int32), (rows, columns)), shape=(len(at) + 1, len(at) + 1))
-    reached = breadth_first_order(graph, 0, directed=True, return_predecessors=False)
-    return tuple(behind[found - len(core) - 1] for found in sorted(reached[reached > len(core)].tolist()))
+    def of(self, core: Sequence[PartyName]) -> CoreComponent:
+        """Describe the component ``core`` (sorted); a sole component keeps the verdict's words."""
+        verdict = self._verdict
+        if len(core) == len(verdict.core):
+            return CoreComponent(text=verdict.witness.text, waits=verdict.explanation, behind=verdict.behind)
+        own = [wait for party in core for wait in self._waits.get(party, ())]
+        return CoreComponent(
+            text=f"{len(core)} parties wait for each other: {', '.join(shortened(core))}",
+            waits=sentences(self._snapshot, own, len(own)),
+            behind=self._behind(core),
+        )
+
+    @cached_property
+    def _waits(self) -> dict[PartyName, list[int]]:
+        """The waits of each party of the core, as positions in the columns."""
+        columns, core = self._snapshot.waits, frozenset(self._verdict.core)
+        inside = np.fromiter((name in core for name in columns.names), np.bool_, len(columns.names))
+        found: dict[PartyName, list[int]] = {}
+        for index in np.flatnonzero(inside[columns.waiter]).tolist():
+            found.setdefault(columns.names[columns.waiter[index]], []).append(index)
+        return found
+
+    @cached_property
+    def _waiting_for(self) -> dict[PartyName, list[PartyName]]:
+        """For each party, those of the verdict's ``behind`` that wait for it."""
+        columns, behind = self._snapshot.waits, frozenset(self._verdict.behind)
+        inside = np.fromiter((name in behind for name in columns.names), np.bool_, len(columns.names))
+        waiter = np.repeat(columns.waiter, columns.sizes())
+        along = inside[waiter]
+        found: dict[PartyName, list[PartyName]] = {}
+        for source, target in zip(waiter[along].tolist(), columns.targets[along].tolist(), strict=True):
+            found.setdefault(columns.names[target], []).append(columns.names[source])
+        return found
+
+    def _behind(self, core: Sequence[PartyName]) -> tuple[PartyName, ...]:
+        """The parties of ``behind`` that wait, directly or transitively, for a party in ``core``."""
+        if not self._verdict.behind:
+            return ()
+        reached: set[PartyName] = set()
+        worklist = list(core)
+        while worklist:
+            for waiter in self._waiting_for.get(worklist.pop(), ()):
+                if waiter not in reached:
+                    reached.add(waiter)
+                    worklist.append(waiter)
+        return tuple(sorted(reached))

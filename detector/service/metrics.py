@@ -107,10 +107,10 @@ class Metrics:
             if assembled.outcome is Outcome.COMPLETE:
                 self._last.set(ref.ended)
 
-    def members(self, live: int, missing: int) -> None:
-        """How many members there are."""
-        self._members.labels("live").set(live)
-        self._members.labels("missing").set(missing)
+    def members(self, *, live: int, missing: int, lost: int) -> None:
+        """How many members there are; ``lost``: their lease has run out, and nobody said goodbye."""
+        for state, count in (("live", live), ("missing", missing), ("lost", lost)):
+            self._members.labels(state).set(count)
 
     def incident_opened(self, predicate: str) -> None:
         """A new incident."""

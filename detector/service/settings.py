@@ -80,7 +80,10 @@ class Settings:
     give_up_seconds: float = _bounded(2.0, 0.01, 600, "how long a snapshot waits for a silent member")
     suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the one before")
     pending_snapshots_max: int = _bounded(4, 1, 1000, "snapshots under way at once")
-    lease_seconds: float = _bounded(5.0, 0.1, 3600, "how long an unheard-of process stays a member")
+    lease_seconds: float = _bounded(5.0, 0.1, 3600, "time without a word from a member after which it is lost")
+    forget_seconds: float = _bounded(
+        600.0, 0, 10**7, "time after which a lost member is taken to be gone for ever; until then answers may depend on it"
+    )
 
     members_max: int = _bounded(10_000, 1, 1_000_000, "processes connected at once")
     report_bytes_max: int = _bounded(16 * 2**20, 1024, 2**30, "size of one report")

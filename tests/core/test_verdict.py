@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from detector.core.identity import incident_id
 from detector.core.times import read_time, write_time
 from detector.core.verdict import FIXED_KEYS, KEYS, write_verdict
 from stilltrue.model import Holds, PartyName, SnapshotId, SnapshotRef, Verdict, Witness
@@ -65,3 +66,9 @@ def test_times_come_back_in_utc(text: str, written: str) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_time(text)
+
+
+def test_the_id_of_a_core_depends_on_the_set_of_its_parties_alone() -> None:
+    assert incident_id("deadlock", [("a", 1, 2), ("b", 1, 1)]) == incident_id("deadlock", [("b", 1, 1), ("a", 1, 2)])
+    assert incident_id("deadlock", [("a", 1, 2)]) != incident_id("deadlock", [("a", 1, 3)])
+    assert incident_id("deadlock", [("a", 1, 2)]) != incident_id("gridlock", [("a", 1, 2)])

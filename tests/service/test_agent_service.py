@@ -33,17 +33,21 @@ async def _there(detector: Any, name: str) -> bool:
     return name in await detector.agents()
 
 
+async def _lost(detector: Any, name: str) -> bool:
+    return (await detector.agents()).get(name) == detector_pb2.AGENT_STATE_LOST
+
+
 async def _missing(detector: Any, name: str) -> bool:
     return bool((await detector.agents())[name] == detector_pb2.AGENT_STATE_MISSING)
 
 
-async def test_a_silent_member_is_missing_and_then_no_member(
+async def test_a_silent_member_is_missing_then_lost_and_in_the_end_forgotten(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b, mute = process("a"), process("b"), process("mute")
     mute.silent = True
     deadlock(a, b)
-    async with start_detector(tmp_path, give_up_seconds=0.3, suspect_seconds=0.1, lease_seconds=0.8) as detector:
+    async with start_detector(tmp_path, give_up_seconds=0.3, suspect_seconds=0.1, lease_seconds=0.8, forget_seconds=1.0) as detector:
         await detector.join(a, b, mute)
 
         async def leases() -> None:
@@ -56,6 +60,10 @@ async def test_a_silent_member_is_missing_and_then_no_member(
         assert (verdict.holds, list(verdict.missing)) == (TRUE, ["mute"])
         assert (await detector.ask("termination")).holds in {FALSE, UNDETERMINED}
         assert (await detector.agents())["mute"] == detector_pb2.AGENT_STATE_MISSING
+        await until(lambda: _lost(detector, "mute"))
+        begun = asyncio.get_running_loop().time()
+        assert list((await detector.ask("termination")).missing) == ["mute"]
+        assert asyncio.get_running_loop().time() - begun < 0.1, "nobody waits for a member that cannot be reached"
         await until(lambda: _gone(detector, "mute"))
         assert list((await detector.ask()).missing) == []
         mute.silent = False

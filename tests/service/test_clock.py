@@ -10,7 +10,7 @@ class Times:
     steady = 5.0
 
 
-def test_it_never_runs_backwards_and_follows_a_jump_forward() -> None:
+def test_it_never_runs_backwards_and_follows_a_jump_forward_when_asked() -> None:
     times = Times()
     clock = Clock(wall=lambda: times.wall, steady=lambda: times.steady)
     assert clock.now() == 1000.0
@@ -18,8 +18,12 @@ def test_it_never_runs_backwards_and_follows_a_jump_forward() -> None:
     times.wall -= 500
     assert clock.now() == 1002.0
     times.steady += 1
+    assert clock.catch_up() == 0.0
     times.wall = 9000.0
+    assert clock.now() == 1003.0
+    assert clock.catch_up() == 7997.0
     assert clock.now() == 9000.0
     times.steady += 1
     times.wall = 8000.0
+    assert clock.catch_up() == 0.0
     assert clock.now() == 9001.0

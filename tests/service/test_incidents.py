@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from detector.core.assembler import Assembled, Outcome
@@ -37,8 +38,14 @@ def report(name: str, incarnation: int) -> Report:
     return Report(process=process, snapshot=SnapshotId(1), after=SnapshotId(0), cut_at=0, next_number=CallNumber(1))
 
 
-def assembled(id: int, *waits: Wait, begun: float, missing: str = "", incarnations: dict[str, int] | None = None) -> Assembled:
-    names = {party.split("/")[0] for one in waits for party in (one.waiter, *one.among)} - set(missing)
+def processes(*waits: Wait) -> set[str]:
+    return {party.split("/")[0] for one in waits for party in (one.waiter, *one.among)}
+
+
+def assembled(
+    id: int, *waits: Wait, begun: float, missing: str = "", members: set[str], incarnations: dict[str, int] | None = None
+) -> Assembled:
+    names = members - set(missing)
     runs = incarnations or {}
     return Assembled(
         snapshot=Snapshot(
@@ -62,6 +69,7 @@ class Story:
         self.incidents = Incidents(
             open_ones=open_ones, changed=self._changed, opened=lambda i: self.opened.append(i.id), find=self._find
         )
+        self.members = {name for incident in open_ones for name, _ in incident.runs()}
         self.now = 0.0
         self.id = 0
 
@@ -72,12 +80,19 @@ class Story:
         known = self.states.get(id)
         return known if known is not None and not known.open else None
 
-    def sees(self, *waits: Wait, predicate: Any = None, begun: float | None = None, **more: Any) -> Verdict:
+    def sees(
+        self, *waits: Wait, predicate: Any = None, begun: float | None = None, absent: str = "", opens: bool = True, **more: Any
+    ) -> Verdict:
+        """``absent``: no members of this snapshot."""
         self.now += 1.0
         self.id += 1
-        taken = assembled(self.id, *waits, begun=self.now if begun is None else begun, **more)
+        self.members |= processes(*waits)
+        members = self.members - set(absent)
+        taken = assembled(self.id, *waits, begun=self.now if begun is None else begun, members=members, **more)
         verdict = (predicate or Deadlock()).evaluate(taken.snapshot)
-        self.incidents.judged(verdict, taken, self.now + 0.2)
+        seen = self.incidents.look(verdict, taken)
+        if seen is not None:
+            self.incidents.saw(seen, self.now + 0.2, opens=opens)
         return verdict
 
     @property
@@ -210,17 +225,84 @@ def test_silence_of_its_processes_does_not_end_it() -> None:
     assert len(story.open) == 1
 
 
-def test_it_ends_when_a_process_of_its_core_is_gone_and_comes_back_under_its_id() -> None:
+def run(name: str, incarnation: int = 1) -> ProcessId:
+    return ProcessId(service="s", instance=ProcessName(name), incarnation=incarnation)
+
+
+def test_absence_of_its_processes_does_not_end_it() -> None:
+    story = Story()
+    story.sees(*CYCLE, wait("c", "d"))
+    for absent in ("ab", "a", "b"):
+        left = [one for one in (*CYCLE, wait("c", "d")) if one.waiter[0] not in absent]
+        story.sees(*left, absent=absent)
+        assert len(story.open) == 1, absent
+    story.sees(wait("c", "d"))
+    assert story.open == []
+
+
+def test_the_end_of_one_process_is_word_of_it_and_the_others_must_report() -> None:
     story = Story()
     story.sees(*CYCLE)
-    gone = ProcessId(service="s", instance=ProcessName("a"), incarnation=1)
-    story.incidents.left(gone, "its lease ran out", 1.5)
+    story.incidents.over(run("a"), "it said goodbye", 1.5)
+    assert len(story.open) == 1
+    story.sees(absent="ab")
+    assert len(story.open) == 1
+    story.sees(absent="a")
     assert story.open == []
-    assert story.states[story.opened[0]].ending == "a is no member any more: its lease ran out"
+    assert story.states[story.opened[0]].ending == "a/1, b/1 went on before snapshot 3"
+
+
+def test_the_end_of_another_incarnation_is_no_word() -> None:
+    story = Story()
+    story.sees(*CYCLE)
+    story.incidents.over(run("a", 7), "it said goodbye", 1.5)
+    story.incidents.over(run("b", 7), "it said goodbye", 1.5)
+    story.sees(absent="ab")
+    assert len(story.open) == 1
+
+
+def test_a_later_incarnation_proves_the_end_of_the_one_before() -> None:
+    story = Story()
+    story.sees(*CYCLE)
+    story.sees(incarnations={"a": 2, "b": 2})
+    assert story.open == []
+
+
+def test_it_ends_with_the_last_process_of_its_core_and_comes_back_under_its_id() -> None:
+    story = Story()
+    story.sees(*CYCLE)
+    story.incidents.over(run("b"), "it said goodbye", 1.4)
+    story.incidents.over(run("a"), "it is forgotten", 1.5)
+    assert story.open == []
+    assert story.states[story.opened[0]].ending == "a is no member any more: it is forgotten"
     story.sees(*CYCLE)
     assert [incident.id for incident in story.open] == story.opened
     assert story.open[0].ending == ""
     assert story.open[0].first_snapshot == 1
+
+
+def test_a_verdict_that_may_not_open_incidents_still_ends_them() -> None:
+    story = Story()
+    story.sees(*CYCLE, opens=False)
+    assert story.open == []
+    story.sees(*CYCLE)
+    story.sees(opens=False)
+    assert story.open == []
+
+
+def test_three_thousand_deadlocks_in_one_snapshot_take_no_second() -> None:
+    story = Story()
+    pairs = [wait(f"p{n}", f"q{n}") for n in range(3000)] + [wait(f"q{n}", f"p{n}") for n in range(3000)]
+    behind = [wait(f"r{n}", f"p{n}") for n in range(3000)]
+    for _ in range(2):
+        begun = time.process_time()
+        story.sees(*pairs, *behind)
+        assert len(story.open) == 3000
+        assert time.process_time() - begun < 3.0
+    assert all(incident.behind == (incident.core[0].replace("p", "r"),) for incident in story.open)
+    begun = time.process_time()
+    story.sees()
+    assert (story.open, time.process_time() - begun < 3.0) == ([], True)
 
 
 def test_an_open_incident_survives_a_restart() -> None:

@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from detector.core.assembler import Assembled, Outcome
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse
 from detector.core.scope import bears, narrowed
 from detector.core.snapshot import Snapshot
+from detector.core.times import write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
+from detector.predicates.explain import duration
 from detector.service.detection.current_verdicts import CurrentVerdicts
 from detector.service.detection.evaluator import Evaluator, nobody_reported
 from detector.service.detection.incidents import Incidents
-from detector.service.detection.members import Member, Roster
+from detector.service.detection.members import Member, MemberRecord, Roster
 from detector.service.detection.pending_asks import PendingAsks
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
-from stilltrue.model import ProcessName, ProcessState, SnapshotId, Verdict
+from stilltrue.model import ProcessId, ProcessName, ProcessState, SnapshotId, Verdict
 from stilltrue.protocol.report import Report
 
 COLOUR_JUMP_MAX = 10**9
@@ -56,7 +58,9 @@ class Driver:
         archive_sink: ArchiveSink | None = None,
     ) -> None:
         """``snapshot_store`` says which snapshot id is the first that was never given."""
-        self.roster = Roster(lease_seconds=settings.lease_seconds, members_max=settings.members_max)
+        self.roster = Roster(
+            lease_seconds=settings.lease_seconds, members_max=settings.members_max, forget_seconds=settings.forget_seconds
+        )
         self.current = CurrentVerdicts(watchers_max=settings.watchers_max)
         self.incidents = incidents
         self.pending_asks = PendingAsks(settings=settings, clock=clock, begin=self._asked)
@@ -73,25 +77,51 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
         self._judging: set[asyncio.Task[None]] = set()
+        self._restore(snapshot_store.members)
 
     # -- agents --------------------------------------------------------------------------------------------------------
 
     def joined(self, member: Member) -> None:
         """An agent said hello (or spoke again after its lease ran out). Raises what :meth:`Roster.admit` raises."""
         self._check_colour(member.colour)
+        if self.roster.get(member.name) is None and (excess := self.roster.in_excess()) is not None:
+            self._leave(excess, "it was lost first of all that are, and there are too many members (--members-max)")
         before = self.roster.admit(member)
         if before is not None and before is not member and before.stream is not None:
             before.stream.replaced(f"another connection of {member.name} has taken this one's place")
-        if before is not None and before.process == member.process:
+        if before is not None and before.process == member.process and before.lost_at is None:
             self._initiator.advance(member.colour)
         else:
-            self._step(lambda now: self._initiator.joined(member.process, member.colour, now))
-            self._log.info("member joined", process=member.name, service=member.process.service, agent=member.agent)
+            self._join(member, before)
         if self._under_way and member.stream is not None:
             newest = max(self._under_way)
             if member.colour < newest:
                 member.stream.send_mark(newest)
         self._count_members()
+
+    def _restore(self, records: Sequence[MemberRecord]) -> None:
+        """The members of before a restart are lost until they are back; of the others it is known that they had left."""
+        now = self._clock.now()
+        for member in (record.restored(now) for record in records):
+            self.roster.admit(member)
+            self._initiator.joined(member.process, member.colour, now)
+            self._initiator.lost(member.name, now)
+        known = {(member.name, member.process.incarnation) for member in self.roster.all()}
+        for name, incarnation in {run for incident in self.incidents.open_ones() for run in incident.runs()} - known:
+            gone = ProcessId(service="", instance=name, incarnation=incarnation)
+            self.incidents.over(gone, "it had left before the detector's restart", now)
+        self._count_members()
+
+    def _join(self, member: Member, before: Member | None) -> None:
+        if before is not None and before.process != member.process:
+            self.incidents.over(before.process, "a later incarnation has taken its place", self._clock.now())
+        member.lost_at = None
+        self._step(lambda now: self._initiator.joined(member.process, member.colour, now))
+        back = before is not None and before.process == member.process
+        self._log.info(
+            "member back" if back else "member joined", process=member.name, service=member.process.service, agent=member.agent
+        )
+        self._snapshot_store.member(member.name, member.record())
 
     def reported(self, member: Member, report: Report) -> None:
         """A report came."""
@@ -120,28 +150,44 @@ class Driver:
         self._leave(member, "it said goodbye")
 
     def broke(self, member: Member) -> None:
-        """A stream broke: its process is a member until its lease ends."""
+        """A stream broke: its process is missing until it is back, and lost once its lease ends."""
         member.stream = None
         if self.roster.is_member(member):
             self._log.info("stream broke", process=member.name)
         self._count_members()
 
     def expire(self) -> None:
-        """End the memberships whose lease has run out; called now and then."""
-        for member in self.roster.lapsed(self._clock.now()):
-            self._leave(member, "its lease ran out")
+        """Members whose lease has run out are lost, and forgotten in the end; called now and then."""
+        if not self._under_way:
+            self.roster.shift(self._clock.catch_up())
+        now = self._clock.now()
+        for member in self.roster.lapsed(now):
+            self._lose(member, now)
+        for member in self.roster.to_forget(now):
+            self._leave(member, f"lost for {duration(self._settings.forget_seconds)}, it is forgotten")
+
+    def _lose(self, member: Member, now: float) -> None:
+        member.lost_at = now
+        self._log.warning("member lost", process=member.name, last_seen=write_time(member.heard_at))
+        self._step(lambda now: self._initiator.lost(member.name, now))
+        self._snapshot_store.member(member.name, member.record())
+        self._count_members()
 
     def _leave(self, member: Member, why: str) -> None:
         if not self.roster.remove(member):
             return
         self._log.info("member left", process=member.name, why=why)
         self._step(lambda now: self._initiator.left(member.name, now))
-        self.incidents.left(member.process, why, self._clock.now())
+        self.incidents.over(member.process, why, self._clock.now())
+        self._snapshot_store.member(member.name, None)
         self._count_members()
 
     def _heard(self, member: Member) -> None:
         member.heard_at = self._clock.now()
-        if not self.roster.is_member(member) and self.roster.get(member.name) is None:
+        if member.lost_at is not None and self.roster.is_member(member):
+            self._join(member, member)
+            self._count_members()
+        elif self.roster.get(member.name) is None:
             self.joined(member)
 
     def _check_colour(self, colour: int) -> None:
@@ -154,7 +200,8 @@ class Driver:
     def _count_members(self) -> None:
         members = self.roster.all()
         live = sum(self.is_live(member) for member in members)
-        self._metrics.members(live, len(members) - live)
+        lost = sum(member.lost_at is not None for member in members)
+        self._metrics.members(live=live, missing=len(members) - live - lost, lost=lost)
 
     def service_of(self, process: ProcessName) -> str | None:
         """The service of a member; None when there is none of that name."""
@@ -273,7 +320,8 @@ class Driver:
                 "verdict changed", predicate=name, scope=view.ref.scope, holds=verdict.holds.value, snapshot=view.ref.id,
                 text=verdict.witness.text,
             )  # fmt: skip
-        touched = self.incidents.judged(verdict, assembled, now)
+        seen = await asyncio.to_thread(self.incidents.look, verdict, assembled)
+        touched = seen is not None and self.incidents.saw(seen, self._clock.now())
         return verdict, news or touched
 
     # -- time ----------------------------------------------------------------------------------------------------------

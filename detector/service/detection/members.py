@@ -1,18 +1,21 @@
-"""Who is a member: the agents that are connected, or whose stream broke while their lease still runs.
+"""Who is a member: the agents that are connected, and those that ended without a goodbye and are not forgotten.
 
 Rules:
 
-1. A hello makes a process a member; a goodbye, or a lease that ran out, ends that.
+1. A hello makes a process a member; a goodbye ends that. A member whose lease ran out is *lost*: it stays a member, missing
+   from every snapshot, until it is back, a later incarnation replaces it, or ``forget_seconds`` pass.
 2. A later incarnation replaces the one before. An earlier one is refused while the later one's stream lives: two programs
    bear one name.
 3. The same incarnation on a new stream is the same member; the old stream is over.
-4. A member that speaks again after its lease ran out is a member again.
+4. A lost member that speaks again is lost no more. The members of before a restart are lost until they are back.
+5. Beyond ``members_max`` the member that was lost first is forgotten; while none is lost, newcomers are refused.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
@@ -39,9 +42,41 @@ class TooManyMembersError(Exception):
     """The bound on members is reached."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRecord:
+    """What is kept of a member over a restart."""
+
+    instance: str
+    incarnation: int
+    service: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    agent: str = ""
+    reactive: bool = False
+    connected_at: float = 0.0
+    heard_at: float = 0.0
+
+    def restored(self, now: float) -> Member:
+        """The member that it was: lost since ``now``, when the detector began."""
+        return Member(
+            process=ProcessId(service=self.service, instance=ProcessName(self.instance), incarnation=self.incarnation),
+            labels=self.labels,
+            agent=self.agent,
+            reactive=self.reactive,
+            connected_at=self.connected_at,
+            heard_at=self.heard_at,
+            colour=SnapshotId(0),
+            stream=None,
+            lost_at=now,
+            restored=True,
+        )
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """One agent's connection and what was last heard on it. ``stream`` is None once it broke. Times in seconds."""
+    """One agent's connection and what was last heard on it. ``stream`` is None once it broke. Times in seconds.
+
+    ``lost_at``: since when it is lost (rule 1); ``restored``: known from before a restart, and not back yet.
+    """
 
     process: ProcessId
     labels: Mapping[str, str]
@@ -51,6 +86,8 @@ class Member:
     heard_at: float
     colour: SnapshotId
     stream: Stream | None
+    lost_at: float | None = None
+    restored: bool = False
     reports_dropped: int = 0
     stamps_refused: int = 0
 
@@ -58,6 +95,19 @@ class Member:
     def name(self) -> ProcessName:
         """The process's name."""
         return self.process.instance
+
+    def record(self) -> MemberRecord:
+        """What is kept of it."""
+        return MemberRecord(
+            instance=self.process.instance,
+            incarnation=self.process.incarnation,
+            service=self.process.service,
+            labels=dict(self.labels),
+            agent=self.agent,
+            reactive=self.reactive,
+            connected_at=self.connected_at,
+            heard_at=self.heard_at,
+        )
 
     @property
     def live(self) -> bool:
@@ -68,9 +118,10 @@ class Member:
 class Roster:
     """The members by name."""
 
-    def __init__(self, *, lease_seconds: float, members_max: int) -> None:
-        """``members_max``: more are refused."""
+    def __init__(self, *, lease_seconds: float, members_max: int, forget_seconds: float = math.inf) -> None:
+        """``members_max``: the bound of rule 5."""
         self._lease_seconds = lease_seconds
+        self._forget_seconds = forget_seconds
         self._members_max = members_max
         self._members: dict[ProcessName, Member] = {}
 
@@ -84,6 +135,12 @@ class Roster:
     def all(self) -> list[Member]:
         """Every member, by name."""
         return [self._members[name] for name in sorted(self._members)]
+
+    def in_excess(self) -> Member | None:
+        """Rule 5: who has to be forgotten before another process can be admitted."""
+        if len(self._members) < self._members_max:
+            return None
+        return min(self._lost(), key=lambda member: (member.lost_at, member.name), default=None)
 
     def admit(self, member: Member) -> Member | None:
         """Rules 1 to 4: ``member`` is one now; the one that it took the place of, if any."""
@@ -109,6 +166,21 @@ class Roster:
         return True
 
     def lapsed(self, now: float) -> list[Member]:
-        """The members that have not been heard of for a lease, by name; they are members still."""
+        """The members whose lease has run out and who are not lost yet, by name."""
         oldest = now - self._lease_seconds
-        return [member for member in self.all() if member.heard_at < oldest]
+        return [member for member in self.all() if member.lost_at is None and member.heard_at < oldest]
+
+    def to_forget(self, now: float) -> list[Member]:
+        """The members that have been lost for too long (rule 1)."""
+        since = now - self._forget_seconds
+        return [member for member in self._lost() if member.lost_at is not None and member.lost_at <= since]
+
+    def shift(self, seconds: float) -> None:
+        """The clock was set forward by ``seconds``, in which nothing happened."""
+        for member in self._members.values():
+            member.heard_at += seconds
+            if member.lost_at is not None:
+                member.lost_at += seconds
+
+    def _lost(self) -> list[Member]:
+        return [member for member in self.all() if member.lost_at is not None]

@@ -26,6 +26,7 @@ from detector.core.document.reader import write_document
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident
+from detector.service.detection.members import MemberRecord
 from detector.service.metrics import Metrics
 from detector.service.storage.sqlite import ArchiveInUseError, Bounds, DamagedError, Database, lock_directory, set_aside
 from stilltrue.model import SnapshotId, Verdict
@@ -97,13 +98,15 @@ class SnapshotStore:
         self._recent: OrderedDict[int, _Finished] = OrderedDict()
         self._closed: OrderedDict[str, Incident] = OrderedDict()
         self._unwritten: OrderedDict[str, Incident] = OrderedDict()
-        self._guard = threading.Lock()  # of _unwritten
+        self._members: dict[str, MemberRecord | None] = {}
+        self._guard = threading.Lock()  # of _unwritten and _members
         self._in_hand = threading.Lock()  # of _database
         self._queue: queue.Queue[_Finished | _Signal] = queue.Queue(queue_max)
         self._stopped = threading.Event()
         self.first_id = SnapshotId(1)
         self._reserved = self._wanted_below = 0
         self.open_incidents: tuple[Incident, ...] = ()
+        self.members: tuple[MemberRecord, ...] = ()
         self._start()
         self._thread = threading.Thread(target=self._write_all, name="stilltrue-store", daemon=True)
         self._thread.start()
@@ -119,6 +122,7 @@ class SnapshotStore:
         self.first_id = SnapshotId(database.first_id())
         self._wanted_below = self.first_id + _IDS_AT_ONCE
         self._write_reserve(database)
+        self.members = tuple(database.members())
         everything = database.incidents(_CLOSED_MAX)
         self.open_incidents = tuple(database.incidents(_CLOSED_MAX, open_only=True))
         self._closed.update((incident.id, incident) for incident in reversed(everything) if not incident.open)
@@ -153,6 +157,12 @@ class SnapshotStore:
                 self._closed.popitem(last=False)
         with self._guard:
             self._unwritten[incident.id] = incident
+        self._wake()
+
+    def member(self, name: str, record: MemberRecord | None) -> None:
+        """A process is a member, as ``record`` says; None: no more."""
+        with self._guard:
+            self._members[name] = record
         self._wake()
 
     def find_incident(self, id: str) -> Incident | None:
@@ -203,7 +213,7 @@ class SnapshotStore:
                 work = self._queue.get(timeout=_RETRY_SECONDS)
             except queue.Empty:
                 work = _Signal.WAKE
-            if self._unwritten or self._wanted_below > self._reserved:
+            if self._unwritten or self._members or self._wanted_below > self._reserved:
                 self._attempt(self._write_urgent, writes=True)
             if isinstance(work, _Finished):
                 self._attempt(partial(self._write_snapshot, work), writes=True)
@@ -216,7 +226,12 @@ class SnapshotStore:
         if self._wanted_below > self._reserved:
             self._write_reserve(database)
         with self._guard:
+            members = dict(self._members)
             waiting = list(self._unwritten.items())
+        if members:
+            database.put_members(members)
+            with self._guard:
+                self._members = {name: now for name, now in self._members.items() if now is not members.get(name, self)}
         for name, incident in waiting:
             database.put_incident(incident)
             database.pin(incident.first_snapshot)

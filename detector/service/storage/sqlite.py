@@ -1,7 +1,8 @@
 """The archive on disk: one SQLite file with snapshots, incidents, and the first id that was never given.
 
 Tables: ``snapshots`` has a summary each (a ``SnapshotSummary``), ``documents`` the snapshots kept whole (the document as zlib
-JSON, the verdicts as a ``GetSnapshotResponse``), ``incidents`` every incident there ever was (JSON), ``meta`` the numbers.
+JSON, the verdicts as a ``GetSnapshotResponse``), ``incidents`` every incident there ever was (JSON), ``members`` who is a
+member (JSON), ``meta`` the numbers.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from detector.service.detection.incidents import Incident
+from detector.service.detection.members import MemberRecord
 from stilltrue.v1 import detector_pb2 as pb
+
+T = TypeVar("T")
 
 _FILE = "stilltrue.sqlite3"
 _TRIM_EACH = 64
-_SCHEMA = """
+_BASE = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS snapshots (id INTEGER PRIMARY KEY, ended REAL, outcome TEXT NOT NULL, summary BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS documents (
@@ -33,10 +38,29 @@ CREATE INDEX IF NOT EXISTS documents_by_pin ON documents (pinned, id);
 CREATE TABLE IF NOT EXISTS incidents (id TEXT PRIMARY KEY, opened REAL NOT NULL, closed REAL, body TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS incidents_by_time ON incidents (opened);
 """
+_MEMBERS = """
+CREATE TABLE members (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO members
+    SELECT party, json_object('instance', party, 'incarnation', run) FROM (
+        SELECT CASE instr(json_extract(key.value, '$[0]'), '/') WHEN 0 THEN json_extract(key.value, '$[0]')
+            ELSE substr(json_extract(key.value, '$[0]'), 1, instr(json_extract(key.value, '$[0]'), '/') - 1) END AS party,
+            json_extract(key.value, '$[1]') AS run
+        FROM incidents, json_each(incidents.body, '$.keys') AS key WHERE incidents.closed IS NULL
+    );
+"""
+MIGRATIONS = (_BASE, _MEMBERS)
+"""Forward, one step a version: ``PRAGMA user_version`` counts the steps that a file has had.
+
+To 2: who is a member. The processes of open incidents are, as far as an older version knew.
+"""
 
 
 class ArchiveInUseError(Exception):
     """Another detector writes to the directory."""
+
+
+class NewerStateError(Exception):
+    """The state was written by a later version; one line."""
 
 
 class DamagedError(Exception):
@@ -85,10 +109,11 @@ class Database:
     def __init__(self, directory: Path, bounds: Bounds) -> None:
         """Open the archive in ``directory``, or begin one."""
         directory.mkdir(parents=True, exist_ok=True)
+        self._file = directory / _FILE
         self._bounds = bounds
         self._writes = 0
         try:
-            self._db = sqlite3.connect(directory / _FILE, isolation_level=None, check_same_thread=False, timeout=1.0)
+            self._db = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False, timeout=1.0)
             try:
                 self._open()
             except BaseException:
@@ -105,7 +130,17 @@ class Database:
         (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
         if health != "ok":
             raise DamagedError(health)
-        self._db.executescript(_SCHEMA)
+        self._migrate()
+
+    def _migrate(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise NewerStateError(
+                f"{self._file} was written by a later version (schema {version}, this one knows {len(MIGRATIONS)}): "
+                "run that version, or give another --data"
+            )
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            self._db.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
 
     def close(self) -> None:
         """Write everything out."""
@@ -157,6 +192,16 @@ class Database:
         self._db.execute(
             "INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", (incident.id, incident.opened, incident.closed, body)
         )
+
+    def put_members(self, members: Mapping[str, MemberRecord | None]) -> None:
+        """Keep who is a member; None: no more."""
+        with self._together() as db:
+            for name, record in members.items():
+                if record is None:
+                    db.execute("DELETE FROM members WHERE name = ?", (name,))
+                else:
+                    body = json.dumps(dataclasses.asdict(record))
+                    db.execute("INSERT OR REPLACE INTO members VALUES (?, ?)", (name, body))
 
     def pin(self, id: int) -> None:
         """Keep the whole of a snapshot although it is old."""
@@ -213,6 +258,11 @@ class Database:
         answer.document_json = zlib.decompress(row[0]).decode()
         return answer
 
+    def members(self) -> list[MemberRecord]:
+        """Who was a member, by name."""
+        rows = self._db.execute("SELECT body FROM members ORDER BY name")
+        return [_known_fields(MemberRecord, json.loads(body)) for (body,) in rows]
+
     def incidents(self, limit: int, *, open_only: bool = False) -> list[Incident]:
         """The newest first."""
         where = "closed IS NULL" if open_only else "1"
@@ -223,8 +273,11 @@ class Database:
         return [_incident(json.loads(body)) for (body,) in rows]
 
 
-def _incident(raw: dict[str, object]) -> Incident:
-    for name in ("core", "behind", "waits"):
-        raw[name] = tuple(raw[name])  # type: ignore[arg-type]
-    raw["keys"] = tuple(tuple(key) for key in raw["keys"])  # type: ignore[attr-defined]
-    return Incident(**raw)  # type: ignore[arg-type]
+def _incident(raw: dict[str, Any]) -> Incident:
+    lists = {name: tuple(raw.get(name, ())) for name in ("core", "behind", "waits")}
+    return _known_fields(Incident, raw | lists | {"keys": tuple(map(tuple, raw.get("keys", ())))})
+
+
+def _known_fields(kind: type[T], raw: dict[str, Any]) -> T:
+    """The record, whichever version wrote it: a field that is not known is left out, one that is not there has its default."""
+    return kind(**{each.name: raw[each.name] for each in dataclasses.fields(cast("Any", kind)) if each.name in raw})

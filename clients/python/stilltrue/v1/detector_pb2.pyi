@@ -12,9 +12,11 @@ class AgentState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     AGENT_STATE_UNSPECIFIED: _ClassVar[AgentState]
     AGENT_STATE_LIVE: _ClassVar[AgentState]
     AGENT_STATE_MISSING: _ClassVar[AgentState]
+    AGENT_STATE_LOST: _ClassVar[AgentState]
 AGENT_STATE_UNSPECIFIED: AgentState
 AGENT_STATE_LIVE: AgentState
 AGENT_STATE_MISSING: AgentState
+AGENT_STATE_LOST: AgentState
 
 class AskRequest(_message.Message):
     __slots__ = ("predicate", "scope")
@@ -127,7 +129,7 @@ class ListIncidentsRequest(_message.Message):
     def __init__(self, limit: _Optional[int] = ..., open_only: bool = ...) -> None: ...
 
 class Incident(_message.Message):
-    __slots__ = ("id", "predicate", "scope", "core", "behind", "opened", "seen", "closed", "formed", "first_snapshot", "last_snapshot", "text", "waits", "ending")
+    __slots__ = ("id", "predicate", "scope", "core", "behind", "opened", "seen", "closed", "formed", "first_snapshot", "last_snapshot", "text", "waits", "ending", "lost")
     ID_FIELD_NUMBER: _ClassVar[int]
     PREDICATE_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +144,7 @@ class Incident(_message.Message):
     TEXT_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
     ENDING_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     id: str
     predicate: str
     scope: str
@@ -156,7 +159,8 @@ class Incident(_message.Message):
     text: str
     waits: _containers.RepeatedScalarFieldContainer[str]
     ending: str
-    def __init__(self, id: _Optional[str] = ..., predicate: _Optional[str] = ..., scope: _Optional[str] = ..., core: _Optional[_Iterable[str]] = ..., behind: _Optional[_Iterable[str]] = ..., opened: _Optional[float] = ..., seen: _Optional[float] = ..., closed: _Optional[float] = ..., formed: _Optional[float] = ..., first_snapshot: _Optional[int] = ..., last_snapshot: _Optional[int] = ..., text: _Optional[str] = ..., waits: _Optional[_Iterable[str]] = ..., ending: _Optional[str] = ...) -> None: ...
+    lost: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., predicate: _Optional[str] = ..., scope: _Optional[str] = ..., core: _Optional[_Iterable[str]] = ..., behind: _Optional[_Iterable[str]] = ..., opened: _Optional[float] = ..., seen: _Optional[float] = ..., closed: _Optional[float] = ..., formed: _Optional[float] = ..., first_snapshot: _Optional[int] = ..., last_snapshot: _Optional[int] = ..., text: _Optional[str] = ..., waits: _Optional[_Iterable[str]] = ..., ending: _Optional[str] = ..., lost: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListIncidentsResponse(_message.Message):
     __slots__ = ("incidents",)

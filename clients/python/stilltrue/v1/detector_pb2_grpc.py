@@ -96,7 +96,7 @@ class DetectorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListAgents(self, request, context):
-        """The processes that are connected or were until their lease ran out.
+        """The members: the processes that are connected, and those that are lost and not forgotten.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,0 +1,51 @@
+"""What one verdict shows of deadlocks: its separate cores, and whose word there is. Pure, and fit for any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+
+from detector.core.assembler import Assembled
+from detector.core.incident_identity import Core, WaitKey, cores_of
+from detector.predicates.core_components import CoreComponent, CoreComponents
+from stilltrue.model import Holds, ProcessName, Verdict, process_of
+
+GRIDLOCK = "gridlock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """What a verdict shows: the cores, every wait in force, and which incarnation of each process gave its word.
+
+    ``told`` describes the cores that were not known, by their waits.
+    """
+
+    verdict: Verdict
+    cores: tuple[Core, ...]
+    told: Mapping[tuple[WaitKey, ...], CoreComponent]
+    in_force: frozenset[WaitKey]
+    words: Mapping[ProcessName, int]
+
+
+def sighting(verdict: Verdict, assembled: Assembled, known: Container[WaitKey] = ()) -> Sighting:
+    """What ``verdict`` shows. ``known``: waits of incidents that need no description any more.
+
+    Of a gridlock those cores that a deadline may end: the others are deadlocks, and reported as such.
+    """
+    waits = assembled.snapshot.waits
+    words = {name: report.process.incarnation for name, report in assembled.reports.items()}
+    runs = [words.get(process_of(name), 0) for name in waits.names]
+    cores = cores_of(verdict.core, waits, lambda wait: runs[waits.waiter[wait]]) if verdict.holds is Holds.TRUE else []
+    if verdict.predicate == GRIDLOCK:
+        cores = [core for core in cores if not core.lasting]
+    components = CoreComponents(verdict, assembled.snapshot)
+    return Sighting(
+        verdict=verdict,
+        cores=tuple(cores),
+        told={core.keys: components.of(core.parties) for core in cores if not any(key in known for key in core.keys)},
+        in_force=frozenset(
+            (waits.names[waiter], runs[waiter], max(0, number))
+            for waiter, number in zip(waits.waiter.tolist(), waits.number.tolist(), strict=True)
+        ),
+        words=words,
+    )
