@@ -13,7 +13,7 @@ from detector.commands.shared.render import console, print_json, table
 from detector.core.times import duration, write_time
 from stilltrue.v1 import detector_pb2 as pb
 
-STATES = {pb.AGENT_STATE_LIVE: "live", pb.AGENT_STATE_MISSING: "missing"}
+STATES = {pb.AGENT_STATE_LIVE: "live", pb.AGENT_STATE_MISSING: "missing", pb.AGENT_STATE_LOST: "lost"}
 
 
 @click.command(short_help="List the processes that are connected.")

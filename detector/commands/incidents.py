@@ -101,7 +101,7 @@ def print_incident(incident: pb.Incident) -> None:
     """Print an incident in full: its waits, when it formed, when it was detected, and how it ended."""
     out = console()
     closed = incident.HasField("closed")
-    state = f"ended {local_time(incident.closed)}: {incident.ending}" if closed else "open"
+    state = f"ended {local_time(incident.closed)}: {incident.ending}" if closed else _open(incident)
     out.print(f"{escape(incident.id)}: {escape(incident.predicate)}, [{'green' if closed else 'bold red'}]{escape(state)}[/]")
     out.print(f"  {escape(incident.text)}")
     for wait in incident.waits:
@@ -141,7 +141,9 @@ def _who(incident: pb.Incident) -> str:
 
 
 def _ended(incident: pb.Incident, width: int) -> str:
-    return escape(_wrapped(incident.ending, width)) if incident.HasField("closed") else "[bold red]open[/]"
+    if incident.HasField("closed"):
+        return escape(_wrapped(incident.ending, width))
+    return f"[bold red]{escape(_wrapped(_open(incident), width))}[/]"
 
 
 def written_incident(incident: pb.Incident) -> dict[str, Any]:
@@ -162,4 +164,12 @@ def written_incident(incident: pb.Incident) -> dict[str, Any]:
         "text": incident.text,
         "waits": list(incident.waits),
         "ending": incident.ending or None,
+        "lost": list(incident.lost),
     }
+
+
+def _open(incident: pb.Incident) -> str:
+    """That it is open; while processes of its core are lost, who they are and when it was last confirmed."""
+    if not incident.lost:
+        return "open"
+    return f"open, last confirmed {local_time(incident.seen)}; lost: {', '.join(incident.lost)}"

@@ -17,8 +17,16 @@ from detector.service.app import AddressInUseError, Listening
 from detector.service.app import serve as run_service
 from detector.service.grpc_api.roles import SecurityError
 from detector.service.notify import NotificationRefusedError
-from detector.service.settings import LOG_FORMATS, SettingError, Settings, flag, predicate_settings_from_texts, scope_from_text
-from detector.service.storage.sqlite import ArchiveInUseError
+from detector.service.settings import (
+    LOG_FORMATS,
+    SettingError,
+    Settings,
+    expectations_from_texts,
+    flag,
+    predicate_settings_from_texts,
+    scope_from_text,
+)
+from detector.service.storage.sqlite import ArchiveInUseError, NewerStateError
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,7 +74,12 @@ def _sentence(text: str) -> str:
     "--set", "sets", multiple=True, metavar="PREDICATE.KEY=VALUE", envvar="STILLTRUE_SERVE_SET", show_envvar=True,
     help="A predicate setting, for example token-lost.fact=lease; repeatable.",
 )  # fmt: skip
-def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None:
+@click.option(
+    "--expect", "expects", multiple=True, metavar="[SCOPE=]NUMBER|NAME,...", envvar="STILLTRUE_SERVE_EXPECT", show_envvar=True,
+    help="Processes to wait for before termination, quiescence and tokens are answered, as a number or as names of instances "
+    "or services; repeatable (in the environment: separated by blanks).",
+)  # fmt: skip
+def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ...], **values: Any) -> None:
     """Run the detector until SIGINT or SIGTERM. Agents and clients connect to --port; metrics and the web UI are served
     on --http-port (plain HTTP, on loopback unless --http-host says otherwise).
 
@@ -79,7 +92,10 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None
     values, deprecated = _renamed(values)
     try:
         settings = Settings(
-            scopes=tuple(map(scope_from_text, scopes)), predicate_settings=predicate_settings_from_texts(sets), **values
+            scopes=tuple(map(scope_from_text, scopes)),
+            predicate_settings=predicate_settings_from_texts(sets),
+            expected=expectations_from_texts(expects),
+            **values,
         )
         check_settings(settings.predicate_settings)
     except SettingError as error:
@@ -96,5 +112,5 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], **values: Any) -> None
 
     try:
         asyncio.run(run_service(settings, started))
-    except (AddressInUseError, ArchiveInUseError, SecurityError, NotificationRefusedError) as error:
+    except (AddressInUseError, ArchiveInUseError, NewerStateError, SecurityError, NotificationRefusedError) as error:
         raise CommandError(str(error)) from None

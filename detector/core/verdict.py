@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from detector.core.times import write_time
-from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
+from stilltrue.model import Coverage, Holds, SnapshotRef, Verdict, Witness
 
 ANSWERS: dict[Holds, bool | None] = {Holds.TRUE: True, Holds.FALSE: False, Holds.UNDETERMINED: None}
 FIXED_KEYS = ("predicate", "holds", "remainder", "core", "behind", "witness", "missing", "until", "snapshot")
@@ -36,9 +36,19 @@ def _write_witness(witness: Witness) -> dict[str, Any]:
     return {"kind": witness.kind, "parties": list(witness.parties), "text": witness.text}
 
 
+def _write_coverage(coverage: Coverage) -> dict[str, Any]:
+    return {
+        "members": coverage.members,
+        "expected": coverage.expected,
+        "blind": [{"process": spot.process, "reasons": list(spot.reasons)} for spot in coverage.blind],
+        "partly": [{"process": spot.process, "reasons": list(spot.reasons)} for spot in coverage.partly],
+    }
+
+
 _WRITERS: dict[str, Callable[[Any], Any]] = {
     "holds": ANSWERS.__getitem__,
     "witness": _write_witness,
+    "coverage": _write_coverage,
     "snapshot": write_ref,
     "until": write_time,
     "begun": write_time,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 from detector.core.assembler import Assembled, Outcome
+from detector.service.detection.members import MemberState
 from stilltrue.model import Holds, Verdict
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
@@ -50,6 +52,12 @@ class Metrics:
             "stilltrue_snapshot_last_complete_timestamp_seconds", "When the last complete snapshot ended", registry=registry
         )
         self._members = Gauge("stilltrue_members", "Members by state", ["state"], registry=registry)
+        self._coverage = Gauge(
+            "stilltrue_coverage_members",
+            "Members that answers speak for, those they cannot speak for, and those they speak for in part",
+            ["scope", "coverage"],
+            registry=registry,
+        )
         self._incidents = Counter("stilltrue_incidents_total", "Incidents opened", ["predicate"], registry=registry)
         self._open = Gauge("stilltrue_incidents_open", "Incidents open now", ["predicate"], registry=registry)
         self._cores = Gauge(
@@ -90,11 +98,16 @@ class Metrics:
         self._incidents.labels(predicate)
         self._open.labels(predicate)
 
-    def judged(self, verdict: Verdict, now: float) -> None:
-        """A verdict was given."""
+    def judged(self, verdict: Verdict, now: float, *, firm: bool = True) -> None:
+        """A verdict was given; one that is not ``firm`` counts as undetermined."""
         ref = verdict.snapshot
+        holds = verdict.holds if firm else Holds.UNDETERMINED
         for state in Holds:
-            self._state.labels(verdict.predicate, ref.scope, state.value).set(1 if state is verdict.holds else 0)
+            self._state.labels(verdict.predicate, ref.scope, state.value).set(1 if state is holds else 0)
+        if verdict.coverage is not None and verdict.predicate == "deadlock":
+            self._coverage.labels(ref.scope, "covered").set(verdict.coverage.members)
+            self._coverage.labels(ref.scope, "blind").set(verdict.coverage.expected - verdict.coverage.members)
+            self._coverage.labels(ref.scope, "partly").set(len(verdict.coverage.partly))
         if ref.begun is not None:
             self._verdict.labels(verdict.predicate).observe(max(0.0, now - ref.begun))
 
@@ -107,10 +120,10 @@ class Metrics:
             if assembled.outcome is Outcome.COMPLETE:
                 self._last.set(ref.ended)
 
-    def members(self, *, live: int, missing: int, lost: int) -> None:
-        """How many members there are; ``lost``: their lease has run out, and nobody said goodbye."""
-        for state, count in (("live", live), ("missing", missing), ("lost", lost)):
-            self._members.labels(state).set(count)
+    def members(self, count: Mapping[MemberState, int]) -> None:
+        """How many members there are."""
+        for state in MemberState:
+            self._members.labels(state.value).set(count.get(state, 0))
 
     def incident_opened(self, predicate: str) -> None:
         """A new incident."""

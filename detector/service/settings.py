@@ -17,8 +17,10 @@ from typing import Any
 from detector.core.initiator import Timing
 from detector.core.scope import parse_selector
 from detector.service.grpc_api.security import is_loopback
+from stilltrue.model import ProcessName, ProcessState
 
 _SCOPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_EXPECTED_MAX = 1_000_000
 LOG_FORMATS = ("logfmt", "json")
 
 
@@ -48,6 +50,28 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """Which processes a scope expects: a number of them, or these names (of instances, or of services)."""
+
+    count: int = 0
+    names: frozenset[str] = frozenset()
+
+    def lacking(self, joined: Mapping[ProcessName, ProcessState]) -> int:
+        """How many of them are not among ``joined``."""
+        known = set(joined) | {state.service for state in joined.values()}
+        return len(self.names - known) if self.names else max(0, self.count - len(joined))
+
+    def met(self, joined: Mapping[ProcessName, ProcessState]) -> bool:
+        """Whether all of them have joined."""
+        return not self.lacking(joined)
+
+    def progress(self, joined: Mapping[ProcessName, ProcessState]) -> str:
+        """``3 of 5``."""
+        total = len(self.names) or self.count
+        return f"{total - self.lacking(joined)} of {total}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the service is told when it starts. Making one checks every bound and raises :class:`SettingError`."""
 
@@ -72,6 +96,7 @@ class Settings:
     allow_plaintext: bool = _text(False, "let --host be beyond this machine without TLS")
     notify_url: str = _text("", "webhook that is told of each incident that opens or ends")
     scopes: tuple[Scope, ...] = ()
+    expected: Mapping[str, Expectation] = field(default_factory=lambda: MappingProxyType({}))
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     period_seconds: float = _bounded(1.0, 0, 86400, "time between snapshots; 0: only when asked or wished for")
@@ -131,6 +156,10 @@ class Settings:
             if names.count(name) > 1 or name == "all":
                 raise SettingError("--scope", f"{name!r} is taken: each scope has its own name, and 'all' is always there")
 
+        for name in self.expected:
+            if name not in {"all", *names}:
+                raise SettingError("--expect", f"there is no scope {name!r}; --scope makes one")
+
     def _check_security(self) -> None:
         """TLS is whole or not there at all; nobody speaks in the clear beyond this machine unless told to.
 
@@ -174,6 +203,20 @@ def scope_from_text(text: str) -> Scope:
         return Scope(name=name, labels=parse_selector(selector))
     except ValueError:
         raise SettingError("--scope", f"{text!r} selects by no labels; write for example shop=team=shop,tier=web") from None
+
+
+def expectations_from_texts(texts: Iterable[str]) -> dict[str, Expectation]:
+    """The expectations by scope that ``[SCOPE=]5`` or ``[SCOPE=]name,name`` texts state."""
+    found: dict[str, Expectation] = {}
+    for text in texts:
+        scope, equals, rest = text.rpartition("=")
+        names = [name.strip() for name in rest.split(",")]
+        if not all(names) or (equals and not scope) or (rest.isdigit() and not 1 <= int(rest) <= _EXPECTED_MAX):
+            raise SettingError("--expect", f"{text!r} is not [SCOPE=]NUMBER or [SCOPE=]NAME,...; write for example shop=5")
+        if (scope or "all") in found:
+            raise SettingError("--expect", f"{scope or 'all'!r} has an expectation already")
+        found[scope or "all"] = Expectation(count=int(rest)) if rest.isdigit() else Expectation(names=frozenset(names))
+    return found
 
 
 def predicate_settings_from_texts(texts: Iterable[str]) -> dict[str, dict[str, Any]]:

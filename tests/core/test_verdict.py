@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detector.core.identity import incident_id
+from detector.core.incident_identity import incident_id
 from detector.core.times import read_time, write_time
 from detector.core.verdict import FIXED_KEYS, KEYS, write_verdict
 from stilltrue.model import Holds, PartyName, SnapshotId, SnapshotRef, Verdict, Witness

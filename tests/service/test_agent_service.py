@@ -34,7 +34,7 @@ async def _there(detector: Any, name: str) -> bool:
 
 
 async def _lost(detector: Any, name: str) -> bool:
-    return (await detector.agents()).get(name) == detector_pb2.AGENT_STATE_LOST
+    return bool((await detector.agents()).get(name) == detector_pb2.AGENT_STATE_LOST)
 
 
 async def _missing(detector: Any, name: str) -> bool:
@@ -47,7 +47,9 @@ async def test_a_silent_member_is_missing_then_lost_and_in_the_end_forgotten(
     a, b, mute = process("a"), process("b"), process("mute")
     mute.silent = True
     deadlock(a, b)
-    async with start_detector(tmp_path, give_up_seconds=0.3, suspect_seconds=0.1, lease_seconds=0.8, forget_seconds=1.0) as detector:
+    async with start_detector(
+        tmp_path, give_up_seconds=0.3, suspect_seconds=0.1, lease_seconds=0.8, forget_seconds=1.0
+    ) as detector:
         await detector.join(a, b, mute)
 
         async def leases() -> None:

@@ -69,7 +69,7 @@ class Story:
         self.incidents = Incidents(
             open_ones=open_ones, changed=self._changed, opened=lambda i: self.opened.append(i.id), find=self._find
         )
-        self.members = {name for incident in open_ones for name, _ in incident.runs()}
+        self.members: set[str] = {name for incident in open_ones for name, _ in incident.runs()}
         self.now = 0.0
         self.id = 0
 

@@ -12,14 +12,22 @@ from click.testing import CliRunner
 
 from detector.cli import cli
 from detector.commands import serve as serve_command
-from detector.service.settings import SettingError, Settings, flag, predicate_settings_from_texts, scope_from_text
+from detector.service.settings import (
+    SettingError,
+    Settings,
+    expectations_from_texts,
+    flag,
+    predicate_settings_from_texts,
+    scope_from_text,
+)
+from stilltrue.model import ProcessName, ProcessState
 
 BOUNDED = [each for each in fields(Settings) if "low" in each.metadata]
 
 
 def test_every_setting_has_its_sentence_and_every_number_its_bounds() -> None:
     for each in fields(Settings):
-        if each.name not in {"scopes", "predicate_settings"}:
+        if each.name not in {"scopes", "expected", "predicate_settings"}:
             assert each.metadata["help"]
         if isinstance(each.default, (int, float)) and not isinstance(each.default, bool):
             assert each.metadata["low"] <= each.default <= each.metadata["high"]
@@ -59,6 +67,21 @@ def test_what_is_no_scope_is_refused(text: str) -> None:
 def test_scopes_have_different_names(texts: tuple[str, ...]) -> None:
     with pytest.raises(SettingError, match="is taken"):
         Settings(scopes=tuple(map(scope_from_text, texts)))
+
+
+def test_a_scope_states_whom_it_expects() -> None:
+    found = expectations_from_texts(["5", "shop=web-0,stock"])
+    assert (found["all"].count, found["shop"].names) == (5, frozenset({"web-0", "stock"}))
+    joined = {ProcessName("web-0"): ProcessState(service="web"), ProcessName("stock-7f"): ProcessState(service="stock")}
+    assert (found["all"].progress(joined), found["shop"].met(joined)) == ("2 of 5", True)
+    with pytest.raises(SettingError, match=r"^--expect: there is no scope 'shop'"):
+        Settings(expected=found)
+
+
+@pytest.mark.parametrize("text", ["", "0", "=5", "shop=", "shop=a,,b", "9999999999"])
+def test_what_is_no_expectation_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match=r"^--expect: "):
+        expectations_from_texts([text])
 
 
 def test_settings_of_predicates() -> None:

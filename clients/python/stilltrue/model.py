@@ -134,6 +134,24 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlindSpot:
+    """A process that an answer cannot speak for, or not wholly, and the reasons in words."""
+
+    process: ProcessName
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Which members an answer speaks for: ``members`` of ``expected``, not the ``blind``, and for the ``partly`` in part."""
+
+    members: int
+    expected: int
+    blind: tuple[BlindSpot, ...] = ()
+    partly: tuple[BlindSpot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A predicate's answer about one snapshot, with the evidence; every sequence is sorted.
 
@@ -141,7 +159,7 @@ class Verdict:
     only a deadline can end it, else None. ``explanation`` has one sentence per wait of the witness; ``victims`` is the
     smallest set of parties found whose giving up frees the remainder; ``decisive`` are the missing processes on which an
     undetermined answer depends. ``evidence`` is what the verification round saw of the parties named, ``assumptions`` what a
-    TRUE rests on, in words.
+    TRUE rests on, in words. ``coverage`` says which members the answer speaks for; None where nobody knows.
     """
 
     predicate: str
@@ -158,6 +176,7 @@ class Verdict:
     victims: tuple[PartyName, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     assumptions: tuple[str, ...] = ()
+    coverage: Coverage | None = None
 
 
 def process_of(party: PartyName) -> ProcessName:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
@@ -16,14 +17,14 @@ from detector.core.assembler import Assembled, Outcome
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse
 from detector.core.scope import bears, narrowed
 from detector.core.snapshot import Snapshot
-from detector.core.times import write_time
+from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
-from detector.predicates.explain import duration
+from detector.service.detection.coverage import Membership
 from detector.service.detection.current_verdicts import CurrentVerdicts
 from detector.service.detection.evaluator import Evaluator, nobody_reported
-from detector.service.detection.incidents import Incidents
-from detector.service.detection.members import Member, MemberRecord, Roster
+from detector.service.detection.incidents import Incident, Incidents
+from detector.service.detection.members import Member, MemberRecord, MemberState, Roster
 from detector.service.detection.pending_asks import PendingAsks
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
@@ -61,6 +62,7 @@ class Driver:
         self.roster = Roster(
             lease_seconds=settings.lease_seconds, members_max=settings.members_max, forget_seconds=settings.forget_seconds
         )
+        self._membership = Membership(self.roster, settings)
         self.current = CurrentVerdicts(watchers_max=settings.watchers_max)
         self.incidents = incidents
         self.pending_asks = PendingAsks(settings=settings, clock=clock, begin=self._asked)
@@ -106,6 +108,7 @@ class Driver:
             self.roster.admit(member)
             self._initiator.joined(member.process, member.colour, now)
             self._initiator.lost(member.name, now)
+        self._membership.restored()
         known = {(member.name, member.process.incarnation) for member in self.roster.all()}
         for name, incarnation in {run for incident in self.incidents.open_ones() for run in incident.runs()} - known:
             gone = ProcessId(service="", instance=name, incarnation=incarnation)
@@ -116,6 +119,7 @@ class Driver:
         if before is not None and before.process != member.process:
             self.incidents.over(before.process, "a later incarnation has taken its place", self._clock.now())
         member.lost_at = None
+        self._membership.joined(member)
         self._step(lambda now: self._initiator.joined(member.process, member.colour, now))
         back = before is not None and before.process == member.process
         self._log.info(
@@ -128,6 +132,7 @@ class Driver:
         self._check_colour(report.snapshot)
         self._heard(member)
         member.colour = max(member.colour, report.snapshot)
+        member.report = report
         self._step(lambda now: self._initiator.reported(report, now))
 
     def leased(self, member: Member, colour: SnapshotId, reports_dropped: int, stamps_refused: int) -> None:
@@ -176,6 +181,7 @@ class Driver:
     def _leave(self, member: Member, why: str) -> None:
         if not self.roster.remove(member):
             return
+        self._membership.left()
         self._log.info("member left", process=member.name, why=why)
         self._step(lambda now: self._initiator.left(member.name, now))
         self.incidents.over(member.process, why, self._clock.now())
@@ -199,18 +205,25 @@ class Driver:
 
     def _count_members(self) -> None:
         members = self.roster.all()
-        live = sum(self.is_live(member) for member in members)
-        lost = sum(member.lost_at is not None for member in members)
-        self._metrics.members(live=live, missing=len(members) - live - lost, lost=lost)
+        self._metrics.members(Counter(map(self.state_of, members)))
 
     def service_of(self, process: ProcessName) -> str | None:
         """The service of a member; None when there is none of that name."""
         member = self.roster.get(process)
         return None if member is None else member.process.service
 
-    def is_live(self, member: Member) -> bool:
-        """Whether a member can be reached and reported to the newest snapshot."""
-        return member.live and member.name not in self._missed
+    def lost_of(self, incident: Incident) -> tuple[ProcessName, ...]:
+        """The processes of an open incident's core of which nobody has heard for a lease: they neither confirm nor end it."""
+        if not incident.open:
+            return ()
+        found = {name: self.roster.get(name) for name, _ in incident.runs()}
+        return tuple(sorted(name for name, member in found.items() if member is not None and member.lost_at is not None))
+
+    def state_of(self, member: Member) -> MemberState:
+        """LIVE: it can be reached and reported to the newest snapshot."""
+        if member.lost_at is not None:
+            return MemberState.LOST
+        return MemberState.LIVE if member.live and member.name not in self._missed else MemberState.MISSING
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
@@ -311,9 +324,11 @@ class Driver:
             verdict = await self._evaluator.verdict(name, view)
         else:
             verdict = nobody_reported(name, view)
+        open_ones = self.incidents.open_ones() if view.missing else []
+        verdict, firm = self._membership.qualified(verdict, view, assembled.reports, open_ones)
         now = self._clock.now()
         self.pending_asks.judged(tickets, verdict)
-        self._metrics.judged(verdict, now)
+        self._metrics.judged(verdict, now, firm=firm)
         news = self.current.given(verdict)
         if news:
             self._log.info(
@@ -321,7 +336,7 @@ class Driver:
                 text=verdict.witness.text,
             )  # fmt: skip
         seen = await asyncio.to_thread(self.incidents.look, verdict, assembled)
-        touched = seen is not None and self.incidents.saw(seen, self._clock.now())
+        touched = seen is not None and self.incidents.saw(seen, self._clock.now(), opens=firm)
         return verdict, news or touched
 
     # -- time ----------------------------------------------------------------------------------------------------------

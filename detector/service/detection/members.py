@@ -16,9 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.report import Report
 
 
 class Stream(Protocol):
@@ -32,6 +34,14 @@ class Stream(Protocol):
 
     def replaced(self, text: str) -> None:
         """End the stream: another one has taken its place."""
+
+
+class MemberState(Enum):
+    """What there is of a member: it reports; it does not; its lease has run out."""
+
+    LIVE = "live"
+    MISSING = "missing"
+    LOST = "lost"
 
 
 class NameTakenError(Exception):
@@ -71,10 +81,23 @@ class MemberRecord:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What an agent sees of its process: counts, and in words what else is out of its sight."""
+
+    servers: int = 0
+    channels: int = 0
+    calls: int = 0
+    servers_unseen: int = 0
+    channels_unseen: int = 0
+    blind: tuple[str, ...] = ()
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
     """One agent's connection and what was last heard on it. ``stream`` is None once it broke. Times in seconds.
 
+    ``joined_at``: when this incarnation first came; ``sight``: what its agent sees; ``report``: its last one.
     ``lost_at``: since when it is lost (rule 1); ``restored``: known from before a restart, and not back yet.
     """
 
@@ -88,6 +111,9 @@ class Member:
     stream: Stream | None
     lost_at: float | None = None
     restored: bool = False
+    joined_at: float = 0.0
+    sight: Sight | None = None
+    report: Report | None = None
     reports_dropped: int = 0
     stamps_refused: int = 0
 
@@ -95,6 +121,22 @@ class Member:
     def name(self) -> ProcessName:
         """The process's name."""
         return self.process.instance
+
+    def unseen(self) -> tuple[str, ...]:
+        """What is out of its agent's sight, in words; nothing when the agent says that it sees all, or does not say."""
+        sight = self.sight
+        if sight is None:
+            return ()
+        counted = ((sight.servers_unseen, "servers"), (sight.channels_unseen, "channels"))
+        made_before = tuple(f"{count} {what} made before the agent, or without it" for count, what in counted if count)
+        silent = not (sight.servers or sight.channels or sight.calls or made_before)
+        nothing = ("no server, channel or call is recorded",) if silent and not self.busy() else ()
+        return (*made_before, *nothing, *sight.blind)
+
+    def busy(self) -> int:
+        """How many parties its last report names."""
+        report = self.report
+        return 0 if report is None else len({*(s.party for s in report.served), *(w.waiter for w in report.waits)})
 
     def record(self) -> MemberRecord:
         """What is kept of it."""
@@ -151,6 +193,8 @@ class Roster:
             raise NameTakenError(
                 f"{member.name} is connected already, and was started later; give each process an instance name of its own"
             )
+        same = before is not None and before.process == member.process
+        member.joined_at = before.joined_at if before is not None and same else member.connected_at
         self._members[member.name] = member
         return before
 

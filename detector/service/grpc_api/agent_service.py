@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.driver import ColourRefusedError, Driver
-from detector.service.detection.members import Member, NameTakenError, TooManyMembersError
+from detector.service.detection.members import Member, NameTakenError, Sight, TooManyMembersError
 from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
 from stilltrue.model import CallNumber, SnapshotId
@@ -31,6 +31,8 @@ TIME_MAX = 253_402_300_800.0
 """The end of the year 9999, in seconds since the epoch."""
 
 _HELLO_SECONDS_MAX = 10.0
+_BLIND_MAX = 10
+_BLIND_CHARACTERS_MAX = 200
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -181,6 +183,7 @@ class AgentServicer:
             labels=dict(hello.labels),
             agent=hello.agent,
             reactive=hello.reactive,
+            sight=_sight(hello.sight) if hello.HasField("sight") else None,
             connected_at=now,
             heard_at=now,
             colour=SnapshotId(hello.colour),
@@ -212,6 +215,8 @@ class AgentServicer:
                 lease = request.lease
                 if lease.colour > NUMBER_MAX:
                     raise wire.MalformedError(f"lease.colour: above {NUMBER_MAX}")
+                if lease.HasField("sight"):
+                    member.sight = _sight(lease.sight)
                 self._driver.leased(member, SnapshotId(lease.colour), lease.reports_dropped, lease.stamps_refused)
             case "wish":
                 self._driver.wished(member)
@@ -230,6 +235,17 @@ class AgentServicer:
             return pb.ConnectRequest.FromString(data)
         except DecodeError:
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "a message that is no ConnectRequest", "malformed") from None
+
+
+def _sight(sight: pb.Sight) -> Sight:
+    return Sight(
+        servers=sight.servers,
+        channels=sight.channels,
+        calls=sight.calls,
+        servers_unseen=sight.servers_unseen,
+        channels_unseen=sight.channels_unseen,
+        blind=tuple(text[:_BLIND_CHARACTERS_MAX] for text in sight.blind[:_BLIND_MAX]),
+    )
 
 
 def _check_times(report: Report) -> None:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from detector.service.detection.coverage import unknowns
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
 from detector.service.detection.incidents import Incident
-from detector.service.detection.members import Member
+from detector.service.detection.members import Member, MemberState, Sight
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.settings import Settings
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.protocol.wire import process_to_wire, verdict_to_wire
+from stilltrue.v1 import agent_pb2 as agent_pb
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import detector_pb2_grpc
 
 DETECTOR_SERVICE = "stilltrue.v1.DetectorService"
+STATES = {
+    MemberState.LIVE: pb.AGENT_STATE_LIVE,
+    MemberState.MISSING: pb.AGENT_STATE_MISSING,
+    MemberState.LOST: pb.AGENT_STATE_LOST,
+}
 LIST_DEFAULT = 50
 LIST_MAX = 10_000
 
@@ -89,7 +97,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         incidents = await self._snapshot_store.incidents(
             _limit(request.limit), self._driver.incidents.open_ones(), open_only=request.open_only
         )
-        return pb.ListIncidentsResponse(incidents=map(incident_to_wire, incidents))
+        return pb.ListIncidentsResponse(incidents=[incident_to_wire(each, self._driver.lost_of(each)) for each in incidents])
 
     async def GetSnapshot(self, request: pb.GetSnapshotRequest, context: Context) -> pb.GetSnapshotResponse:  # noqa: N802
         """One snapshot that is kept whole."""
@@ -114,13 +122,16 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         return pb.Agent(
             process=process_to_wire(member.process),
             labels=member.labels,
-            state=pb.AGENT_STATE_LIVE if self._driver.is_live(member) else pb.AGENT_STATE_MISSING,
+            state=STATES[self._driver.state_of(member)],
             connected_at=member.connected_at,
             heard_at=member.heard_at,
             colour=member.colour,
             agent=member.agent,
             reports_dropped=member.reports_dropped,
             reactive=member.reactive,
+            sight=_sight(member.sight),
+            parties=member.busy(),
+            blind=(*member.unseen(), *(() if member.report is None else unknowns(member.report))),
         )
 
     async def _check(self, predicate: str, scope: str, context: Context) -> None:
@@ -132,8 +143,12 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
 
 
-def incident_to_wire(incident: Incident) -> pb.Incident:
-    """An incident as askers see it."""
+def _sight(sight: Sight | None) -> agent_pb.Sight | None:
+    return None if sight is None else agent_pb.Sight(**dataclasses.asdict(sight))
+
+
+def incident_to_wire(incident: Incident, lost: Sequence[str] = ()) -> pb.Incident:
+    """An incident as askers see it; ``lost``: the processes of its core that are."""
     return pb.Incident(
         id=incident.id,
         predicate=incident.predicate,
@@ -149,6 +164,7 @@ def incident_to_wire(incident: Incident) -> pb.Incident:
         text=incident.text,
         waits=incident.waits,
         ending=incident.ending,
+        lost=lost,
     )
 
 

@@ -29,10 +29,10 @@ body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding
 table{border-collapse:collapse;width:100%;margin:.5rem 0 1.5rem}td,th{text-align:left;padding:.25rem .75rem .25rem 0;
 vertical-align:top;border-bottom:1px solid #ddd;overflow-wrap:break-word}h1{font-size:1.4rem}
 h2{font-size:1.1rem;margin-top:2rem}
-.true,.open{color:#b00020;font-weight:600}.not,.live,.complete{color:#1b6e3c}.undetermined,.missing,.incomplete{color:#8a5a00}
+.true,.open{color:#b00020;font-weight:600}.not,.live,.complete{color:#1b6e3c}.undetermined,.missing,.lost,.incomplete{color:#8a5a00}
 .rejected{color:#b00020}.quiet{color:#666}a{color:#1a4f8b}svg{max-width:100%;height:auto}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#16181b}td,th{border-color:#333}a{color:#8ab4f8}
-.true,.open,.rejected{color:#ff8a80}.not,.live,.complete{color:#81c995}.undetermined,.missing,.incomplete{color:#fdd663}
+.true,.open,.rejected{color:#ff8a80}.not,.live,.complete{color:#81c995}.undetermined,.missing,.lost,.incomplete{color:#fdd663}
 svg{background:#fff}}
 """
 
@@ -59,7 +59,7 @@ class Pages:
             case [""]:
                 return await self._overview()
             case ["incidents"]:
-                return _html("Incidents", _incident_table(await self._incidents(1000)))
+                return _html("Incidents", _incident_table(await self._incidents(1000), self._driver))
             case ["incidents", name]:
                 return await self._incident(name)
             case ["snapshots", name]:
@@ -74,7 +74,7 @@ class Pages:
             "<h2>Verdicts</h2>",
             _table(("predicate", "scope", "answer", "evidence", "snapshot"), map(_verdict_row, self._driver.current.all())),
             "<h2>Incidents</h2>",
-            _incident_table(await self._incidents(_SHOWN_MAX)),
+            _incident_table(await self._incidents(_SHOWN_MAX), self._driver),
             f"<h2>Members ({len(members)})</h2>",
             _table(
                 ("process", "service", "state", "connected", "heard", "labels"), map(self._member_row, members[:_MEMBERS_MAX])
@@ -96,7 +96,7 @@ class Pages:
         incident = found[0]
         rows = [
             ("predicate", escape(incident.predicate)),
-            ("state", _state(incident)),
+            ("state", _state(incident, self._driver.lost_of(incident))),
             ("formed", _moment(incident.formed)),
             ("first seen", f"{_moment(incident.opened)} in {_snapshot_link(incident.first_snapshot)}{_after(incident)}"),
             ("last seen", f"{_moment(incident.seen)} in {_snapshot_link(incident.last_snapshot)}"),
@@ -137,7 +137,7 @@ class Pages:
 
     def _member_row(self, member: Member) -> tuple[str, ...]:
         now = time.time()
-        state = "live" if self._driver.is_live(member) else "missing"
+        state = self._driver.state_of(member).value
         return (
             escape(member.name),
             escape(member.process.service),
@@ -174,14 +174,14 @@ def _summary_row(summary: pb.SnapshotSummary) -> tuple[str, ...]:
     )
 
 
-def _incident_table(incidents: Sequence[Incident]) -> str:
+def _incident_table(incidents: Sequence[Incident], driver: Driver) -> str:
     if not incidents:
         return "<p class=quiet>none was seen</p>"
     rows = (
         (
             f'<a href="/incidents/{escape(incident.id)}">{escape(incident.id)}</a>',
             escape(incident.predicate),
-            _state(incident),
+            _state(incident, driver.lost_of(incident)),
             _moment(incident.opened),
             escape(_few(incident.core)),
             escape(_few(incident.behind)) or "-",
@@ -191,9 +191,10 @@ def _incident_table(incidents: Sequence[Incident]) -> str:
     return _table(("incident", "predicate", "state", "first seen", "core", "behind it"), rows)
 
 
-def _state(incident: Incident) -> str:
+def _state(incident: Incident, lost: Sequence[str]) -> str:
     if incident.closed is None:
-        return "<span class=open>open</span>"
+        unconfirmed = f", last confirmed {_moment(incident.seen)}; lost: {escape(_few(lost))}" if lost else ""
+        return f"<span class=open>open</span>{unconfirmed}"
     return f"ended {_moment(incident.closed)}: {escape(incident.ending)}"
 
 

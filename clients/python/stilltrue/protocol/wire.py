@@ -14,7 +14,9 @@ from typing import assert_never
 from stilltrue.model import (
     NO_FACTS,
     Activity,
+    BlindSpot,
     CallNumber,
+    Coverage,
     Evidence,
     Fact,
     Facts,
@@ -380,6 +382,7 @@ def verdict_to_wire(verdict: Verdict) -> pb.Verdict:
         victims=verdict.victims,
         evidence=(pb.Evidence(party=e.party, stack=e.stack, trace=e.trace) for e in verdict.evidence),
         assumptions=verdict.assumptions,
+        coverage=None if verdict.coverage is None else _coverage_to_wire(verdict.coverage),
     )
 
 
@@ -400,6 +403,28 @@ def verdict_from_wire(message: pb.Verdict) -> Verdict:
         victims=_parties(message.victims),
         evidence=tuple(Evidence(party=PartyName(e.party), stack=tuple(e.stack), trace=e.trace) for e in message.evidence),
         assumptions=tuple(message.assumptions),
+        coverage=_coverage_from_wire(message.coverage) if message.HasField("coverage") else None,
+    )
+
+
+def _coverage_to_wire(coverage: Coverage) -> pb.Coverage:
+    def spots(blind: tuple[BlindSpot, ...]) -> list[pb.BlindSpot]:
+        return [pb.BlindSpot(process=spot.process, reasons=spot.reasons) for spot in blind]
+
+    return pb.Coverage(
+        members=coverage.members,
+        expected=coverage.expected,
+        blind=spots(coverage.blind),
+        partly=spots(coverage.partly),
+    )
+
+
+def _coverage_from_wire(message: pb.Coverage) -> Coverage:
+    def spots(blind: Iterable[pb.BlindSpot]) -> tuple[BlindSpot, ...]:
+        return tuple(BlindSpot(process=ProcessName(spot.process), reasons=tuple(spot.reasons)) for spot in blind)
+
+    return Coverage(
+        members=message.members, expected=message.expected, blind=spots(message.blind), partly=spots(message.partly)
     )
 
 

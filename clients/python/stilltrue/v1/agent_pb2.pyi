@@ -6,8 +6,24 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Sight(_message.Message):
+    __slots__ = ("servers", "channels", "calls", "servers_unseen", "channels_unseen", "blind")
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_UNSEEN_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_UNSEEN_FIELD_NUMBER: _ClassVar[int]
+    BLIND_FIELD_NUMBER: _ClassVar[int]
+    servers: int
+    channels: int
+    calls: int
+    servers_unseen: int
+    channels_unseen: int
+    blind: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, servers: _Optional[int] = ..., channels: _Optional[int] = ..., calls: _Optional[int] = ..., servers_unseen: _Optional[int] = ..., channels_unseen: _Optional[int] = ..., blind: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Hello(_message.Message):
-    __slots__ = ("process", "labels", "colour", "agent", "reactive", "looks")
+    __slots__ = ("process", "labels", "colour", "agent", "reactive", "looks", "sight")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -21,23 +37,27 @@ class Hello(_message.Message):
     AGENT_FIELD_NUMBER: _ClassVar[int]
     REACTIVE_FIELD_NUMBER: _ClassVar[int]
     LOOKS_FIELD_NUMBER: _ClassVar[int]
+    SIGHT_FIELD_NUMBER: _ClassVar[int]
     process: _snapshot_pb2.ProcessId
     labels: _containers.ScalarMap[str, str]
     colour: int
     agent: str
     reactive: bool
     looks: bool
-    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reactive: bool = ..., looks: bool = ...) -> None: ...
+    sight: Sight
+    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reactive: bool = ..., looks: bool = ..., sight: _Optional[_Union[Sight, _Mapping]] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("colour", "reports_dropped", "stamps_refused")
+    __slots__ = ("colour", "reports_dropped", "stamps_refused", "sight")
     COLOUR_FIELD_NUMBER: _ClassVar[int]
     REPORTS_DROPPED_FIELD_NUMBER: _ClassVar[int]
     STAMPS_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    SIGHT_FIELD_NUMBER: _ClassVar[int]
     colour: int
     reports_dropped: int
     stamps_refused: int
-    def __init__(self, colour: _Optional[int] = ..., reports_dropped: _Optional[int] = ..., stamps_refused: _Optional[int] = ...) -> None: ...
+    sight: Sight
+    def __init__(self, colour: _Optional[int] = ..., reports_dropped: _Optional[int] = ..., stamps_refused: _Optional[int] = ..., sight: _Optional[_Union[Sight, _Mapping]] = ...) -> None: ...
 
 class Wish(_message.Message):
     __slots__ = ("reason",)

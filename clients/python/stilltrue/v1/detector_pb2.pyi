@@ -1,3 +1,4 @@
+from stilltrue.v1 import agent_pb2 as _agent_pb2
 from stilltrue.v1 import snapshot_pb2 as _snapshot_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -47,7 +48,7 @@ class WatchResponse(_message.Message):
     def __init__(self, verdict: _Optional[_Union[_snapshot_pb2.Verdict, _Mapping]] = ...) -> None: ...
 
 class Agent(_message.Message):
-    __slots__ = ("process", "labels", "state", "connected_at", "heard_at", "colour", "agent", "reports_dropped", "reactive")
+    __slots__ = ("process", "labels", "state", "connected_at", "heard_at", "colour", "agent", "reports_dropped", "reactive", "sight", "parties", "blind")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +65,9 @@ class Agent(_message.Message):
     AGENT_FIELD_NUMBER: _ClassVar[int]
     REPORTS_DROPPED_FIELD_NUMBER: _ClassVar[int]
     REACTIVE_FIELD_NUMBER: _ClassVar[int]
+    SIGHT_FIELD_NUMBER: _ClassVar[int]
+    PARTIES_FIELD_NUMBER: _ClassVar[int]
+    BLIND_FIELD_NUMBER: _ClassVar[int]
     process: _snapshot_pb2.ProcessId
     labels: _containers.ScalarMap[str, str]
     state: AgentState
@@ -73,7 +77,10 @@ class Agent(_message.Message):
     agent: str
     reports_dropped: int
     reactive: bool
-    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[AgentState, str]] = ..., connected_at: _Optional[float] = ..., heard_at: _Optional[float] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reports_dropped: _Optional[int] = ..., reactive: bool = ...) -> None: ...
+    sight: _agent_pb2.Sight
+    parties: int
+    blind: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[AgentState, str]] = ..., connected_at: _Optional[float] = ..., heard_at: _Optional[float] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reports_dropped: _Optional[int] = ..., reactive: bool = ..., sight: _Optional[_Union[_agent_pb2.Sight, _Mapping]] = ..., parties: _Optional[int] = ..., blind: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListAgentsRequest(_message.Message):
     __slots__ = ()

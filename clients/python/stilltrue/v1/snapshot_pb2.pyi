@@ -305,8 +305,28 @@ class Evidence(_message.Message):
     trace: str
     def __init__(self, party: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., trace: _Optional[str] = ...) -> None: ...
 
+class BlindSpot(_message.Message):
+    __slots__ = ("process", "reasons")
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    process: str
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, process: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Coverage(_message.Message):
+    __slots__ = ("members", "expected", "blind", "partly")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    BLIND_FIELD_NUMBER: _ClassVar[int]
+    PARTLY_FIELD_NUMBER: _ClassVar[int]
+    members: int
+    expected: int
+    blind: _containers.RepeatedCompositeFieldContainer[BlindSpot]
+    partly: _containers.RepeatedCompositeFieldContainer[BlindSpot]
+    def __init__(self, members: _Optional[int] = ..., expected: _Optional[int] = ..., blind: _Optional[_Iterable[_Union[BlindSpot, _Mapping]]] = ..., partly: _Optional[_Iterable[_Union[BlindSpot, _Mapping]]] = ...) -> None: ...
+
 class Verdict(_message.Message):
-    __slots__ = ("predicate", "holds", "witness", "snapshot", "remainder", "core", "behind", "missing", "decisive", "until", "explanation", "victims", "evidence", "assumptions")
+    __slots__ = ("predicate", "holds", "witness", "snapshot", "remainder", "core", "behind", "missing", "decisive", "until", "explanation", "victims", "evidence", "assumptions", "coverage")
     PREDICATE_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     WITNESS_FIELD_NUMBER: _ClassVar[int]
@@ -321,6 +341,7 @@ class Verdict(_message.Message):
     VICTIMS_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     ASSUMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    COVERAGE_FIELD_NUMBER: _ClassVar[int]
     predicate: str
     holds: Holds
     witness: Witness
@@ -335,4 +356,5 @@ class Verdict(_message.Message):
     victims: _containers.RepeatedScalarFieldContainer[str]
     evidence: _containers.RepeatedCompositeFieldContainer[Evidence]
     assumptions: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, predicate: _Optional[str] = ..., holds: _Optional[_Union[Holds, str]] = ..., witness: _Optional[_Union[Witness, _Mapping]] = ..., snapshot: _Optional[_Union[SnapshotRef, _Mapping]] = ..., remainder: _Optional[_Iterable[str]] = ..., core: _Optional[_Iterable[str]] = ..., behind: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., decisive: _Optional[_Iterable[str]] = ..., until: _Optional[float] = ..., explanation: _Optional[_Iterable[str]] = ..., victims: _Optional[_Iterable[str]] = ..., evidence: _Optional[_Iterable[_Union[Evidence, _Mapping]]] = ..., assumptions: _Optional[_Iterable[str]] = ...) -> None: ...
+    coverage: Coverage
+    def __init__(self, predicate: _Optional[str] = ..., holds: _Optional[_Union[Holds, str]] = ..., witness: _Optional[_Union[Witness, _Mapping]] = ..., snapshot: _Optional[_Union[SnapshotRef, _Mapping]] = ..., remainder: _Optional[_Iterable[str]] = ..., core: _Optional[_Iterable[str]] = ..., behind: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., decisive: _Optional[_Iterable[str]] = ..., until: _Optional[float] = ..., explanation: _Optional[_Iterable[str]] = ..., victims: _Optional[_Iterable[str]] = ..., evidence: _Optional[_Iterable[_Union[Evidence, _Mapping]]] = ..., assumptions: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Union[Coverage, _Mapping]] = ...) -> None: ...

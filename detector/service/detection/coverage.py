@@ -1,0 +1,229 @@
+"""Which members an answer speaks for, and what it may say when they are not all there.
+
+Rules:
+
+1. A member is *blind* when an answer cannot speak for it: it did not report, or parts of it are out of its agent's sight. It
+   is *partly* covered when something about it is unknown that may matter.
+2. An answer *speaks for all* when a member that was not seen could make it wrong: a FALSE of ``deadlock``, a TRUE of
+   ``termination``. The other answers rest on what was seen, and stand.
+3. While members of before a restart are not back, an answer that speaks for all is UNDETERMINED: gathering.
+4. Until the members that a scope expects have joined, so is one about everybody's state (termination, quiescence, tokens).
+5. So is one about deadlocks while an incident is open whose processes did not report.
+6. A TRUE that speaks for all, of members of which one has joined less than a lease ago, says so; it opens no incident and is no
+   alert. Where one joins after such a TRUE, the next answers say that the question is open again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from detector.core.scope import bears
+from detector.core.snapshot import Snapshot
+from detector.core.times import clock, duration
+from detector.predicates.explain import shortened
+from detector.service.detection.incidents import Incident
+from detector.service.detection.members import Member, Roster
+from detector.service.settings import Settings
+from stilltrue.model import BlindSpot, Coverage, Holds, ProcessName, ProcessState, Verdict, Witness
+from stilltrue.protocol.report import Report
+
+_BLOCKED = ("deadlock", "gridlock")
+_SPEAKS_FOR_ALL = {
+    "deadlock": Holds.FALSE,
+    "gridlock": Holds.FALSE,
+    "token-duplicated": Holds.FALSE,
+    "phase-ended": Holds.TRUE,
+    "quiescence": Holds.TRUE,
+    "termination": Holds.TRUE,
+    "token-lost": Holds.TRUE,
+}
+SPOTS_MAX = 50
+
+
+class Qualified(NamedTuple):
+    """A verdict as it may be said; ``firm``: it may open incidents and raise alerts (rule 6)."""
+
+    verdict: Verdict
+    firm: bool
+
+
+class _Said(NamedTuple):
+    members: frozenset[ProcessName]
+    at: float
+    snapshot: int | None
+
+
+class Membership:
+    """Qualifies verdicts by who was there. ``incidents`` are those open."""
+
+    def __init__(self, roster: Roster, settings: Settings) -> None:
+        self._roster = roster
+        self._lease_seconds = settings.lease_seconds
+        self._expected = settings.expected
+        self._labels: dict[str, Mapping[str, str]] = {"all": {}} | {scope.name: scope.labels for scope in settings.scopes}
+        self._before: frozenset[ProcessName] = frozenset()
+        self._joined: dict[ProcessName, ProcessState] = {}
+        self._true: dict[tuple[str, str], _Said] = {}
+
+    def restored(self) -> None:
+        """The members of before a restart are in the roster."""
+        self._before = frozenset(member.name for member in self._roster.all())
+        for member in self._roster.all():
+            self.joined(member)
+
+    def joined(self, member: Member) -> None:
+        """A process joined. Those that left in good order count as joined until the last member has left."""
+        self._joined[member.name] = ProcessState(service=member.process.service, labels=member.labels)
+
+    def left(self) -> None:
+        """A member left."""
+        if not len(self._roster):
+            self._joined.clear()
+
+    def qualified(
+        self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], incidents: Sequence[Incident]
+    ) -> Qualified:
+        """``verdict``, given on ``view``, with its coverage, and not more certain than the membership allows."""
+        coverage = self._coverage(view, reports)
+        verdict = replace(verdict, coverage=coverage)
+        for doubt in (self._gathering(verdict, view), self._unjoined(verdict), _unconfirmed(verdict, view, incidents)):
+            if doubt is not None:
+                verdict = _doubted(verdict, *doubt)
+        if verdict.holds is Holds.FALSE and coverage.members < coverage.expected:
+            verdict = _with_words(verdict, _covers(coverage))
+        return self._remembered(verdict, view)
+
+    def _gathering(self, verdict: Verdict, view: Snapshot) -> tuple[str, Collection[ProcessName]] | None:
+        """Rule 3."""
+        found = ((name, self._roster.get(name)) for name in view.missing)
+        out = [name for name, member in found if member is not None and member.restored]
+        if not out or not _speaks_for_all(verdict):
+            return None
+        there = self._before.intersection((*view.processes, *view.missing))
+        return f"gathering, {len(there) - len(out)} of {len(there)} back since the restart; not yet: {_few(out)}", out
+
+    def _unjoined(self, verdict: Verdict) -> tuple[str, Collection[ProcessName]] | None:
+        """Rule 4."""
+        expected = self._expected.get(verdict.snapshot.scope)
+        if expected is None or verdict.predicate in _BLOCKED or not _speaks_for_all(verdict):
+            return None
+        joined = self._joined_in(verdict.snapshot.scope)
+        return None if expected.met(joined) else (f"{expected.progress(joined)} expected have joined", ())
+
+    def _joined_in(self, scope: str) -> dict[ProcessName, ProcessState]:
+        labels = self._labels[scope]
+        return {name: state for name, state in self._joined.items() if bears(state, labels)}
+
+    def _remembered(self, verdict: Verdict, view: Snapshot) -> Qualified:
+        """Rule 6."""
+        at = verdict.predicate, verdict.snapshot.scope
+        begun = verdict.snapshot.begun or 0.0
+        members = [member for name in view.processes if (member := self._roster.get(name)) is not None]
+        if verdict.holds is not Holds.TRUE or not _speaks_for_all(verdict):
+            before = self._true.get(at)
+            new = [] if before is None else [m for m in members if m.name not in before.members and m.joined_at > before.at]
+            if before is not None and new and verdict.holds is not Holds.TRUE:
+                verdict = _with_words(
+                    verdict, f"open again: {_few([m.name for m in new])} joined after it was true of "
+                    f"{len(before.members)} members (snapshot {before.snapshot})",
+                )  # fmt: skip
+            return Qualified(verdict, firm=True)
+        self._true[at] = _Said(frozenset(view.processes), begun, verdict.snapshot.id)
+        newest = max(members, key=lambda member: member.joined_at, default=None)
+        if newest is None or at[1] in self._expected or begun - newest.joined_at >= self._lease_seconds:
+            return Qualified(verdict, firm=True)
+        age = duration(max(0.0, begun - newest.joined_at))
+        words = f"but the membership is young: {newest.name} joined {age} before, and more may come (serve --expect)"
+        return Qualified(_with_words(verdict, words), firm=False)
+
+    def _coverage(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
+        """Rule 1."""
+        blind = [BlindSpot(process=name, reasons=(self._absence(name),)) for name in view.missing]
+        partly = []
+        for name in view.processes:
+            member, report = self._roster.get(name), reports.get(name)
+            unseen = () if member is None else member.unseen()
+            if unseen:
+                blind.append(BlindSpot(process=name, reasons=unseen))
+            elif report is not None and (unknown := tuple(unknowns(report))):
+                partly.append(BlindSpot(process=name, reasons=unknown))
+        there = len(view.processes) + len(view.missing)
+        expected = self._expected.get(view.ref.scope)
+        wanted = there if expected is None else max(there, there + expected.lacking(self._joined_in(view.ref.scope)))
+        return Coverage(
+            members=there - len(blind),
+            expected=wanted,
+            blind=tuple(sorted(blind, key=lambda spot: spot.process)[:SPOTS_MAX]),
+            partly=tuple(partly[:SPOTS_MAX]),
+        )
+
+    def _absence(self, name: ProcessName) -> str:
+        member = self._roster.get(name)
+        if member is None:
+            return "left while the snapshot was taken"
+        return f"{'lost' if member.lost_at is not None else 'did not report'}, last seen {clock(member.heard_at)}"
+
+
+def unknowns(report: Report) -> Iterable[str]:
+    """What a report leaves open about its process, in words."""
+    for pool in report.pools:
+        if pool.size is None:
+            yield f"the size of pool {pool.name} is unknown"
+    outside = sum(served.caller is None for served in report.served)
+    if outside:
+        yield f"{outside} calls served come from outside"
+    if report.lost:
+        yield f"{report.lost} records left out for the agent's bounds"
+
+
+def _speaks_for_all(verdict: Verdict) -> bool:
+    """Rule 2; a predicate that is not known here may mean either."""
+    return verdict.holds is _SPEAKS_FOR_ALL.get(verdict.predicate, verdict.holds) or verdict.holds is Holds.UNDETERMINED
+
+
+def _unconfirmed(verdict: Verdict, view: Snapshot, incidents: Iterable[Incident]) -> tuple[str, Collection[ProcessName]] | None:
+    """Rule 5."""
+    if verdict.holds is not Holds.FALSE or not view.missing:
+        return None
+    missing = frozenset(view.missing)
+    for incident in incidents:
+        absent = sorted(name for name, _ in incident.runs() if name in missing)
+        if incident.predicate == verdict.predicate and absent:
+            return (
+                f"{incident.id} was last confirmed at {clock(incident.seen)}, with no word of {_few(absent)} since",
+                absent,
+            )
+    return None
+
+
+def _doubted(verdict: Verdict, text: str, decisive: Collection[ProcessName]) -> Verdict:
+    if verdict.holds is Holds.UNDETERMINED:
+        return _with_words(verdict, text)
+    return replace(
+        verdict,
+        holds=Holds.UNDETERMINED,
+        witness=Witness(kind="missing", parties=(), text=f"{text} ({verdict.witness.text})"),
+        remainder=(),
+        core=(),
+        behind=(),
+        victims=(),
+        explanation=(),
+        until=None,
+        decisive=tuple(sorted({*verdict.decisive, *decisive})),
+    )
+
+
+def _with_words(verdict: Verdict, words: str) -> Verdict:
+    return replace(verdict, witness=replace(verdict.witness, text=f"{verdict.witness.text}; {words}"))
+
+
+def _covers(coverage: Coverage) -> str:
+    blind = [spot.process for spot in coverage.blind]
+    who = f"; blind: {_few(blind)}" if blind else ""
+    return f"covers {coverage.members} of {coverage.expected} members{who}"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(shortened(names))

@@ -1,0 +1,123 @@
+"""Who is there, who is expected, and what an answer may say when not all of them are."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detector.service.settings import Expectation
+from stilltrue.v1 import agent_pb2, snapshot_pb2
+
+TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
+BRIEF = {"give_up_seconds": 0.3, "suspect_seconds": 0.1, "lease_seconds": 0.3}
+
+
+async def test_until_all_that_are_expected_have_joined_termination_is_undetermined(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a, b, c = process("a"), process("b"), process("c")
+    async with start_detector(tmp_path, expected={"all": Expectation(count=3)}) as detector:
+        await detector.join(a, b)
+        verdict = await detector.ask("termination")
+        assert (verdict.holds, "2 of 3 expected have joined" in verdict.witness.text) == (UNDETERMINED, True)
+        assert (verdict.coverage.members, verdict.coverage.expected) == (2, 3)
+        blocked = await detector.ask()
+        assert (blocked.holds, "covers 2 of 3 members" in blocked.witness.text) == (FALSE, True)
+        await detector.join(c)
+        assert (await detector.ask("termination")).holds == TRUE
+        await b.say(goodbye=agent_pb2.Goodbye())
+        async with asyncio.timeout(5):
+            while "b" in await detector.agents():
+                await asyncio.sleep(0.01)
+        assert (await detector.ask("termination")).holds == TRUE, "it had joined, and left in good order"
+
+
+async def test_names_that_are_expected(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a, stock = process("a"), process("stock-7f9c", service="stock")
+    async with start_detector(tmp_path, expected={"all": Expectation(names=frozenset({"a", "stock"}))}) as detector:
+        await detector.join(a)
+        assert (await detector.ask("termination")).holds == UNDETERMINED
+        await detector.join(stock)
+        assert (await detector.ask("termination")).holds == TRUE
+
+
+async def test_what_was_seen_stands_also_when_not_all_have_joined(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    busy, other = process("busy"), process("other")
+    busy.call(other, "/s/Work")
+    async with start_detector(tmp_path, expected={"all": Expectation(count=3)}) as detector:
+        await detector.join(busy, other)
+        assert (await detector.ask("termination")).holds == FALSE
+
+
+async def test_a_true_of_a_young_membership_says_so_and_raises_no_alert(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a, late = process("a"), process("late")
+    async with start_detector(tmp_path, lease_seconds=60) as detector:
+        await detector.join(a)
+        verdict = await detector.ask("termination")
+        assert (verdict.holds, "the membership is young: a joined" in verdict.witness.text) == (TRUE, True)
+        assert await detector.metric('stilltrue_predicate_state{predicate="termination",scope="all",state="true"}') == 0
+        a.call(late, "/s/Work")
+        await detector.join(late)
+        verdict = await detector.ask("termination")
+        assert (verdict.holds, "open again: late joined" in verdict.witness.text) == (FALSE, True)
+
+
+async def test_a_true_of_an_old_membership_is_firm(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a = process("a")
+    async with start_detector(tmp_path, **BRIEF) as detector:
+        await detector.join(a)
+        async with asyncio.timeout(10):
+            while "young" in (verdict := await detector.ask("termination")).witness.text:
+                assert verdict.holds == TRUE
+        assert verdict.holds == TRUE
+        assert await detector.metric('stilltrue_predicate_state{predicate="termination",scope="all",state="true"}') == 1
+
+
+async def test_a_false_says_whom_it_does_not_speak_for(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a, b, mute = process("a"), process("b"), process("mute")
+    mute.silent = True
+    async with start_detector(tmp_path, **BRIEF) as detector:
+        await detector.join(a, b, mute)
+        verdict = await detector.ask()
+        assert (verdict.holds, "covers 2 of 3 members; blind: mute" in verdict.witness.text) == (FALSE, True)
+        assert [(spot.process, "did not report" in spot.reasons[0]) for spot in verdict.coverage.blind] == [("mute", True)]
+        assert await detector.metric('stilltrue_coverage_members{coverage="blind",scope="all"}') == 1
+        assert await detector.metric('stilltrue_coverage_members{coverage="covered",scope="all"}') == 2
+
+
+@pytest.mark.parametrize(
+    ("sight", "why"),
+    [
+        (agent_pb2.Sight(channels=1, calls=1, channels_unseen=2), "2 channels made before the agent, or without it"),
+        (agent_pb2.Sight(servers_unseen=1), "1 servers made before the agent, or without it"),
+        (agent_pb2.Sight(), "no server, channel or call is recorded"),
+        (agent_pb2.Sight(servers=1, blind=["a server of another library"]), "a server of another library"),
+    ],
+)
+async def test_an_agent_says_what_it_does_not_see(
+    sight: agent_pb2.Sight, why: str, start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        await b.say(lease=agent_pb2.Lease(sight=sight))
+        async with asyncio.timeout(5):
+            while not (await detector.ask()).coverage.blind:
+                await asyncio.sleep(0.01)
+        verdict = await detector.ask()
+        assert "covers 1 of 2 members; blind: b" in verdict.witness.text
+        assert list(verdict.coverage.blind[0].reasons) == [why]
+
+
+async def test_an_agent_that_sees_all_is_covered(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a = process("a")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        await a.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(servers=1)))
+        verdict = await detector.ask()
+        assert (verdict.coverage.members, verdict.coverage.expected, list(verdict.coverage.blind)) == (1, 1, [])

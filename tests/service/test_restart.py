@@ -1,0 +1,152 @@
+"""A restart of the detector, and members that end without a goodbye: nothing is concluded from their silence."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detector.service.storage.sqlite import MIGRATIONS, NewerStateError
+from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
+
+TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
+BRIEF = {"give_up_seconds": 0.3, "suspect_seconds": 0.1, "lease_seconds": 0.3}
+
+
+async def state(detector: Any, name: str, wanted: int) -> None:
+    async with asyncio.timeout(10):
+        while (await detector.agents()).get(name) != wanted:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_bystander_that_is_back_first_neither_makes_a_false_nor_ends_an_incident(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b, bystander = process("a"), process("b"), process("bystander")
+    deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b, bystander)
+        assert (await detector.ask()).holds == TRUE
+        (before,) = await detector.incidents()
+    async with start_detector(tmp_path, **BRIEF) as detector:
+        await detector.join(bystander)
+        verdict = await detector.ask()
+        assert (verdict.holds, list(verdict.decisive)) == (UNDETERMINED, ["a", "b"])
+        assert "gathering, 1 of 3 back" in verdict.witness.text
+        assert (await detector.ask("termination")).holds == UNDETERMINED
+        (incident,) = await detector.incidents()
+        assert (incident.id, incident.ending, list(incident.lost)) == (before.id, "", ["a", "b"])
+        assert await detector.metric('stilltrue_members{state="lost"}') == 2
+        await detector.join(a, b)
+        assert (await detector.ask()).holds == TRUE
+        (incident,) = await detector.incidents()
+        assert (incident.id, incident.opened, list(incident.lost)) == (before.id, before.opened, [])
+
+
+async def test_while_gathering_what_was_seen_is_still_said(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    busy, other = process("busy"), process("other")
+    busy.call(other, "/s/Work")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(busy, other)
+    async with start_detector(tmp_path, **BRIEF) as detector:
+        await detector.join(busy)
+        assert (await detector.ask("termination")).holds == FALSE
+        assert (await detector.ask("deadlock")).holds == UNDETERMINED
+
+
+async def test_the_earlier_members_are_forgotten_in_the_end(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+    async with start_detector(tmp_path, **BRIEF, forget_seconds=0.5) as detector:
+        await detector.join(a)
+        assert (await detector.ask("termination")).holds == UNDETERMINED
+        async with asyncio.timeout(10):
+            while "b" in await detector.agents():
+                await a.say(lease=agent_pb2.Lease())
+                await asyncio.sleep(0.05)
+        assert (await detector.ask("termination")).holds == TRUE
+
+
+async def test_one_that_said_goodbye_is_not_waited_for_after_a_restart(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        assert (await detector.ask()).holds == TRUE
+        await a.say(goodbye=agent_pb2.Goodbye())
+        async with asyncio.timeout(5):
+            while "a" in await detector.agents():
+                await asyncio.sleep(0.01)
+        (incident,) = await detector.incidents()
+        assert not incident.ending, "b has said nothing yet"
+    async with start_detector(tmp_path, **BRIEF) as detector:
+        await detector.join(b)
+        assert "a" not in await detector.agents()
+        assert (await detector.ask()).holds == FALSE
+        (incident,) = await detector.incidents()
+        assert "went on" in incident.ending
+
+
+async def test_an_incident_whose_member_is_lost_stays_open_until_there_is_word_of_it(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    both = deadlock(a, b)
+    async with start_detector(tmp_path, **BRIEF) as detector:
+        await detector.join(a, b)
+        assert (await detector.ask()).holds == TRUE
+        await asyncio.gather(a.kill(), b.kill())
+        await asyncio.gather(
+            state(detector, "a", detector_pb2.AGENT_STATE_LOST), state(detector, "b", detector_pb2.AGENT_STATE_LOST)
+        )
+        await a.connect(detector.address)
+        both.a.recorder.settled(both.from_a, None, 1.0)
+        verdict = await detector.ask()
+        assert verdict.holds == UNDETERMINED
+        (incident,) = await detector.incidents()
+        assert (incident.ending, list(incident.lost)) == ("", ["b"])
+        await b.connect(detector.address)
+        both.cure()
+        await detector.ask()
+        (incident,) = await detector.incidents()
+        assert "went on" in incident.ending
+
+
+async def test_state_of_the_version_before_is_taken_over_with_the_processes_of_its_incidents(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b, bystander = process("a"), process("b"), process("bystander")
+    deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        await detector.ask()
+    with sqlite3.connect(tmp_path / "stilltrue.sqlite3") as database:
+        database.executescript("DROP TABLE members; PRAGMA user_version = 0")
+        (body,) = database.execute("SELECT body FROM incidents").fetchone()
+        database.execute("UPDATE incidents SET body = json_set(?, '$.later', 1)", (body,))
+        database.execute("UPDATE incidents SET body = json_remove(body, '$.formed')")
+    database.close()
+    async with start_detector(tmp_path, **BRIEF) as detector:
+        await detector.join(bystander)
+        assert set(await detector.agents()) == {"a", "b", "bystander"}
+        assert (await detector.ask()).holds == UNDETERMINED
+        (incident,) = await detector.incidents()
+        assert not incident.ending
+
+
+async def test_state_of_a_later_version_is_refused_with_one_line(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path):
+        pass
+    with sqlite3.connect(tmp_path / "stilltrue.sqlite3") as database:
+        database.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    database.close()
+    with pytest.raises(NewerStateError, match="written by a later version") as refused:
+        async with start_detector(tmp_path):
+            pass
+    assert "\n" not in str(refused.value)
