@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sched
 import sys
 import threading
+import time
 from asyncio import tasks
 from collections.abc import Iterator
-from concurrent.futures import _base
+from concurrent.futures import _base, thread
 from contextvars import Context
 from pathlib import Path
 from types import CellType, CodeType, FrameType, FunctionType, MethodType
@@ -29,6 +31,10 @@ _ATTEMPTS = 10
 _GRPC = str(Path(grpc.__file__).parent)
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _FUTURE_FILE = _base.__file__
+_OF_TASKS = frozenset({"_set_result_unless_cancelled", "_release_waiter", "_on_timeout"})
+_EXECUTOR_FILE = thread.__file__
+_START_TIME = 19
+"""Which field of a thread's ``stat`` is its start, counted from behind its name."""
 SCHED_FILE = sched.__file__
 _GRPC_COMPILED = "grpc/_cython/"
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
@@ -153,6 +159,13 @@ def is_asyncio(callback: Any) -> bool:
     return isinstance(getattr(inner, "__self__", None), asyncio.Task) and "wakeup" in getattr(inner, "__name__", "wakeup")
 
 
+def is_of_a_task(callback: Any) -> bool:
+    """Whether a scheduled callback is a task's own: its next step, the end of its sleep, its time-out."""
+    if isinstance(getattr(callback, "__self__", None), asyncio.Task):
+        return True
+    return is_asyncio(callback) and getattr(callback, "__name__", "") in _OF_TASKS
+
+
 def is_loop_code(code: CodeType) -> bool:
     """Whether this is asyncio's own code."""
     return code.co_filename.startswith(_ASYNCIO)
@@ -176,22 +189,45 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 def threads() -> dict[int, threading.Thread]:
     """The threads that Python knows, by identity."""
-    return {thread.ident: thread for thread in threading.enumerate() if thread.ident is not None}
+    return {one.ident: one for one in threading.enumerate() if one.ident is not None}
 
 
-def carried_by(thread: threading.Thread) -> tuple[Any, ...]:
+def carried_by(started: threading.Thread) -> tuple[Any, ...]:
     """What a thread was started with: its target, a timer's function, and their arguments."""
-    found: list[Any] = [getattr(thread, name, None) for name in ("_target", "function")]
+    found: list[Any] = [getattr(started, name, None) for name in ("_target", "function")]
     for name in ("_args", "args"):
-        found += getattr(thread, name, None) or ()
+        found += getattr(started, name, None) or ()
     for name in ("_kwargs", "kwargs"):
-        found += (getattr(thread, name, None) or {}).values()
+        found += (getattr(started, name, None) or {}).values()
     return tuple(one for one in found if one is not None)
 
 
 def is_future_code(code: CodeType) -> bool:
     """Whether this is the code of ``concurrent.futures``' futures."""
     return code.co_filename == _FUTURE_FILE
+
+
+def is_executor_code(code: CodeType) -> bool:
+    """Whether this is the code of an executor's worker."""
+    return code.co_filename == _EXECUTOR_FILE
+
+
+def is_endless_wait(frame: FrameType) -> bool:
+    """Whether a thread stands in a wait of Python's own that has no time-out: for a condition, an event, a queue, a thread."""
+    code = frame.f_code
+    if code.co_filename == threading.__file__ and code.co_name == "wait":
+        return frame.f_locals.get("timeout", 0) is None
+    return code.co_filename == threading.__file__ and code.co_name == "_wait_for_tstate_lock"
+
+
+def age_of(started: threading.Thread) -> float | None:
+    """For how many seconds a thread has lived; None where the system does not tell."""
+    try:
+        text = Path(f"/proc/self/task/{started.native_id}/stat").read_text("ascii", "replace")
+        ticks = int(text[text.rindex(")") + 2 :].split()[_START_TIME])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
 
 
 # -- gRPC --------------------------------------------------------------------------------------------------------------

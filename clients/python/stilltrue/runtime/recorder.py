@@ -57,6 +57,7 @@ class LockedRecorder:
         "deferred",
         "dropped",
         "faults",
+        "first_call_at",
         "lock",
         "pools",
         "recorder",
@@ -94,6 +95,8 @@ class LockedRecorder:
         self.deferred: deque[Callable[[], object]] = deque()
         self.steps: dict[int, Step] = {}
         """The steps of the application that are open, by who runs them."""
+        self.first_call_at: float | None = None
+        """When the first call was made here, or arrived."""
         self.dropped = 0
         self.faults = 0
         self.stamps_refused = 0
@@ -144,6 +147,8 @@ class LockedRecorder:
         now = self.clock()
         deadline = None if timeout is None else now + timeout
         with lock:
+            if self.first_call_at is None:
+                self.first_call_at = now
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
@@ -207,6 +212,8 @@ class LockedRecorder:
             raise ReenteredError
         now = self.clock()
         with lock:
+            if self.first_call_at is None:
+                self.first_call_at = now
             served, report = self.recorder.arrived(stamp, method=method, now=now, interruptible=interruptible)
             if report is not None:
                 self._put(report)

@@ -12,6 +12,7 @@ from typing import Any
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
+from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.places import Places
 from stilltrue.runtime.look.trace import trace_of
@@ -34,17 +35,24 @@ class Looker:
         """What is seen now. Never raises: a party that could not be looked at is in doubt."""
         recorded = self._live.look(request)
         try:
-            seen = self._see([look.party for look in recorded.parties if look.unchanged])
+            places = Places(self._parties)
+            seen = self._see(places, [look.party for look in recorded.parties if look.unchanged])
+            acting = self._unaccounted(places) if request.activity else ()
         except Exception as error:  # noqa: BLE001 - whatever fails here is doubt
             self._live.report_failure("a look")
             why = f"the look failed: {error!r}"
-            return replace(recorded, parties=tuple(replace(look, doubt=why) for look in recorded.parties))
+            return replace(recorded, parties=tuple(replace(look, doubt=why) for look in recorded.parties), unaccounted=(why,))
         after = self._in_force(request.suspects)
         parties = tuple(_whole(look, seen.get(look.party), look.party in after) for look in recorded.parties)
-        return replace(recorded, parties=parties)
+        return replace(recorded, parties=parties, unaccounted=acting)
 
-    def _see(self, parties: Iterable[PartyName]) -> dict[PartyName, Found]:
-        places = Places(self._parties)
+    def _unaccounted(self, places: Places) -> tuple[str, ...]:
+        live = self._live
+        with live.lock:
+            served = tuple(live.recorder._served.values())  # noqa: SLF001 - same house
+        return unaccounted(places, served, live.first_call_at, live.clock())
+
+    def _see(self, places: Places, parties: Iterable[PartyName]) -> dict[PartyName, Found]:
         stand = [place for party in parties if (place := places.find(party)) is not None]
         search = Search(places, self._open_calls(), self._live.clock(), Budget())
         return search.find(stand)

@@ -84,7 +84,8 @@ class Places:
         known = parties.tasks()
         self._tasks = {party: task for task, party in known}
         self._parties_of_tasks = dict(known)
-        self._loops = self._running_loops()
+        self.loop_threads = self._running_loops()
+        self.root = parties.root
         self._servers = [
             state
             for place in self.threads.values()
@@ -119,12 +120,12 @@ class Places:
 
     def loops(self, tasks: Iterable[Task | None]) -> list[asyncio.AbstractEventLoop]:
         """The event loops that run, and those of ``tasks``."""
-        return list(dict.fromkeys((*self._loops.values(), *(task.get_loop() for task in tasks if task is not None))))
+        return list(dict.fromkeys((*self.loop_threads.values(), *(task.get_loop() for task in tasks if task is not None))))
 
     def is_on_main_thread(self, place: Place) -> bool:
         """Whether a signal's handler interrupts whoever stands at ``place``."""
         main = threading.main_thread().ident
-        return place.ident == main if place.task is None else self._loops.get(main or 0) is place.task.get_loop()
+        return place.ident == main if place.task is None else self.loop_threads.get(main or 0) is place.task.get_loop()
 
     def is_of_stopping_server(self, place: Place) -> bool:
         """Whether who stands there serves a call of a server that is being stopped."""

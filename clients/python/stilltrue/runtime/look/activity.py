@@ -1,0 +1,155 @@
+"""What may still act in a process that owes nothing by its own account: the look of termination and quiescence.
+
+Rules:
+
+1. The application's word covers what it had started before its first call: its own threads, timers and tasks. It does not cover
+   what came of messages: callbacks, what a handler left behind, threads that were started since.
+2. A thread of gRPC's, or of an executor, that is inside the application's code is at work, but for one that serves a call which
+   the record has (it is known), and one that feeds a request stream (its call is outstanding).
+3. A thread that was started since is at work unless it waits with no time-out of its own.
+4. A task or timer whose context comes from a handler that has ended was left behind by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType
+
+from stilltrue.protocol.ledger import ServerCall
+from stilltrue.runtime import compat
+from stilltrue.runtime.look.places import Place, Places, is_application, is_ours, told
+from stilltrue.runtime.parties import Root
+from stilltrue.runtime.session import LEFT_OUT
+from stilltrue.runtime.tasks import Task
+
+UNACCOUNTED_MAX = 20
+BIRTH_SECONDS = 0.05
+"""How exactly the birth of a thread is known."""
+_WATCHERS = tuple(
+    f"/{name}/"
+    for name in (
+        *("opentelemetry", "prometheus_client", "sentry_sdk", "ddtrace", "newrelic", "elasticapm", "datadog"),
+        *("pydevd", "pydevd_plugins", "debugpy", "_pydevd_bundle", "coverage", "viztracer", "pyinstrument"),
+    )
+)
+"""Libraries that watch a program and send none of its messages."""
+
+
+def unaccounted(places: Places, served: Iterable[ServerCall], first_call_at: float | None, now: float) -> tuple[str, ...]:
+    """What may still act, in words; ``served`` are the calls that the record has."""
+    known = {call.serial for call in served}
+    found: dict[str, None] = {}
+    for text in (*_threads(places, known, first_call_at, now), *_on_loops(places, known)):
+        found[text] = None
+        if len(found) >= UNACCOUNTED_MAX:
+            break
+    return tuple(found)
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def _threads(places: Places, served: set[int], first_call_at: float | None, now: float) -> Iterator[str]:
+    threads = compat.threads()
+    for place in places.threads.values():
+        own = [frame for frame in place.frames if _is_of_application(frame.f_code)]
+        if place.ident == threading.get_ident() or not own or place.ident in places.loop_threads:
+            continue
+        thread = threads.get(place.ident)
+        name = str(place.ident) if thread is None else thread.name
+        how = _how_it_acts(place, served)
+        if how:
+            yield f"thread {name}, {how}: {told(own[0])}"
+        elif how is None and _is_young(thread, first_call_at, now) and not _waits_for_ever(place.frames):
+            yield f"thread {name}, started since the first call: {told(own[0])}"
+
+
+def _how_it_acts(place: Place, served: set[int]) -> str | None:
+    """In whose stead a thread runs the application's code (rule 2); empty if that is known, None if it is its own thread."""
+    if place.serves is not None:
+        return "" if place.serves.serial in served else "still in the service of a call that is over"
+    inner = next(index for index, frame in enumerate(place.frames) if _is_of_application(frame.f_code))
+    for frame in place.frames[inner:]:
+        if compat.is_feeding(frame) or _is_left_out(frame):
+            return ""
+        if compat.is_grpc(frame.f_code.co_filename):
+            return "a callback of gRPC's"
+        if compat.is_executor_code(frame.f_code):
+            return "at work for an executor"
+    return None
+
+
+def _is_left_out(frame: FrameType) -> bool:
+    """Whether gRPC serves a call here that is never recorded (health, reflection)."""
+    event = frame.f_locals.get("rpc_event") if compat.is_grpc(frame.f_code.co_filename) else None
+    method = getattr(getattr(event, "call_details", None), "method", b"")
+    return isinstance(method, bytes) and method.decode("utf-8", "replace").startswith(LEFT_OUT)
+
+
+def _is_of_application(code: CodeType) -> bool:
+    return is_application(code) and not any(name in code.co_filename for name in _WATCHERS)
+
+
+def _is_young(thread: threading.Thread | None, first_call_at: float | None, now: float) -> bool:
+    """Whether a thread may have been started since the first call."""
+    if thread is threading.main_thread() or first_call_at is None:
+        return False
+    age = None if thread is None else compat.age_of(thread)
+    return age is None or now - age >= first_call_at - BIRTH_SECONDS
+
+
+def _waits_for_ever(frames: tuple[FrameType, ...]) -> bool:
+    """Whether a thread waits for another, and no time-out of its own will wake it."""
+    return compat.is_endless_wait(frames[0])
+
+
+# -- event loops -------------------------------------------------------------------------------------------------------
+
+
+def _on_loops(places: Places, served: set[int]) -> Iterator[str]:
+    for ident, loop in places.loop_threads.items():
+        handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
+        if handles is None or tasks is None:
+            yield "an event loop whose timers and tasks cannot be read"
+            continue
+        yield from _tasks(places, tasks, served)
+        yield from _handles(places, handles, served)
+        frame = None if compat.current_task_of(loop) is not None else _called_by_loop(compat.frames_of_threads().get(ident, []))
+        if frame is not None and compat.current_task_of(loop) is None:
+            yield f"a callback of an event loop: {told(frame)}"
+
+
+def _called_by_loop(frames: list[FrameType]) -> FrameType | None:
+    """The innermost frame of the application that the event loop of a thread has called."""
+    found = None
+    for frame in frames:
+        if compat.loop_in(frame) is not None:
+            return found
+        if found is None and _is_of_application(frame.f_code):
+            found = frame
+    return None
+
+
+def _tasks(places: Places, tasks: list[Task], served: set[int]) -> Iterator[str]:
+    for task in tasks:
+        root = _left_behind(places, task, served)
+        if root is not None and root.task is not task and not compat.is_grpc_task(task):
+            stack = places.of_task(task, None).stack()
+            yield f"task {task.get_name()}, left behind by {root.party}: {stack[0] if stack else 'not begun'}"
+
+
+def _handles(places: Places, handles: list[asyncio.Handle], served: set[int]) -> Iterator[str]:
+    for handle in handles:
+        callback, _ = compat.called_by(handle)
+        root = None if compat.is_of_a_task(callback) else _left_behind(places, handle, served)
+        if root is not None and not is_ours(getattr(callback, "__code__", _left_behind.__code__)):
+            yield f"{getattr(callback, '__qualname__', callback)}, scheduled by {root.party}"
+
+
+def _left_behind(places: Places, thing: object, served: set[int]) -> Root | None:
+    """The handler that has ended in whose context a task or timer runs."""
+    context = compat.context_of(thing)
+    root = None if context is None else context.get(places.root)
+    return root if root is not None and root.served.serial not in served else None

@@ -1,0 +1,186 @@
+"""What may still act though nothing is recorded: the look of termination, family by family, each with its harmless twin."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.model import SnapshotId
+from stilltrue.protocol.look import LookRequest
+from tests.client.look_worlds import PATIENCE_SECONDS, LoopWorld, serving
+
+
+def acting(agent: Agent) -> tuple[str, ...]:
+    """What is not accounted for, but for the threads of the tests themselves."""
+    return agent.looker().look(LookRequest(snapshot=SnapshotId(1), activity=True)).unaccounted
+
+
+class Gate:
+    """A place where work of the test stands until it is let go, for which the agent must not take it for a wait."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Semaphore(0)
+        self.go = threading.Event()
+
+    def work(self, *_: object) -> None:
+        """Stand here, in a wait with a time-out of its own."""
+        self.reached.release()
+        assert self.go.wait(PATIENCE_SECONDS)
+
+    def wait(self, *_: object) -> None:
+        """Stand here, in a wait without one."""
+        self.reached.release()
+        self.go.wait()
+
+    def is_reached(self) -> None:
+        assert self.reached.acquire(timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.go.set()
+
+
+def echo(request: bytes, context: Any) -> bytes:
+    return request
+
+
+def test_an_ordinary_process_at_rest_has_nothing_that_acts(alone: Callable[..., Agent], gate: Gate) -> None:
+    front, back = alone("front"), alone("back")
+    executor = ThreadPoolExecutor(2)
+    threading.Thread(target=gate.wait, daemon=True).start()
+    gate.is_reached()
+    with serving(back, Get=echo) as address, grpc.insecure_channel(address) as channel:
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+        assert get(b"x") == get.future(b"x").result() == b"x"
+        assert executor.submit(get, b"y").result() == b"y"
+        assert acting(front) == acting(back) == ()
+    executor.shutdown()
+
+
+def test_a_done_callback_that_runs_is_at_work(alone: Callable[..., Agent], gate: Gate) -> None:
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=echo) as address, grpc.insecure_channel(address) as channel:
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+        get.future(b"").add_done_callback(gate.work)
+        gate.is_reached()
+        (text,) = acting(front)
+        assert "a callback of gRPC's" in text
+        assert "Gate.work" in text
+        gate.go.set()
+
+
+def test_what_a_served_call_calls_at_its_end_is_at_work(alone: Callable[..., Agent], gate: Gate) -> None:
+    front = alone("front")
+
+    def place(request: bytes, context: Any) -> bytes:
+        context.add_callback(gate.work)
+        return request
+
+    with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Place")
+        stub(b"")
+        gate.is_reached()
+        assert any("a callback of gRPC's" in text for text in acting(front))
+        gate.go.set()
+
+
+@pytest.mark.parametrize("how", ["thread", "timer", "executor"])
+def test_what_a_handler_has_left_behind_in_a_thread_is_at_work(alone: Callable[..., Agent], gate: Gate, how: str) -> None:
+    front = alone("front")
+    executor = ThreadPoolExecutor(1)
+
+    def place(request: bytes, context: Any) -> bytes:
+        if how == "thread":
+            threading.Thread(target=gate.work, name="left").start()
+        elif how == "timer":
+            threading.Timer(0.0, gate.work).start()
+        else:
+            executor.submit(gate.work)
+        return request
+
+    with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel:
+        assert acting(front) == ()
+        stub: Any = channel.unary_unary("/s/Place")
+        stub(b"")
+        gate.is_reached()
+        (text,) = acting(front)
+        assert ("executor" if how == "executor" else "started since the first call") in text
+        gate.go.set()
+    executor.shutdown()
+
+
+def test_a_thread_of_before_the_first_call_is_the_applications_word(alone: Callable[..., Agent], gate: Gate) -> None:
+    front = alone("front")
+    threading.Thread(target=gate.work).start()
+    gate.is_reached()
+    older_than_a_tick = threading.Event()
+    older_than_a_tick.wait(0.2)  # the birth of a thread is known to 50 ms
+    with serving(front, Place=echo) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Place")
+        stub(b"")
+        assert acting(front) == ()
+        gate.go.set()
+
+
+async def test_tasks_and_timers_that_a_handler_leaves_behind(alone: Callable[..., Agent]) -> None:
+    world = LoopWorld(alone("front"), alone("back"))
+    await world.start()
+    go = asyncio.Event()
+    seen: list[tuple[str, ...]] = []
+
+    async def rest() -> None:
+        await go.wait()
+
+    async def leaves_task(world: LoopWorld) -> None:
+        world.left = asyncio.create_task(rest(), name="rest")  # type: ignore[attr-defined]
+
+    async def leaves_timer(world: LoopWorld) -> None:
+        world.timer = asyncio.get_running_loop().call_later(60, go.set)  # type: ignore[attr-defined]
+
+    async def leaves_nothing(world: LoopWorld) -> None:
+        await asyncio.create_task(asyncio.sleep(0))
+
+    for body in (leaves_nothing, leaves_task, leaves_timer):
+        world.body = body
+        go.clear()
+        assert await world.outside.unary_unary("/t.T/Do")(b"") == b"done"
+        seen.append(await asyncio.to_thread(acting, world.front))
+        go.set()
+        await asyncio.sleep(0)
+    assert seen[0] == ()
+    assert "task rest, left behind by front/Do#" in seen[1][0]
+    assert "scheduled by front/Do#" in seen[2][0]
+    world.timer.cancel()  # type: ignore[attr-defined]
+    await world.stop()
+
+
+def test_the_clean_up_of_a_generator_whose_caller_is_gone_is_at_work(alone: Callable[..., Agent], gate: Gate) -> None:
+    front = alone("front")
+
+    def items(request: bytes, context: Any) -> Iterator[bytes]:
+        try:
+            yield b"1"
+            while context.is_active():
+                yield b"2"
+        finally:
+            gate.work()
+
+    with serving(front, Items=("unary_stream", items)) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_stream("/s/Items")
+        call = stub(b"")
+        next(call)
+        call.cancel()
+        gate.is_reached()
+        served = len(front.live.recorder._served)
+        assert served or acting(front)  # it is still being served, or else it is not accounted for
+        gate.go.set()
