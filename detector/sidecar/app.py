@@ -20,6 +20,7 @@ from detector.sidecar.interception import Inbound
 from detector.sidecar.settings import Settings
 from detector.sidecar.status import pages
 from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError
+from detector.sidecar.tracking.probe import PoolProbe, health_check
 from detector.sidecar.tracking.program import Program
 
 FOLLOW_SECONDS = 2.0
@@ -63,8 +64,10 @@ class Sidecar:
             never_awaited=settings.never_awaited,
             needs_all=settings.needs_all,
         )
+        self._probe = PoolProbe(self.program.pool, health_check(settings.program), time.monotonic)
+        self.agent.answer_looks_with(lambda request: self.program.look(request, self._probe.doubt()))
         self._dialler = Dialler(self._warn)
-        self._follower: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> Listening:
         """Listen, and dial the detector. Raises :class:`CannotListenError`."""
@@ -81,13 +84,13 @@ class Sidecar:
             outgoing = await self._listen("--outbound", settings.outbound, way_out, None)
             out.ourselves = outgoing
         self.agent.start()
-        self._follower = asyncio.create_task(self._follow())
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._probe.run())]
         return Listening(inbound=incoming, outbound=outgoing, admin=admin)
 
     async def stop(self) -> None:
         """Take no more connections, let the calls in progress end, say goodbye."""
-        if self._follower is not None:
-            self._follower.cancel()
+        for task in self._tasks:
+            task.cancel()
         for server in self._servers:
             server.close()
         for relay in list(self.relays):

@@ -11,7 +11,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, overload
@@ -24,6 +24,7 @@ from stilltrue.aio.channel import RecordedAioChannel
 from stilltrue.aio.server import RecordedAioServer
 from stilltrue.lock_factory import ForTasks, ForThreads
 from stilltrue.model import Fact, ProcessId
+from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.names import as_process_name, check_process_name
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Target
@@ -82,6 +83,7 @@ class Agent:
         self.live = LockedRecorder(self._begin, reports_max=self.settings.reports_max)
         self._session = Session(self.live, self.parties, self.settings.enabled)
         self._pools = 0
+        self._look: Callable[[LookRequest], Look] | None = None
         self._for_threads = ForThreads(self._session)
         self.aio = ForTasks(self._session)
         """Locks, semaphores and queues for tasks: ``agent.aio.Lock()``."""
@@ -98,7 +100,7 @@ class Agent:
         """Begin to dial the detector; the first channel, pool or server does it too. Doing it twice is nothing."""
         with self._lifecycle:
             if self._connection is None and not self._closed and self.settings.enabled:
-                self._connection = Connection(self.live, self._process, self.settings, self.looker().look)
+                self._connection = Connection(self.live, self._process, self.settings, self._look or self.looker().look)
                 self._connection.start()
         return self
 
@@ -242,6 +244,10 @@ class Agent:
         connection = self._connection
         if connection is not None:
             connection.request_snapshot(reason)
+
+    def answer_looks_with(self, look: Callable[[LookRequest], Look]) -> None:
+        """Let ``look`` answer verification rounds, before :meth:`start`: for an agent whose parties live in another process."""
+        self._look = look
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

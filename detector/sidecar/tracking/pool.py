@@ -12,7 +12,7 @@ The rules, where N calls at most are worked on at once:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from detector.sidecar.tracking.calls import InboundCall
 from stilltrue.runtime.recorder import LockedRecorder
@@ -47,6 +47,22 @@ class ProgramPool:
     def counts(self) -> tuple[int, int]:
         """How many calls are known to be served, and how many may be queued."""
         return len(self._serving), len(self._queued)
+
+    @property
+    def served(self) -> tuple[InboundCall, ...]:
+        """The calls that are known to be served."""
+        return tuple(self._serving)
+
+    @property
+    def claimed_full(self) -> bool:
+        """Whether calls count as queued behind a full pool (rule 3)."""
+        return self.size is not None and bool(self._queued) and len(self._serving) >= self.size
+
+    def answered_beside(self, served: Collection[InboundCall]) -> None:
+        """A call outside these, which needed a worker, was answered a while ago; ``served`` were then being served."""
+        still = sum(not call.over for call in served)
+        if self.size is not None and still >= self.size:
+            self._disprove("a health check", still)
 
     def arrived(self, call: InboundCall) -> None:
         """A call is in progress."""
@@ -90,12 +106,12 @@ class ProgramPool:
         def look_again() -> None:
             still = sum(not other.over for other in others)
             if self.size is not None and still >= self.size and (came_later or not call.over):
-                self._disprove(call, still)
+                self._disprove(call.party, still)
 
         self._later(GRACE_SECONDS, look_again)
 
-    def _disprove(self, call: InboundCall, others: int) -> None:
+    def _disprove(self, what: str, others: int) -> None:
         size, self.size = self.size, None
         self._live.pool_opened(POOL, None)
         self._start_all_that_fit()
-        self._disproved(f"--workers {size} cannot be right: {call.party} was served beside {others} others")
+        self._disproved(f"--workers {size} cannot be right: {what} was served beside {others} others")

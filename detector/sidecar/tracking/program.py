@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from detector.sidecar.attribution import Attribution, CallerAttribution
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.pool import GRACE_SECONDS, Later, ProgramPool
 from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.report import CallTarget
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.runtime.recorder import LockedRecorder, Pair
@@ -60,6 +62,18 @@ class Program:
     def in_progress(self) -> int:
         """Inbound calls that are not over."""
         return len(self._attribution)
+
+    def look(self, request: LookRequest, doubt: str) -> Look:
+        """Look again at parties of the program (rule 10), as far as its calls show; ``doubt``: of the pool's being full.
+
+        Its threads cannot be seen: that a handler waits for its calls is the assumption that is watched (rule 4).
+        """
+        look = self.live.look(request)
+        if not doubt:
+            return look
+        served = {call.party for call in self.pool.served}
+        parties = tuple(replace(one, doubt=one.doubt or doubt) if one.party in served else one for one in look.parties)
+        return replace(look, parties=parties)
 
     @property
     def distrusted(self) -> list[str]:

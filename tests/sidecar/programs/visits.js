@@ -20,6 +20,7 @@ function clientOf(authority) {
 }
 
 function work(call, done) {
+  if (!call.request.length) return done(null, Buffer.from([8, 1])); // a health check: SERVING
   const wish = JSON.parse(call.request);
   setTimeout(() => {
     if (!wish.path.length) return done(null, Buffer.from('[]'));
@@ -43,7 +44,9 @@ function next() {
 }
 
 const server = new grpc.Server();
-server.addService({ Visit: bytes }, { Visit: (call, done) => { queue.push([call, done]); next(); } });
+const enqueue = (call, done) => { queue.push([call, done]); next(); };
+server.addService({ Visit: bytes }, { Visit: enqueue });
+server.addService({ Check: { ...bytes, path: '/grpc.health.v1.Health/Check' } }, { Check: enqueue });
 server.bindAsync('127.0.0.1:0', grpc.ServerCredentials.createInsecure(), (error, port) => {
   if (error) throw error;
   console.log(JSON.stringify({ port }));

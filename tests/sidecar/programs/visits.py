@@ -34,7 +34,8 @@ def visit(request: bytes, context: grpc.ServicerContext) -> bytes:
 
 server = grpc.server(ThreadPoolExecutor(WORKERS))
 service = grpc.method_handlers_generic_handler("shop.Shop", {"Visit": grpc.unary_unary_rpc_method_handler(visit)})
-server.add_generic_rpc_handlers((service,))
+health: Any = grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"\x08\x01")  # SERVING
+server.add_generic_rpc_handlers((service, grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": health})))
 port = server.add_insecure_port("127.0.0.1:0")
 server.start()
 print(json.dumps({"port": port}), flush=True)
