@@ -26,28 +26,28 @@ def member(name: str, incarnation: int = 1, *, heard_at: float = 0.0, live: bool
     )  # fmt: skip
 
 
-def test_a_later_incarnation_replaces_the_one_before() -> None:
-    roster = Roster(lease_seconds=5, members_max=2)
-    first, second = member("a", 1), member("a", 2)
-    assert roster.admit(first) is None
-    assert roster.admit(second) is first
-    assert roster.is_member(second)
-    assert not roster.is_member(first)
-    assert len(roster) == 1
-
-
-def test_an_earlier_incarnation_is_refused_while_the_later_lives() -> None:
-    roster = Roster(lease_seconds=5, members_max=2)
-    roster.admit(member("a", 2))
-    with pytest.raises(NameTakenError, match="instance name of its own"):
-        roster.admit(member("a", 1))
-
-
-def test_an_earlier_incarnation_is_taken_when_the_later_one_is_gone() -> None:
+@pytest.mark.parametrize("incarnation", [1, 3])
+def test_another_incarnation_replaces_one_that_is_gone_or_silent_for_a_lease(incarnation: int) -> None:
     roster = Roster(lease_seconds=5, members_max=2)
     gone = member("a", 2, live=False)
     roster.admit(gone)
-    assert roster.admit(member("a", 1)) is gone
+    after = member("a", incarnation)
+    assert roster.admit(after) is gone
+    last = member("a", 4, heard_at=5.5)
+    assert roster.admit(last) is after
+    assert roster.is_member(last)
+    assert not roster.is_member(after)
+    assert len(roster) == 1
+
+
+@pytest.mark.parametrize("incarnation", [1, 3])
+def test_a_name_is_kept_by_the_first_to_connect(incarnation: int) -> None:
+    roster = Roster(lease_seconds=5, members_max=2)
+    first = member("a", 2)
+    roster.admit(first)
+    with pytest.raises(NameTakenError, match="instance name of its own"):
+        roster.admit(member("a", incarnation, heard_at=4.5))
+    assert roster.is_member(first)
 
 
 def test_a_replaced_connection_cannot_end_its_successor() -> None:

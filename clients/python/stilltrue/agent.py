@@ -8,9 +8,10 @@ server = grpc.server(agent.pool(ThreadPoolExecutor(4)), interceptors=[agent.serv
 from __future__ import annotations
 
 import atexit
+import logging
 import os
+import secrets
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -28,7 +29,7 @@ from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.names import as_process_name, check_process_name
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Target
-from stilltrue.protocol.stamp import NUMBER_MAX
+from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.protocol.step import Step, checked
 from stilltrue.runtime.atomic import atomic
 from stilltrue.runtime.connection import Connection
@@ -44,6 +45,8 @@ from stilltrue.sync import locks
 from stilltrue.sync.channel import RecordedChannel
 from stilltrue.sync.pool import record_pool
 from stilltrue.sync.server import RecordedServer
+
+_LOGGER = logging.getLogger("stilltrue")
 
 
 class Agent:
@@ -100,7 +103,7 @@ class Agent:
         """Begin to dial the detector; the first channel, pool or server does it too. Doing it twice is nothing."""
         with self._lifecycle:
             if self._connection is None and not self._closed and self.settings.enabled:
-                self._connection = Connection(self.live, self._process, self.settings, self._look or self.looker().look)
+                self._connection = Connection(self.live, self.settings, self._look or self.looker().look, self._rename)
                 self._connection.start()
         return self
 
@@ -259,7 +262,7 @@ class Agent:
         return ProcessId(
             service=self.settings.service,
             instance=check_process_name(instance),
-            incarnation=(time.time_ns() // 1000) % NUMBER_MAX,
+            incarnation=secrets.randbelow(INCARNATION_MAX) + 1,
         )
 
     def _begin(self) -> Recorder:
@@ -271,6 +274,15 @@ class Agent:
             labels=settings.labels,
             observe=self._observer,
         )
+
+    def _rename(self) -> None:
+        """The name is another program's, which is connected: from now on this process bears one of its own."""
+        taken = self._process.instance
+        self._process = self._identify(as_process_name(f"{taken[:240]}-{secrets.token_hex(3)}"))
+        text = "name taken: instance=%s is another connected program's; this process is %s from now on (STILLTRUE_INSTANCE)"
+        _LOGGER.warning(text, taken, self._process.instance)
+        self.parties.restart(self._process.instance)
+        self.live.renamed(self._process)
 
     def _forked(self) -> None:
         """In the child of a fork: another process, with nothing recorded, which dials when something happens."""

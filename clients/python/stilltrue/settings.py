@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import cast
 
 from stilltrue.protocol.names import as_process_name, check_process_name
 
@@ -77,7 +78,10 @@ def read_settings(given: Mapping[str, object], environment: Mapping[str, str] = 
         if text is not None and name not in values:
             values[name] = _parse(name, str(kind), text)
     values["service"] = values.get("service") or "python"
-    values["instance"] = str(values.get("instance") or environment.get("POD_NAME") or _own_name(str(values["service"])))
+    pod = environment.get("POD_NAME", "")
+    values["instance"] = str(values.get("instance") or _own_name(str(values["service"]), pod))
+    if pod:
+        values["labels"] = {"pod": pod, **cast("Mapping[str, str]", values.get("labels") or {})}
     try:
         check_process_name(str(values["instance"]))
     except ValueError as refusal:
@@ -85,9 +89,12 @@ def read_settings(given: Mapping[str, object], environment: Mapping[str, str] = 
     return Settings(**values)  # type: ignore[arg-type]  # each value was checked by name
 
 
-def _own_name(service: str) -> str:
-    """A name that no other process has: service, host and process id."""
-    return str(as_process_name(f"{service}-{socket.gethostname()}-{os.getpid()}"))
+def _own_name(service: str, pod: str) -> str:
+    """A name that no other process has: service, host and process id; a container's first process is its pod."""
+    pid = os.getpid()
+    if pod:
+        return str(as_process_name(pod if pid == 1 else f"{pod[:240]}-{pid}"))
+    return str(as_process_name(f"{service}-{socket.gethostname()}-{pid}"))
 
 
 def _parse(name: str, kind: str, text: str) -> object:

@@ -3,9 +3,9 @@
 Rules:
 
 1. A hello makes a process a member; a goodbye ends that. A member whose lease ran out is *lost*: it stays a member, missing
-   from every snapshot, until it is back, a later incarnation replaces it, or ``forget_seconds`` pass.
-2. A later incarnation replaces the one before. An earlier one is refused while the later one's stream lives: two programs
-   bear one name.
+   from every snapshot, until it is back, another incarnation replaces it, or ``forget_seconds`` pass.
+2. Another incarnation replaces the one before once that one's stream has broken, or nothing was heard on it for a lease. Until
+   then it is refused: two programs bear one name, and the first keeps it.
 3. The same incarnation on a new stream is the same member; the old stream is over.
 4. A lost member that speaks again is lost no more. The members of before a restart are lost until they are back.
 5. Beyond ``members_max`` the member that was lost first is forgotten; while none is lost, newcomers are refused.
@@ -189,14 +189,15 @@ class Roster:
         before = self._members.get(member.name)
         if before is None and len(self._members) >= self._members_max:
             raise TooManyMembersError(f"there are {self._members_max} members already (--members-max)")
-        if before is not None and before.live and before.process.incarnation > member.process.incarnation:
-            raise NameTakenError(
-                f"{member.name} is connected already, and was started later; give each process an instance name of its own"
-            )
+        if before is not None and before.process != member.process and self._is_there(before, member.connected_at):
+            raise NameTakenError(f"{member.name} is connected already; give each process an instance name of its own")
         same = before is not None and before.process == member.process
         member.joined_at = before.joined_at if before is not None and same else member.connected_at
         self._members[member.name] = member
         return before
+
+    def _is_there(self, member: Member, now: float) -> bool:
+        return member.live and now - member.heard_at <= self._lease_seconds
 
     def is_member(self, member: Member) -> bool:
         """Whether it is this very connection that counts."""

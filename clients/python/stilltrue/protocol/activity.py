@@ -35,6 +35,12 @@ class Activities:
         self._active.discard(party)
         self._said_idle = True
 
+    def rename(self) -> None:
+        """The parties bear other names from now on: as long as somebody was at work, the process is until it says idle anew."""
+        if self._active:
+            self._said_idle = False
+            self._active.clear()
+
     def busy(self) -> None:
         """A block of work begins."""
         self._busy += 1

@@ -84,11 +84,13 @@ class Callers:
         self.lost = 0
 
     def begin(self, caller: Caller) -> CallerMemory:
-        """The memory of a caller that has none yet. A newer incarnation ends its earlier ones, and all their calls."""
+        """The memory of a caller that has none yet. Of each name the two newest incarnations are remembered.
+
+        Two, since a request that the one before has sent may still come after the first of the new one.
+        """
         memories = self._memories
-        for other in [known for known in memories if known.process == caller.process]:
-            if other.incarnation < caller.incarnation:
-                del memories[other]
+        for other in [known for known in memories if known.process == caller.process][:-1]:
+            del memories[other]
         if len(memories) >= self._callers_max:
             del memories[next(iter(memories))]
             self.lost += 1

@@ -89,6 +89,8 @@ class Recorder:
         """How many happenings were recorded; a cut is none (rule 10)."""
         self.refused = 0
         """Stamps that no detector's colour explains."""
+        self._inherited: set[ClientCall | ServerCall] = set()
+        """The calls from before it was renamed, that are not over."""
         self._labels = dict(labels or {})
         self._bounds = bounds = bounds or Bounds()
         self._observe = observe
@@ -187,7 +189,8 @@ class Recorder:
         While the step whose message it was is open, the outcome counts from the step's end (rule 7).
         """
         report = self.coloured(stamp, now) if stamp is not None and stamp.colour > self.colour else None
-        if self._made.get(made.number) is not made:  # settled before, or made before a fork
+        if self._made.get(made.number) is not made:  # settled before, or made before a fork or a renaming
+            self._inherited.discard(made)
             return report
         step = self._in_steps.get(made.number) if self._in_steps else None
         if step is None:
@@ -291,6 +294,8 @@ class Recorder:
             if changes:
                 self._facts.update(changes)
             self._happened("failed" if failed else "replied", served)
+        else:
+            self._inherited.discard(served)
         return self._stamp(served.number)
 
     # -- stream items (rule 4) -----------------------------------------------------------------------------------------
@@ -392,6 +397,23 @@ class Recorder:
         self._activities.done()
         self._happened("done")
 
+    def renamed(self, process: ProcessId) -> None:
+        """The process bears another name from now on, since its own was taken. What is open is not reported under the new one.
+
+        Facts, pools and what was seen of callers stay; until the calls of before are over, the process counts as active.
+        """
+        self.process = process
+        self._source, self._incarnation, self._prefix = process.instance, process.incarnation, f"{process.instance}/"
+        self._inherited.update(self._made.values(), self._served.values())
+        self._made.clear()
+        self._served.clear()
+        self._in_steps.clear()
+        self._waits.clear()
+        self._holds.clear()
+        self._doubts = Doubts(doubts_max=self._bounds.doubts_max, seconds_max=self._bounds.doubt_seconds_max)
+        self._activities.rename()
+        self._happened("renamed")
+
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def oldest_wait(self, after: WaitNumber) -> tuple[WaitNumber, float] | None:
@@ -462,7 +484,7 @@ class Recorder:
         return self._observe(now).added_to(waits, ends, now)
 
     def _activity(self, waits: tuple[LocalWait, ...]) -> Activity:
-        if not self._activities.none:
+        if self._inherited or not self._activities.none:
             return Activity.ACTIVE
         if not (self._made or self._served or waits):
             return Activity.IDLE

@@ -12,7 +12,9 @@ from stilltrue.model import CallNumber, ProcessName, SnapshotId
 
 METADATA_KEY = "stilltrue-stamp"
 NUMBER_MAX = 2**53
-"""No number in a stamp exceeds this, so that every language and JSON can hold it exactly."""
+"""No number that counts exceeds this, so that every language and JSON can hold it exactly."""
+INCARNATION_MAX = 2**63 - 1
+"""Incarnations are random: as long as a signed 64-bit integer allows."""
 
 NAME_LENGTH_MAX = 253
 """Characters in a process's name at the most (a Kubernetes object name's limit)."""
@@ -51,7 +53,7 @@ def decode(text: str | bytes) -> Stamp | None:
         return None
     if not (
         0 < len(source) <= NAME_LENGTH_MAX
-        and 0 <= incarnation <= NUMBER_MAX
+        and 0 <= incarnation <= INCARNATION_MAX
         and 0 <= number <= NUMBER_MAX
         and 0 <= colour <= NUMBER_MAX
         and 0 <= floor <= NUMBER_MAX

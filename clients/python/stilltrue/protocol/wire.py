@@ -48,7 +48,7 @@ from stilltrue.protocol.report import (
     ServedCall,
     Target,
 )
-from stilltrue.protocol.stamp import NUMBER_MAX
+from stilltrue.protocol.stamp import INCARNATION_MAX, NUMBER_MAX
 from stilltrue.v1 import snapshot_pb2 as pb
 
 _ACTIVITY_TO_WIRE = {
@@ -84,7 +84,9 @@ def process_from_wire(message: pb.ProcessId) -> ProcessId:
     except NameRefusedError as refusal:
         raise MalformedError(f"process.instance: {refusal}") from None
     return ProcessId(
-        service=message.service, instance=instance, incarnation=_number("process.incarnation", message.incarnation)
+        service=message.service,
+        instance=instance,
+        incarnation=_number("process.incarnation", message.incarnation, INCARNATION_MAX),
     )
 
 
@@ -227,7 +229,7 @@ def _caller_to_wire(caller: Caller | None) -> pb.Caller | None:
 def _caller_from_wire(message: pb.Caller) -> Caller:
     if not message.process:
         raise MalformedError("caller.process: empty")
-    return Caller(ProcessName(message.process), _number("caller.incarnation", message.incarnation))
+    return Caller(ProcessName(message.process), _number("caller.incarnation", message.incarnation, INCARNATION_MAX))
 
 
 def _served_to_wire(served: ServedCall) -> pb.CallServed:
@@ -458,9 +460,9 @@ def _own(process: ProcessName, field: str, name: str) -> PartyName:
     return party
 
 
-def _number(field: str, value: int) -> int:
-    if value > NUMBER_MAX:
-        raise MalformedError(f"{field}: {value} is above {NUMBER_MAX}")
+def _number(field: str, value: int, highest: int = NUMBER_MAX) -> int:
+    if value > highest:
+        raise MalformedError(f"{field}: {value} is above {highest}")
     return value
 
 

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 import grpc
 
-from stilltrue.model import CallNumber, ProcessId, SnapshotId
+from stilltrue.model import CallNumber, SnapshotId
 from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.look_wire import look_to_wire, request_from_wire
 from stilltrue.protocol.wire import process_to_wire, report_to_wire
@@ -64,15 +64,19 @@ class Connection:
     def __init__(
         self,
         live: LockedRecorder,
-        process: ProcessId,
         settings: Settings,
         look: Callable[[LookRequest], Look] | None = None,
+        rename: Callable[[], None] = lambda: None,
     ) -> None:
-        """``live`` is where markers go and reports come from; ``look`` sees what a verification round asks for."""
+        """``live`` is where markers go and reports come from; ``look`` sees what a verification round asks for.
+
+        ``rename`` gives the process another name: it is called when the name is that of a program that stays connected.
+        """
         self._live = live
         self._look = look or live.look
         self._looks: deque[Look] = deque(maxlen=LOOKS_MAX)
-        self._process = process
+        self._rename = rename
+        self._taken_since: float | None = None
         self._settings = settings
         self._triggers = SnapshotRequests(settings.block_seconds_max)
         self._closing = threading.Event()
@@ -124,6 +128,7 @@ class Connection:
             except grpc.RpcError as error:
                 code = error.code() if isinstance(error, grpc.Call) else None
                 self._log_left(code, error)
+                self._heed_name(code)
             except Exception:  # noqa: BLE001 - the thread must outlive whatever happens in a session
                 self._live.report_failure("a session with the detector")
             if self.welcomed.is_set():
@@ -147,6 +152,17 @@ class Connection:
             _LOGGER.warning(text, self._settings.detector, "" if code is None else code.name)
         else:
             _LOGGER.debug("detector left: address=%s code=%s", self._settings.detector, code)
+
+    def _heed_name(self, code: grpc.StatusCode | None) -> None:
+        """A name that stays taken for two leases is another living program's: a program that died has left by then."""
+        now = time.monotonic()
+        if code is not grpc.StatusCode.ALREADY_EXISTS:
+            self._taken_since = None
+        elif self._taken_since is None:
+            self._taken_since = now
+        elif now - self._taken_since > 2 * self._lease_seconds:
+            self._taken_since = None
+            self._rename()
 
     def _session(self) -> None:
         over = threading.Event()
@@ -195,6 +211,7 @@ class Connection:
             self._lease_seconds = max(0.1, response.welcome.lease_seconds)
             self._report_bytes_max = response.welcome.report_bytes_max
             self._refused = None
+            self._taken_since = None
             self.welcomed.set()
             _LOGGER.info("detector joined: address=%s name=%s", self._settings.detector, response.welcome.detector)
 
@@ -212,7 +229,7 @@ class Connection:
         live = self._live
         yield pb.ConnectRequest(
             hello=pb.Hello(
-                process=process_to_wire(self._process),
+                process=process_to_wire(live.recorder.process),
                 labels=self._settings.labels,
                 colour=live.recorder.colour,
                 agent=f"python/{__version__}",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Any
 
-from stilltrue.model import CallNumber, Facts, PartyName, SnapshotId, WaitNumber
+from stilltrue.model import CallNumber, Facts, PartyName, ProcessId, SnapshotId, WaitNumber
 from stilltrue.protocol.call_state import ServerState
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.look import Look, LookRequest
@@ -337,6 +337,12 @@ class LockedRecorder:
         """Facts of the application change."""
         with self._step():
             self.recorder.fact(changes)
+
+    def renamed(self, process: ProcessId) -> None:
+        """The process bears another name from now on; reports under the old one are dropped."""
+        with self._step():
+            self.recorder.renamed(process)
+            self.reports.clear()
 
     # -- what fails ----------------------------------------------------------------------------------------------------
 
