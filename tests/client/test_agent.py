@@ -47,7 +47,10 @@ def test_every_setting_has_a_twin_in_the_environment() -> None:
 
 
 def test_a_name_is_found_for_who_gives_none() -> None:
-    assert read_settings({"service": "orders"}, {"POD_NAME": "orders-7f9c"}).instance == "orders-7f9c"
+    in_pod = read_settings({"service": "orders", "labels": {"zone": "a"}}, {"POD_NAME": "orders-7f9c"})
+    assert in_pod.instance == f"orders-7f9c-{os.getpid()}", "the pod's further processes are others"
+    assert in_pod.labels == {"pod": "orders-7f9c", "zone": "a"}
+    assert read_settings({"instance": "one"}, {"POD_NAME": "orders-7f9c"}).instance == "one"
     own = read_settings({"service": "or ders/;"}, {}).instance
     assert own.startswith("or-ders---")
     assert own.endswith(f"-{os.getpid()}")
@@ -86,7 +89,13 @@ def test_an_unknown_setting_is_a_type_error() -> None:
 
 def test_each_run_is_another_incarnation(alone: Join) -> None:
     first, second = alone("orders"), alone("orders")
-    assert 0 < first.process.incarnation < second.process.incarnation < 2**53
+    assert 0 < first.process.incarnation < 2**63
+    assert first.process.incarnation != second.process.incarnation
+
+
+def test_the_first_process_of_a_container_is_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert read_settings({}, {"POD_NAME": "orders-7f9c"}).instance == "orders-7f9c"
 
 
 FORKING = """

@@ -237,3 +237,31 @@ def test_rule_10_the_message_that_forces_a_cut_has_happened_after_it() -> None:
     report = a.settled(made, stamp(colour=6), 0.0)
     assert report is not None
     assert look(a, report).happenings == report.happenings + 1
+
+
+def test_a_renamed_process_reports_nothing_of_before_and_is_active_until_that_is_over() -> None:
+    a = recorder()
+    a.fact({"token": 1})
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    a.started(served)
+    a.waits(served.party, [CallTarget(number=made.number)], 0.0)
+    a.holds(served.party, "a/lock")
+    a.renamed(ProcessId(service="s", instance=ProcessName("b"), incarnation=9))
+    report = cut(a, 1)
+    assert (report.process.instance, report.made, report.served, report.waits, report.holds) == ("b", (), (), (), ())
+    assert (report.facts, report.activity, report.next_number) == ({"token": 1}, Activity.ACTIVE, 2)
+    a.settled(made, stamp(), 0.0)
+    assert cut(a, 2).activity is Activity.ACTIVE
+    a.replied(served)
+    assert cut(a, 3).activity is Activity.IDLE
+    _, sent = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
+    assert (sent.source, sent.incarnation, sent.number) == ("b", 9, 2)
+
+
+def test_of_a_name_the_two_newest_incarnations_are_remembered() -> None:
+    a = recorder()
+    for run in (7, 3, 5):
+        served, _ = a.arrived(stamp()._replace(incarnation=run), method="/s/M", now=0.0)
+        a.replied(served)
+    assert [seen.caller.incarnation for seen in cut(a, 1).seen] == [3, 5]

@@ -253,7 +253,7 @@ def put_wait(report: pb.Report, **changes: object) -> None:
     [
         ("process.instance", lambda report: setattr(report.process, "instance", "a/b")),
         ("process.instance", lambda report: setattr(report.process, "instance", "")),
-        ("process.incarnation", lambda report: setattr(report.process, "incarnation", 2**60)),
+        ("process.incarnation", lambda report: setattr(report.process, "incarnation", 2**63)),
         ("snapshot", lambda report: setattr(report, "after", 2)),
         ("cut_at", lambda report: setattr(report, "cut_at", float("nan"))),
         ("next_number", lambda report: setattr(report, "next_number", 2**60)),

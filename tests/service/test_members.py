@@ -72,6 +72,6 @@ def test_a_lease_runs_from_the_last_word() -> None:
 def test_the_bound_counts_names_not_connections() -> None:
     roster = Roster(lease_seconds=5, members_max=1)
     roster.admit(member("a"))
-    roster.admit(member("a", 2))
+    roster.admit(member("a"))
     with pytest.raises(TooManyMembersError, match="--members-max"):
         roster.admit(member("b"))
