@@ -102,12 +102,11 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         predicates=evaluator.names,
     )  # fmt: skip
     server, healthy = _server(settings, agents, questions, _guards(settings, metrics, log))
-    web = Web(driver=driver, snapshot_store=snapshot_store, metrics=metrics, log=log)
+    web = Web(driver=driver, snapshot_store=snapshot_store, metrics=metrics, log=log, hosts=settings.http_names)
     try:
         port = _bind(server, settings, log)
-        http_port = _bind_web(web, settings)
+        http_port = await _bind_web(web, settings)
         await server.start()
-        web.start(asyncio.get_running_loop())
         for service in ("", AGENT_SERVICE, DETECTOR_SERVICE):
             await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
         expiry = asyncio.create_task(_expire(driver, settings.lease_seconds / _EXPIRE_PER_LEASE, log))
@@ -120,7 +119,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
             await healthy.enter_graceful_shutdown()
             await driver.close()
     finally:
-        web.close()
+        await web.stop()
         await server.stop(_STOP_SECONDS)
         archive_service.close()
         evaluator.close()
@@ -238,9 +237,9 @@ def _bind(server: grpc.aio.Server, settings: Settings, log: Log) -> int:
     return port
 
 
-def _bind_web(web: Web, settings: Settings) -> int:
+async def _bind_web(web: Web, settings: Settings) -> int:
     try:
-        return web.bind(_bare(settings.http_host), settings.http_port)
+        return await web.start(_bare(settings.http_host), settings.http_port)
     except OSError as error:
         reason = error.strerror or str(error)
         address = _address(settings.http_host, settings.http_port)

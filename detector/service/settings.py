@@ -16,7 +16,7 @@ from typing import Any
 
 from detector.core.initiator import Timing
 from detector.core.scope import parse_selector
-from detector.service.grpc_api.security import is_loopback
+from detector.ops.hosts import is_loopback
 from stilltrue.model import ProcessName, ProcessState
 
 _SCOPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -81,6 +81,9 @@ class Settings:
         "127.0.0.1", "address to listen on for HTTP, which has no TLS and no login: another one exposes it in the clear"
     )
     http_port: int = _bounded(7601, 0, 65535, "HTTP port (metrics, health, pages); 0 takes a free one and says which")
+    http_hosts: str = _text(
+        "", "names that HTTP requests may be addressed to, with commas between; none: any, on loopback its own"
+    )
     data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
     log_format: str = _text("logfmt", "logfmt or json")
     tls_cert_file: Path | None = field(
@@ -175,6 +178,11 @@ class Settings:
             raise SettingError("--roles-file", "needs --tls-cert-file and --tls-key-file: tokens are no secret without")
         if not is_loopback(self.host) and not self.allow_plaintext:
             raise SettingError("--host", f"{self.host} is beyond this machine: needs --tls-cert-file, or --allow-plaintext")
+
+    @property
+    def http_names(self) -> frozenset[str]:
+        """The names in ``http_hosts``."""
+        return frozenset(name.strip().lower() for name in self.http_hosts.split(",") if name.strip())
 
     @property
     def timing(self) -> Timing:

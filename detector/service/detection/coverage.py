@@ -24,7 +24,7 @@ from detector.core.snapshot import Snapshot
 from detector.core.times import clock, duration
 from detector.predicates.explain import shortened
 from detector.service.detection.incidents import Incident
-from detector.service.detection.members import Member, Roster
+from detector.service.detection.members import Member, Roster, unknowns
 from detector.service.settings import Settings
 from stilltrue.model import BlindSpot, Coverage, Holds, ProcessName, ProcessState, Verdict, Witness
 from stilltrue.protocol.report import Report
@@ -164,18 +164,6 @@ class Membership:
         if member is None:
             return "left while the snapshot was taken"
         return f"{'lost' if member.lost_at is not None else 'did not report'}, last seen {clock(member.heard_at)}"
-
-
-def unknowns(report: Report) -> Iterable[str]:
-    """What a report leaves open about its process, in words."""
-    for pool in report.pools:
-        if pool.size is None:
-            yield f"the size of pool {pool.name} is unknown"
-    outside = sum(served.caller is None for served in report.served)
-    if outside:
-        yield f"{outside} calls served come from outside"
-    if report.lost:
-        yield f"{report.lost} records left out for the agent's bounds"
 
 
 def _speaks_for_all(verdict: Verdict) -> bool:

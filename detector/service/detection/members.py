@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -133,6 +133,10 @@ class Member:
         nothing = ("no server, channel or call is recorded",) if silent and not self.busy() else ()
         return (*made_before, *nothing, *sight.blind)
 
+    def blind_spots(self) -> tuple[str, ...]:
+        """Why answers cannot speak for it, or not wholly, in words."""
+        return (*self.unseen(), *(() if self.report is None else unknowns(self.report)))
+
     def busy(self) -> int:
         """How many parties its last report names."""
         report = self.report
@@ -229,3 +233,15 @@ class Roster:
 
     def _lost(self) -> list[Member]:
         return [member for member in self.all() if member.lost_at is not None]
+
+
+def unknowns(report: Report) -> Iterable[str]:
+    """What a report leaves open about its process, in words."""
+    for pool in report.pools:
+        if pool.size is None:
+            yield f"the size of pool {pool.name} is unknown"
+    outside = sum(served.caller is None for served in report.served)
+    if outside:
+        yield f"{outside} calls served come from outside"
+    if report.lost:
+        yield f"{report.lost} records left out for the agent's bounds"

@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from detector.service.detection.coverage import unknowns
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
 from detector.service.detection.incidents import Incident
@@ -131,7 +130,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
             reactive=member.reactive,
             sight=_sight(member.sight),
             parties=member.busy(),
-            blind=(*member.unseen(), *(() if member.report is None else unknowns(member.report))),
+            blind=member.blind_spots(),
         )
 
     async def _check(self, predicate: str, scope: str, context: Context) -> None:

@@ -7,7 +7,6 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +26,6 @@ class Files:
     certificate: Path
     key: Path
     client_ca: Path | None = None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether nobody outside this machine can reach what listens on ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 # -- certificates ------------------------------------------------------------------------------------------------------

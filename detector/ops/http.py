@@ -1,0 +1,129 @@
+"""A small HTTP server on the event loop for pages, metrics and probes: bounded, and never starved by slow clients.
+
+Rules:
+
+1. A connection bears one request and ends ``connection_seconds_max`` after it began, whatever it has sent by then.
+2. Beyond ``connections_max`` the oldest connection that has not sent its request is closed: those that drip their headers
+   make room for those that speak.
+3. Only requests for this server are answered: a ``Host`` that is none of its names is refused (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from aiohttp import web
+
+from detector.ops.hosts import host_of, is_loopback
+from detector.ops.logs import Log
+
+TEXT = "text/plain; charset=utf-8"
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What is sent back."""
+
+    body: bytes | str
+    content_type: str = TEXT
+    status: HTTPStatus = HTTPStatus.OK
+
+
+Handler = Callable[[web.BaseRequest], Awaitable[Answer | None]]
+"""Answers a request; None: there is no such page."""
+
+
+class HttpServer:
+    """Serves what ``handler`` answers."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        log: Log,
+        hosts: Collection[str] = (),
+        methods: Collection[str] = ("GET", "HEAD"),
+        answer_seconds_max: float = 5.0,
+        connection_seconds_max: float = 10.0,
+        connections_max: int = 500,
+    ) -> None:
+        """``hosts``: the names to answer to. None given: on loopback its names, elsewhere any."""
+        self._handler = handler
+        self._log = log
+        self._hosts = frozenset(hosts)
+        self._methods = frozenset(methods)
+        self._answer_seconds_max = answer_seconds_max
+        self._connection_seconds_max = connection_seconds_max
+        self._connections_max = connections_max
+        self._on_loopback = True
+        self._silent: dict[web.RequestHandler, None] = {}
+        self._http = web.Server(self._respond, access_log=None, handler_cancellation=True)
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen: the port. Raises ``OSError``."""
+        self._on_loopback = is_loopback(host)
+        self._server = await asyncio.get_running_loop().create_server(self._connection, host, port, ssl=tls)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Listen no more, and end what is under way."""
+        if self._server is not None:
+            self._server.close()
+        await self._http.shutdown(0.5)
+
+    def _connection(self) -> web.RequestHandler:
+        """Rules 1 and 2, for a new connection."""
+        if len(self._silent) >= self._connections_max:
+            self._end(next(iter(self._silent)))
+        protocol = self._http()
+        self._silent[protocol] = None
+        asyncio.get_running_loop().call_later(self._connection_seconds_max, self._end, protocol)
+        return protocol
+
+    def _end(self, protocol: web.RequestHandler) -> None:
+        self._silent.pop(protocol, None)
+        if protocol.transport is not None:
+            protocol.transport.abort()
+
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
+        self._silent.pop(request.protocol, None)
+        answer = await self._answer(request)
+        body = answer.body.encode() if isinstance(answer.body, str) else answer.body
+        headers = {**_HEADERS, "Content-Type": answer.content_type, "Server": "stilltrue"}
+        response = web.Response(body=body, status=answer.status, headers=headers)
+        response.force_close()
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> Answer:
+        if not self._is_for_us(request.headers.get("Host")):
+            return Answer(status=HTTPStatus.MISDIRECTED_REQUEST, body="this server has another name\n")
+        if request.method not in self._methods:
+            return Answer(status=HTTPStatus.METHOD_NOT_ALLOWED, body=f"{' or '.join(sorted(self._methods))} only\n")
+        try:
+            async with asyncio.timeout(self._answer_seconds_max):
+                answer = await self._handler(request)
+        except TimeoutError:
+            return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body="no answer in time\n")
+        except web.HTTPException as refusal:
+            return Answer(status=HTTPStatus(refusal.status), body=f"{refusal.reason}\n")
+        except Exception as error:  # noqa: BLE001 - a page that cannot be made is one failed answer
+            self._log.failure("page failed", error, path=request.path)
+            return Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR, body="this page cannot be made; see the log\n")
+        return answer or Answer(status=HTTPStatus.NOT_FOUND, body="there is no such page\n")
+
+    def _is_for_us(self, host: str | None) -> bool:
+        """Rule 3. Browsers always send the header; a request without one comes from no browser."""
+        if host is None or (not self._hosts and not self._on_loopback):
+            return True
+        name = host_of(host)
+        return name in self._hosts or is_loopback(name)

@@ -1,0 +1,113 @@
+"""The HTTP side: slow clients starve nobody, strange host names are refused, and nothing from outside is markup."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detector.ops.hosts import host_of, is_loopback
+from detector.ops.http import Answer, HttpServer
+from detector.ops.logs import Log
+
+
+async def _request(port: int, text: str) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(text.encode())
+    async with asyncio.timeout(5):
+        answer = (await reader.read()).decode()
+    writer.close()
+    return answer
+
+
+async def serving(**settings: Any) -> tuple[HttpServer, int]:
+    async def answer(request: Any) -> Answer | None:
+        match request.path:
+            case "/slow":
+                await asyncio.Event().wait()
+            case "/broken":
+                raise ValueError("secret")
+            case "/":
+                return Answer(body="here\n")
+        return None
+
+    server = HttpServer(answer, log=Log("stilltrue"), **settings)
+    return server, await server.start("127.0.0.1", 0)
+
+
+async def test_connections_that_drip_their_headers_do_not_keep_the_probe_out(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        host, _, port = detector.web.removeprefix("http://").partition(":")
+        dripping = [await asyncio.open_connection(host, int(port)) for _ in range(600)]
+        for _, writer in dripping:
+            writer.write(b"GET / HTTP/1.1\r\nHo")
+        for _ in range(3):
+            async with asyncio.timeout(2):
+                assert (await detector.fetch("/healthz"))[0] == 200
+        for _, writer in dripping:
+            writer.close()
+
+
+async def test_a_connection_ends_in_time_whatever_it_has_sent() -> None:
+    server, port = await serving(connection_seconds_max=0.2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: local")
+    async with asyncio.timeout(5):
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:7601", 200), ("localhost", 200), ("[::1]:7601", 200), ("LOCALHOST.:80", 200),
+        ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("", 421),
+    ],
+)  # fmt: skip
+async def test_on_loopback_only_its_names_are_answered(host: str, status: int) -> None:
+    server, port = await serving()
+    assert f" {status} " in (await _request(port, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).splitlines()[0]
+    await server.stop()
+
+
+async def test_names_that_are_given_are_answered_besides() -> None:
+    server, port = await serving(hosts={"detector.example"})
+    for host, status in (("detector.example:80", 200), ("evil.example", 421), ("localhost", 200)):
+        assert f" {status} " in (await _request(port, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).splitlines()[0]
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        ("GET / HTTP/1.1", 200), ("HEAD / HTTP/1.1", 200), ("POST / HTTP/1.1", 405), ("GET /none HTTP/1.1", 404),
+        ("GET /slow HTTP/1.1", 503), ("GET /broken HTTP/1.1", 500), ("nonsense", 400), (f"GET /{'x' * 10_000} HTTP/1.1", 400),
+    ],
+)  # fmt: skip
+async def test_every_request_gets_its_answer(request_line: str, status: int) -> None:
+    server, port = await serving(answer_seconds_max=0.1)
+    answer = await _request(port, f"{request_line}\r\nHost: localhost\r\n\r\n")
+    assert f" {status} " in answer.splitlines()[0]
+    assert "secret" not in answer
+    assert ("\nhere" in answer) == (request_line == "GET / HTTP/1.1")
+    await server.stop()
+
+
+async def test_pages_escape_what_comes_from_outside(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        await detector.join(process("a", labels={"x": "<script>alert(1)</script>"}))
+        await detector.ask()
+        _, _, body = await detector.fetch("/")
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in body
+        assert "<script" not in body
+
+
+def test_which_hosts_are_this_machine() -> None:
+    assert all(is_loopback(host) for host in ("localhost", "127.9.9.9", "::1", "[::1]"))
+    assert not any(is_loopback(host) for host in ("10.0.0.1", "x", ""))
+    assert [host_of(text) for text in ("A.b:1", "[::1]:2", "x.", "")] == ["a.b", "::1", "x", ""]
