@@ -20,6 +20,7 @@ from stilltrue.runtime.incoming_call import IncomingCall, receive_call
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
+from stilltrue.sync.pool import PoolTask, arriving
 from stilltrue.sync.server import CLASSES_MAX, KINDS
 from stilltrue.sync.server import RecordedRequests as RecordedSyncRequests
 
@@ -140,7 +141,7 @@ def _wrapper(behaviour: Any, streams: bool) -> Callable[[IncomingCall, Any, bool
         return _coroutine
     if inspect.isasyncgenfunction(behaviour):
         return _generator
-    return _sync_generator if streams else _sync
+    return _sync_generator if streams else _InPool
 
 
 def _coroutine(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
@@ -178,25 +179,33 @@ def _generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
 # -- in the migration pool ---------------------------------------------------------------------------------------------
 
 
-def _sync(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
-    _hang_up_with_task(call)
+class _InPool(PoolTask):
+    """What serves a call with one reply: gRPC hands it to the pool."""
 
-    def recorded(request: Any, context: Any) -> Any:
+    __slots__ = ("_behaviour", "_streamed", "call")
+
+    def __init__(self, call: IncomingCall, behaviour: Any, streamed: bool) -> None:
+        super().__init__(call.served)
+        self.call = call
+        self._behaviour = behaviour
+        self._streamed = streamed
+        _hang_up_with_task(call)
+
+    def __call__(self, request: Any, context: Any) -> Any:
+        call = self.call
         call.begin(context, interruptible=False)
         known = RecordedSyncContext(context, call)
         try:
             with call.acting():
-                return behaviour(RecordedSyncRequests(request, call) if streamed else request, known)
+                return self._behaviour(RecordedSyncRequests(request, call) if self._streamed else request, known)
         finally:
             _end_in_thread(call, known)
-
-    return recorded
 
 
 def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
     _hang_up_with_task(call)
 
-    def recorded(request: Any, context: Any) -> Iterator[Any]:
+    def replies_in_pool(request: Any, context: Any) -> Iterator[Any]:
         call.begin(context, interruptible=False)
         known = RecordedSyncContext(context, call)
         replies: Iterator[Any] | None = None
@@ -215,6 +224,10 @@ def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
             with call.acting():
                 replies = None  # what a generator still does then is part of the service
             _end_in_thread(call, known)
+
+    def recorded(request: Any, context: Any) -> Iterator[Any]:
+        arriving.served = call.served  # gRPC calls this on the loop, and hands the generator to the pool next
+        return replies_in_pool(request, context)
 
     return recorded
 

@@ -21,6 +21,16 @@ class _Arriving(threading.local):
 arriving = _Arriving()
 
 
+class PoolTask:
+    """A callable that is handed to a pool to serve a call."""
+
+    __slots__ = ("served",)
+
+    def __init__(self, served: ServerCall) -> None:
+        """``served`` has arrived."""
+        self.served = served
+
+
 _KNOWN: WeakKeyDictionary[ThreadPoolExecutor, tuple[ref[LockedRecorder], PoolRecord]] = WeakKeyDictionary()
 
 
@@ -46,7 +56,7 @@ def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -
     submit = executor.submit
 
     def recorded(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        served = arriving.served
+        served = fn.served if isinstance(fn, PoolTask) else arriving.served
         if served is not None:
             arriving.served = None
             try:

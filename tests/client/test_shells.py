@@ -1,0 +1,321 @@
+"""What every shell records of calls made and served: one suite, run over threads, loops, and sync handlers on a loop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.model import CallNumber
+from stilltrue.protocol.report import CallerTarget, CallTarget
+from stilltrue.protocol.stamp import METADATA_KEY
+from stilltrue.runtime.recorder import LockedRecorder
+from tests.client.shells import SHELLS, World, handlers, make_world
+
+Alone = Callable[..., Agent]
+FOREIGN = (METADATA_KEY, "elsewhere;7;3;0;1")
+
+
+@pytest.fixture(params=SHELLS)
+def shell(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def world(shell: str, alone: Alone) -> Iterator[World]:
+    world = make_world(shell, alone)
+    yield world
+    world.go.set()
+    world.settle()
+    world.close()
+
+
+def served_calls(world: World) -> int:
+    return sum(serving for serving, _ in world.served())
+
+
+# -- queues and ends ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["threads", "pool of a loop"], indirect=True)
+def test_a_call_is_queued_behind_the_pool_until_a_worker_takes_it(world: World) -> None:
+    calls = [world.start("Do", b"x") for _ in range(3)]
+    expected = [(True, "workers"), (False, "workers"), (False, "workers")]
+    world.until(lambda: sorted(world.served(), reverse=True) == expected)
+    report = world.report(world.server)
+    assert [(pool.name, pool.size, pool.queued) for pool in report.pools] == [("workers", 1, 2)]
+    world.go.set()
+    assert [call.result() for call in calls] == [b"x"] * 3
+    world.until(lambda: world.report(world.server).served == ())
+
+
+@pytest.mark.parametrize("shell", ["threads", "pool of a loop"], indirect=True)
+def test_a_call_cancelled_while_queued_is_withdrawn(world: World) -> None:
+    first = world.start("Do", b"x")
+    world.until(lambda: served_calls(world) == 1)
+    second = world.start("Do", b"y")
+    world.until(lambda: len(world.served()) == 2)
+    second.cancel()
+    world.until(lambda: [made.doubtful for made in world.report(world.client).made] == [False, True])
+    world.go.set()
+    assert first.result() == b"x"
+    world.until(lambda: world.report(world.server).served == ())
+    (seen,) = world.report(world.server).seen
+    assert (seen.highest, seen.numbers) == (2, (1, 2))
+
+
+def test_a_handler_that_has_lost_its_caller_is_cancelled_or_says_so(shell: str, world: World) -> None:
+    call = world.start("Do", b"x")
+    world.until(lambda: served_calls(world) == 1)
+    assert [served.hung_up for served in world.report(world.server).served] == [False]
+    call.cancel()
+    if shell == "loop":
+        world.until(lambda: world.report(world.server).served == ())
+    else:
+        world.until(lambda: [served.hung_up for served in world.report(world.server).served] == [True])
+        assert [served.interruptible for served in world.report(world.server).served] == [False]
+    world.go.set()
+    world.until(lambda: world.report(world.server).served == ())
+
+
+def test_a_call_that_the_server_refuses_is_withdrawn(shell: str, alone: Alone) -> None:
+    world = make_world(shell, alone, maximum_concurrent_rpcs=1)
+    first = world.start("Do", b"x")
+    world.until(lambda: served_calls(world) == 1)
+    with pytest.raises(grpc.RpcError):
+        world.start("Do", b"y").result()
+    world.until(lambda: len(world.served()) == 1)
+    world.go.set()
+    assert first.result() == b"x"
+    world.settle()
+    world.close()
+
+
+def test_the_deadline_of_a_call_is_known_at_both_ends(world: World) -> None:
+    call = world.start("Do", b"x", timeout=60)
+    world.until(lambda: served_calls(world) == 1)
+    (served,), (made,) = world.report(world.server).served, world.report(world.client).made
+    assert served.deadline is not None
+    assert made.deadline is not None
+    assert abs(served.deadline - made.deadline) < 1
+    world.go.set()
+    assert call.result() == b"x"
+
+
+def test_a_stream_that_is_cancelled_is_settled(world: World) -> None:
+    stream = world.start("Many", b"x")
+    assert stream.next() == b"x"
+    stream.cancel()
+    world.until(lambda: all(made.doubtful for made in world.report(world.client).made))
+    world.go.set()
+    world.until(lambda: world.report(world.server).served == ())
+
+
+@pytest.mark.parametrize("shell", ["threads"], indirect=True)  # grpc.aio keeps a stream that is dropped, and runs it on
+def test_a_stream_that_is_dropped_is_settled(world: World) -> None:
+    stream = world.start("Many", b"x")
+    world.until(lambda: [made.doubtful for made in world.report(world.client).made] == [False])
+    del stream.inner
+    gc.collect()
+    world.until(lambda: all(made.doubtful for made in world.report(world.client).made))
+    world.go.set()
+    world.until(lambda: world.report(world.server).served == ())
+
+
+def test_a_call_that_cannot_be_made_is_in_doubt(shell: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise OSError("no channel")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(LockedRecorder, "settled", lambda *_, **__: 1 / 0)
+        stub = world.stub(world.client, "Do")
+        stub._inner = refuses if shell == "loop" else type("Refusing", (), {"future": staticmethod(refuses)})()
+        with pytest.raises(OSError, match="no channel"):
+            stub(b"x") if shell == "loop" else stub.future(b"x")
+    assert world.client.live.faults == 1
+    world.client.live.faults = 0
+    (made,) = world.report(world.client).made
+    world.client.live.settled(world.client.live.recorder._made[made.number], None, True)
+
+
+# -- waits -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_is_waited_for_by_who_asks_for_its_result_and_only_then(shell: str, world: World) -> None:
+    call = world.start("Do", b"x")
+    report = world.report(world.client)
+    assert (len(report.made), report.waits) == (1, ())
+    asked = call.ask()
+    (wait,) = world.until(lambda: world.report(world.client).waits)
+    assert (wait.among, wait.deadline) == ((CallTarget(number=CallNumber(1)),), None)
+    assert wait.waiter != world.report(world.client).made[0].party
+    assert wait.waiter.startswith("client/thread:asker" if shell == "threads" else "client/task:")
+    world.go.set()
+    assert asked.result() == b"x"
+    assert world.report(world.client).waits == ()
+
+
+def test_a_reader_of_a_stream_waits_uncoloured_and_items_are_counted(world: World) -> None:
+    stream = world.start("Many", b"x")
+    assert stream.next() == b"x"
+    rest = stream.ask() if hasattr(stream, "kind") else None
+    reader = rest or world.askers.submit(stream.next)
+    (wait,) = world.until(lambda: world.report(world.client).waits)
+    (made,) = world.report(world.client).made
+    assert (wait.uncoloured, wait.among, made.received) == (True, (CallTarget(number=CallNumber(1)),), 1)
+    assert world.report(world.server).served[0].sent == 1
+    world.go.set()
+    assert reader.result() in ([b"x"], b"x")
+    stream.result() if not rest else None
+    assert all(made.doubtful for made in world.report(world.client).made)
+
+
+def test_an_item_ends_the_wait_for_it_in_the_step_that_counts_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = LockedRecorder.item_received
+    left: list[int] = []
+
+    def check(live: LockedRecorder, *arguments: Any) -> None:
+        counted(live, *arguments)
+        left.append(len(live.recorder._waits))
+
+    monkeypatch.setattr(LockedRecorder, "item_received", check)
+    world.go.set()
+    assert world.start("Collect", iter([b"a", b"b"])).result() == b"ab"
+    stream = world.start("Many", b"x")
+    assert [stream.next(), stream.next()] == [b"x", b"x"]
+    stream.cancel()
+    assert left == [0, 0, 0, 0]
+
+
+def test_a_server_that_reads_a_stream_waits_for_its_caller(world: World) -> None:
+    feed = threading.Event()
+
+    def letters() -> Iterator[bytes]:
+        yield b"a"
+        assert feed.wait(10)
+        yield b"b"
+
+    async def aio_letters() -> AsyncIterator[bytes]:
+        yield b"a"
+        await world.go.task.wait()
+        yield b"b"
+
+    call = world.start("Collect", letters() if world.go.loop is None else aio_letters())
+    asked = call.ask()
+    world.until(lambda: world.report(world.client).made[0].sent == 1)
+    world.until(lambda: any(call.received == 1 for call in world.report(world.server).served))
+    world.until(lambda: len(world.report(world.server).waits) == 1)
+    report = world.report(world.server)
+    (wait,), (served,) = report.waits, report.served
+    assert (wait.waiter, wait.among) == (served.party, (CallerTarget(served=served.party),))
+    assert wait.uncoloured
+    assert world.report(world.client).made[0].party is None  # nobody knows who makes the items
+    feed.set()
+    world.go.set()
+    assert asked.result() == b"ab"
+
+
+def test_a_handler_that_calls_on_is_the_waiter(world: World) -> None:
+    onward = world.stub(world.front, "Do")
+    world.onward = lambda request, context: onward(request)
+    call = world.start("Front", b"x")
+    world.until(lambda: served_calls(world) == 1)
+    world.until(lambda: len(world.report(world.front).waits) == 1)
+    report = world.report(world.front)
+    world.go.set()
+    assert call.result() == b"x"
+    assert report.waits[0].waiter == report.served[0].party == report.made[0].party == "front/Front#1"
+    assert report.served[0].caller is not None
+    assert report.served[0].caller.process == "client"
+
+
+# -- stamps are ours alone (rule 9) ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["Do", "Many", "Collect", "Chat"])
+def test_a_stamp_that_a_client_passes_on_is_replaced_by_its_own(world: World, method: str) -> None:
+    world.go.set()
+    request: Any = b"x" if method in ("Do", "Many") else iter([b"x"])
+    metadata = ((METADATA_KEY, "elsewhere;7;3;0;1"), ("kept", "yes"))
+    world.start(method, request, metadata=metadata).result() if method in ("Do", "Collect") else None
+    if method in ("Many", "Chat"):
+        call = world.start(method, request, metadata=metadata)
+        assert call.next() == b"x"
+        call.cancel()
+    seen = world.until(lambda: world.report(world.server).seen)
+    assert [memory.caller.process for memory in seen] == ["client"]
+    assert world.server.live.stamps_refused == 0
+
+
+def test_a_handler_that_passes_its_metadata_on_is_the_caller(world: World) -> None:
+    onward = world.stub(world.front, "Do")
+    told: list[Any] = []
+
+    def call_on(request: bytes, context: Any) -> Any:
+        told.append([key for key, _ in context.invocation_metadata()])
+        return onward(request, metadata=tuple(context.invocation_metadata()))
+
+    world.onward = call_on
+    world.go.set()
+    assert world.start("Front", b"x", metadata=(("tenant", "t1"),)).result() == b"x"
+    assert [memory.caller.process for memory in world.report(world.server).seen] == ["front"]
+    assert "tenant" in told[0]
+    assert METADATA_KEY not in told[0]
+
+
+def test_a_reply_bears_the_stamp_of_who_sends_it_and_no_other(world: World) -> None:
+    def forward(request: bytes, context: Any) -> Any:
+        context.set_trailing_metadata((FOREIGN, ("kept", "yes")))
+        return request
+
+    async def forward_on_loop(request: bytes, context: Any) -> Any:
+        return forward(request, context)
+
+    loop_handlers = world.go.loop is not None and not getattr(world, "sync_handlers", False)
+    world.onward = forward_on_loop if loop_handlers else forward
+    call = world.start("Front", b"x")
+    assert call.result() == b"x"
+    world.until(lambda: not world.report(world.client).made)
+    assert world.client.live.stamps_refused == 0
+    assert [key for key, _ in call.trailing()] == ["kept"]
+
+
+def test_several_stamps_make_the_caller_unknown_and_are_warned_of_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.go.set()
+    (address,) = {address for agent, address in world.addresses.items() if agent is world.server}
+    with caplog.at_level(logging.WARNING, "stilltrue"), grpc.insecure_channel(address) as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        for _ in range(2):
+            assert call(b"x", metadata=(FOREIGN, (METADATA_KEY, "another;8;1;0;1"))) == b"x"
+    report = world.report(world.server)
+    assert report.seen == ()
+    assert world.server.live.stamps_refused == 2
+    assert [record.message for record in caplog.records if "several stamps" in record.message] == [caplog.records[0].message]
+
+
+# -- strangers ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_without_a_stamp_is_an_answer_or_a_doubt(shell: str, world: World) -> None:
+    def refuse(request: bytes, context: Any) -> bytes:
+        context.abort(grpc.StatusCode.NOT_FOUND if request == b"known" else grpc.StatusCode.INTERNAL, "")
+        return b""
+
+    stranger = grpc.server(ThreadPoolExecutor(2), handlers(Do=refuse))
+    address = f"127.0.0.1:{stranger.add_insecure_port('127.0.0.1:0')}"
+    stranger.start()
+    world.addresses[world.server] = address
+    for word in (b"known", b"unknown"):
+        with pytest.raises(grpc.RpcError):
+            world.start("Do", word).result()
+    stranger.stop(None).wait()
+    (made,) = world.report(world.client).made
+    assert (made.number, made.doubtful) == (2, True)
