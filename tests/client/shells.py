@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
@@ -71,8 +72,7 @@ class SyncService:
         return b"".join(requests)
 
     def chat(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        for request in requests:
-            yield request
+        yield from requests
 
     def front(self, request: bytes, context: Any) -> bytes:
         answer = self.world.onward(request, context)
@@ -175,20 +175,24 @@ class World(ABC):
     def settle(self) -> None:
         """Every call is settled and every service over; nothing has failed in the glue."""
         for agent in self.agents:
-            self.until(lambda agent=agent: not (report := self.report(agent)).served and not report.waits)
+            self.until(partial(self._is_quiet, agent))
             assert all(made.doubtful for made in self.report(agent).made)
             assert agent.live.faults == 0
+
+    def _is_quiet(self, agent: Agent) -> bool:
+        report = self.report(agent)
+        return not report.served and not report.waits
 
     @abstractmethod
     def close(self) -> None: ...
 
 
 class SyncCall(Call):
-    def __init__(self, world: World, inner: Any) -> None:
-        self.world, self.inner = world, inner
+    def __init__(self, world: World, inner: Any, streams: bool) -> None:
+        self.world, self.inner, self.streams = world, inner, streams
 
     def result(self, timeout: float | None = None) -> Any:
-        return self.inner.result(timeout)
+        return list(self.inner) if self.streams else self.inner.result(timeout)
 
     def next(self) -> Any:
         return next(self.inner)
@@ -200,8 +204,7 @@ class SyncCall(Call):
         self.inner.cancel()
 
     def ask(self) -> Future[Any]:
-        inner, kind = self.inner, getattr(self, "kind", "")
-        return self.world.askers.submit((lambda: list(inner)) if kind == "stream" else inner.result)
+        return self.world.askers.submit(self.result)
 
 
 class SyncWorld(World):
@@ -227,9 +230,7 @@ class SyncWorld(World):
     def start(self, method: str, request: Any, *, agent: Agent | None = None, **options: Any) -> Call:
         stub = self.stub(agent or self.client, method)
         streams = KINDS[method].endswith("stream")
-        call = SyncCall(self, stub(request, **options) if streams else stub.future(request, **options))
-        call.kind = "stream" if streams else "unary"  # type: ignore[attr-defined]
-        return call
+        return SyncCall(self, stub(request, **options) if streams else stub.future(request, **options), streams)
 
     def close(self) -> None:
         self.go.set()
@@ -242,21 +243,26 @@ class SyncWorld(World):
 
 class AioCall(Call):
     def __init__(self, world: AioWorld, make: Callable[[], Any], streams: bool) -> None:
-        self.world, self.streams = world, streams
+        self.world = world
 
         async def begin() -> Any:
             return make()
 
         self.inner = world.run(begin())
+        self.items: Any = self.inner.__aiter__() if streams else None
 
     def result(self, timeout: float | None = None) -> Any:
         return self.world.run(self._all(), timeout)
 
     async def _all(self) -> Any:
-        return [item async for item in self.inner] if self.streams else await self.inner
+        return await self.inner if self.items is None else [item async for item in self.items]
 
     def next(self) -> Any:
-        return self.world.run(self.inner.read())
+        assert self.items is not None
+        return self.world.run(self._next())
+
+    async def _next(self) -> Any:
+        return await self.items.__anext__()
 
     def trailing(self) -> Any:
         return self.world.run(self.inner.trailing_metadata())
@@ -295,23 +301,19 @@ class AioWorld(World):
 
     def stub(self, agent: Agent, method: str) -> Any:
         """For a coroutine on the loop; sync handlers get one for threads."""
-        target = self.front if method == "Front" else self.server
-        plain: Any
-        if self.sync_handlers:
-            plain = grpc.insecure_channel(self.addresses[target])
-        else:
-            plain = grpc.aio.insecure_channel(self.addresses[target])
+        return self._stub(agent, method, grpc) if self.sync_handlers else self.run(self._stub_on_loop(agent, method))
+
+    async def _stub_on_loop(self, agent: Agent, method: str) -> Any:
+        return self._stub(agent, method, grpc.aio)
+
+    def _stub(self, agent: Agent, method: str, module: Any) -> Any:
+        plain = module.insecure_channel(self.addresses[self.front if method == "Front" else self.server])
         self.channels.append(plain)
         return getattr(agent.channel(plain), KINDS[method])(f"/t.T/{method}")
 
     def start(self, method: str, request: Any, *, agent: Agent | None = None, **options: Any) -> Call:
-        target = self.front if method == "Front" else self.server
-
         def make() -> Any:
-            plain = grpc.aio.insecure_channel(self.addresses[target])
-            self.channels.append(plain)
-            stub = getattr((agent or self.client).channel(plain), KINDS[method])(f"/t.T/{method}")
-            return stub(request, **options)
+            return self._stub(agent or self.client, method, grpc.aio)(request, **options)
 
         return AioCall(self, make, KINDS[method].endswith("stream"))
 

@@ -91,7 +91,7 @@ class _Callable(StandIn):
         self._method = method
 
     def _now(self) -> PartyName | None:
-        task = asyncio.current_task()
+        task = asyncio.current_task() if asyncio._get_running_loop() is not None else None  # noqa: SLF001 - documented
         return None if task is None else self._session.parties.of_current(task)
 
     def _begin(self, timeout: float | None, metadata: Any) -> Any:

@@ -16,6 +16,7 @@ from stilltrue.model import WaitNumber
 from stilltrue.runtime.incoming_call import IncomingCall, receive_call
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
+from stilltrue.sync.context import record_context
 from stilltrue.sync.pool import arriving
 
 CLASSES_MAX = 4_096
@@ -105,6 +106,7 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         call = self.call
         call.begin(context)
         try:
+            record_context(context)
             if not context.add_callback(call.hang_up):
                 call.hang_up()
         except Exception:  # noqa: BLE001 - fail open
