@@ -6,8 +6,7 @@ looked at twice, and a party that moved in between is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from stilltrue.model import PartyName, WaitNumber
@@ -33,18 +32,21 @@ class Looker:
 
     def look(self, request: LookRequest) -> Look:
         """What is seen now. Never raises: a party that could not be looked at is in doubt."""
-        recorded = self._live.look(request)
+        happenings, before = self._in_force(request.suspects)
+        acting: tuple[str, ...] = ()
+        why = ""
+        seen: dict[PartyName, Found] = {}
         try:
             places = Places(self._parties)
-            seen = self._see(places, [look.party for look in recorded.parties if look.unchanged])
+            seen = self._see(places, before)
             acting = self._unaccounted(places) if request.activity else ()
         except Exception as error:  # noqa: BLE001 - whatever fails here is doubt
             self._live.report_failure("a look")
             why = f"the look failed: {error!r}"
-            return replace(recorded, parties=tuple(replace(look, doubt=why) for look in recorded.parties), unaccounted=(why,))
-        after = self._in_force(request.suspects)
-        parties = tuple(_whole(look, seen.get(look.party), look.party in after) for look in recorded.parties)
-        return replace(recorded, parties=parties, unaccounted=acting)
+            acting = (why,)
+        _, after = self._in_force(request.suspects)
+        looks = (_whole(one.party, one.party in before, after, seen.get(one.party), why) for one in request.suspects)
+        return Look(snapshot=request.snapshot, parties=tuple(looks), happenings=happenings, unaccounted=acting)
 
     def _unaccounted(self, places: Places) -> tuple[str, ...]:
         live = self._live
@@ -64,33 +66,45 @@ class Looker:
         found = (made.handle() for made in open_calls if made.handle is not None)
         return [call for call in found if call is not None]
 
-    def _in_force(self, suspects: Iterable[Suspect]) -> set[PartyName]:
-        """The suspects all of whose waits are still in force, at one instant."""
+    def _in_force(self, suspects: Iterable[Suspect]) -> tuple[int, dict[PartyName, float | None]]:
+        """How much has happened; the suspects all of whose waits are in force at this instant, and until when at the latest.
+
+        Not :meth:`Recorder.look`, which looks at every task under the lock: that is done once, at the cut.
+        """
         live = self._live
         with live.lock:
+            live.catch_up()
             recorder = live.recorder
-            recorded: set[WaitNumber] = {call.wait for call in recorder._made.values() if call.wait}  # noqa: SLF001 - same house
-            recorded |= recorder._waits.keys()  # noqa: SLF001
-        return {one.party for one in suspects if all(self._lasts(number, recorded) for number in one.waits)}
+            ends = {call.wait: call.wait_until for call in recorder._made.values() if call.wait}  # noqa: SLF001 - same house
+            ends |= {number: wait.deadline for number, wait in recorder._waits.items()}  # noqa: SLF001
+            happenings = recorder.happenings
+        found = {}
+        for one in suspects:
+            if all(self._lasts(number, ends) for number in one.waits):
+                found[one.party] = _first_of(ends.get(number) for number in one.waits)
+        return happenings, found
 
-    def _lasts(self, number: WaitNumber, recorded: set[WaitNumber]) -> bool:
+    def _lasts(self, number: WaitNumber, recorded: Container[WaitNumber]) -> bool:
         return self._observer.lasts(number) if number >= NUMBER_MIN else number in recorded
 
 
-def _whole(look: PartyLook, found: Found | None, lasts: bool) -> PartyLook:
-    """``look``, of the record alone, with what was found."""
-    if not look.unchanged or not lasts:
-        return replace(look, unchanged=False)
+def _first_of(ends: Iterable[float | None]) -> float | None:
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _whole(party: PartyName, begun: bool, after: Mapping[PartyName, float | None], found: Found | None, why: str) -> PartyLook:
+    """What is said of one party: ``after``, those still in their waits at the end, and ``found``, what may free it."""
+    if not begun or party not in after:
+        return PartyLook(party=party, unchanged=False)
     if found is None:
-        return replace(look, doubt="its thread or task cannot be found")
+        return PartyLook(party=party, unchanged=True, doubt=why or "its thread or task cannot be found")
     place = found.place
     served = place.serves
-    ends = [look.deadline, found.until]
-    if served is not None and (served.interruptible or found.interruptible):
-        ends.append(served.deadline)
-    return replace(
-        look,
-        deadline=min((end for end in ends if end is not None), default=None),
+    cancelled_at = served.deadline if served is not None and (served.interruptible or found.interruptible) else None
+    return PartyLook(
+        party=party,
+        unchanged=True,
+        deadline=_first_of((after[party], found.until, cancelled_at)),
         ways_out=tuple(found.ways_out.values()),
         doubt=found.doubt,
         stack=place.stack(),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sysconfig
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -54,20 +56,38 @@ def told(frame: FrameType) -> str:
 
 def is_ours(code: CodeType) -> bool:
     """Whether this is the agent's own code."""
-    return code.co_filename.startswith(_OURS)
+    return _origin(code) is Origin.OURS
 
 
 def is_library(code: CodeType) -> bool:
     """Whether this is code of the standard library."""
-    name = code.co_filename
-    if name.startswith("<frozen"):
-        return True
-    return name.startswith(_STDLIB) and not any(folder in name for folder in _INSTALLED)
+    return _origin(code) is Origin.LIBRARY
 
 
 def is_application(code: CodeType) -> bool:
     """Whether this is neither the agent's code, nor gRPC's, nor the standard library's."""
-    return not (is_ours(code) or compat.is_grpc(code.co_filename) or is_library(code))
+    return _origin(code) is Origin.APPLICATION
+
+
+class Origin(Enum):
+    """Whose code it is."""
+
+    OURS = "ours"
+    GRPC = "grpc"
+    LIBRARY = "library"
+    APPLICATION = "application"
+
+
+@functools.lru_cache(maxsize=10_000)
+def _origin(code: CodeType) -> Origin:
+    name = code.co_filename
+    if name.startswith(_OURS):
+        return Origin.OURS
+    if compat.is_grpc(name):
+        return Origin.GRPC
+    if name.startswith("<frozen") or (name.startswith(_STDLIB) and not any(folder in name for folder in _INSTALLED)):
+        return Origin.LIBRARY
+    return Origin.APPLICATION
 
 
 class Places:
@@ -86,6 +106,12 @@ class Places:
         self._parties_of_tasks = dict(known)
         self.loop_threads = self._running_loops()
         self.root = parties.root
+        self._feeders = {
+            id(compat.state_in(frame)): place
+            for place in self.threads.values()
+            for frame in place.frames
+            if compat.is_feeding(frame)
+        }
         self._servers = [
             state
             for place in self.threads.values()
@@ -140,11 +166,10 @@ class Places:
         """Where the thread or task stands that feeds the request stream of the call that is waited for at ``place``."""
         if place.task is not None:
             return self._feeding_task(place)
-        states = {id(state) for frame in place.frames if (state := compat.state_in(frame)) is not None}
-        for other in self.threads.values():
-            if any(compat.is_feeding(frame) and id(compat.state_in(frame)) in states for frame in other.frames):
-                return other
-        return None
+        if not self._feeders:
+            return None
+        states = (compat.state_in(frame) for frame in place.frames)
+        return next((found for state in states if (found := self._feeders.get(id(state))) is not None), None)
 
     def _feeding_task(self, place: Place) -> Place | None:
         for frame in place.frames:
