@@ -1,1 +1,56 @@
-"""Checkpoints of dataflow graphs by asynchronous barriers, and the files that they are restored from."""
+"""Checkpoints of dataflow graphs by asynchronous barriers, kept in files, restored at the same or another parallelism.
+
+This module is the public API; README.md has an example, and docs/checkpoints.md explains the algorithms.
+
+- Describe: :class:`DataflowGraph` of :class:`Stage` and :class:`Edge` (:class:`Routing`, :class:`Sharing`), and a :class:`Job`
+  that says what each stage's vertices do (:class:`Source`, :class:`Operator`, :class:`Commits`).
+- Ready-made operators: :class:`SplitSource`, :class:`Step`, :class:`KeyedFold`, :class:`Collected`.
+- Run: :class:`LocalRuntime` with :class:`PipelineSettings` and a :class:`Schedule`.
+- Keep and restore: :class:`PointDirectory`; :func:`rescaled` for another parallelism.
+"""
+
+from __future__ import annotations
+
+from detector.checkpoints.graph.graph import DataflowGraph, Edge, Routing, Sharing, Stage, StageName
+from detector.checkpoints.graph.job import Commits, Emit, Job, Operator, Source, VertexContext
+from detector.checkpoints.protocol.coordinator import Schedule
+from detector.checkpoints.protocol.points import CompletedPoint, Value
+from detector.checkpoints.runtime.operators import Collected, KeyedFold, SplitSource, Step
+from detector.checkpoints.runtime.pipeline import PipelineFailedError, PipelineSettings, PointFailedError
+from detector.checkpoints.runtime.runtime import LocalRuntime
+from detector.checkpoints.storage.bodies import read_channels, write_channels
+from detector.checkpoints.storage.directory import PointDirectory
+from detector.checkpoints.storage.files import SnapshotFileError
+from detector.checkpoints.storage.rescale import RescaleError, rescaled
+
+__all__ = [
+    "Collected",
+    "Commits",
+    "CompletedPoint",
+    "DataflowGraph",
+    "Edge",
+    "Emit",
+    "Job",
+    "KeyedFold",
+    "LocalRuntime",
+    "Operator",
+    "PipelineFailedError",
+    "PipelineSettings",
+    "PointDirectory",
+    "PointFailedError",
+    "RescaleError",
+    "Routing",
+    "Schedule",
+    "Sharing",
+    "SnapshotFileError",
+    "Source",
+    "SplitSource",
+    "Stage",
+    "StageName",
+    "Step",
+    "Value",
+    "VertexContext",
+    "read_channels",
+    "rescaled",
+    "write_channels",
+]

@@ -1,4 +1,4 @@
-"""The sidecar's own pages, on loopback: /healthz, /readyz, /metadata (JSON), /metrics (Prometheus's text format)."""
+"""Serves the sidecar's admin pages: /healthz, /readyz, /metadata (JSON) and /metrics (Prometheus text format)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from http import HTTPStatus
 REQUEST_BYTES_MAX = 8192
 REQUEST_SECONDS_MAX = 5.0
 TEXT = "text/plain; charset=utf-8"
-METRICS = "text/plain; version=0.0.4; charset=utf-8"
 JSON = "application/json"
 
 Page = tuple[HTTPStatus, str, str]
@@ -21,28 +20,13 @@ Pages = dict[str, Callable[[], Awaitable[Page]]]
 
 
 def ok(body: str, kind: str = TEXT) -> Page:
-    """A page that is there."""
+    """A page with status 200."""
     return HTTPStatus.OK, kind, body
 
 
 def as_json(values: object) -> Page:
     """A page of JSON."""
     return ok(json.dumps(values, indent=2) + "\n", JSON)
-
-
-def exposition(metrics: list[tuple[str, str, str, list[tuple[dict[str, str], float]]]]) -> str:
-    """Metrics as (name, kind, help, samples) in Prometheus's text format."""
-    lines: list[str] = []
-    for name, kind, text, samples in metrics:
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-        for labels, value in samples:
-            inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-            lines.append(f"{name}{'{' + inside + '}' if inside else ''} {value:g}")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class Admin:
@@ -72,8 +56,8 @@ class Admin:
 
     async def _page(self, line: list[str]) -> Page:
         if len(line) != 3 or line[0] not in ("GET", "HEAD"):
-            return HTTPStatus.METHOD_NOT_ALLOWED, TEXT, "only GET\n"
+            return HTTPStatus.METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD are supported\n"
         page = self._pages.get(line[1].partition("?")[0])
         if page is None:
-            return HTTPStatus.NOT_FOUND, TEXT, "there are: " + ", ".join(sorted(self._pages)) + "\n"
+            return HTTPStatus.NOT_FOUND, TEXT, "not found; pages: " + ", ".join(sorted(self._pages)) + "\n"
         return await page()

@@ -1,22 +1,27 @@
-"""What the sidecar tells of itself: whether it is well, what it covers, what it cannot see, and its counts."""
+"""The sidecar's own state: health, readiness, coverage and metrics."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
-from detector.sidecar.admin import METRICS, TEXT, Page, Pages, as_json, exposition, ok
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from detector.sidecar.admin import TEXT, Page, Pages, as_json, ok
 from detector.sidecar.attribution import Attribution
 from detector.sidecar.settings import Settings
 from detector.sidecar.tracking.program import DISTRUSTED, Program
 from stilltrue.agent import Agent
 
 PROGRAM_SECONDS_MAX = 1.0
+PREFIX = "stilltrue_sidecar_"
 
 
 def pages(settings: Settings, agent: Agent, program: Program, connections: Callable[[], int]) -> Pages:
-    """The admin pages by path; ``connections`` counts those that are relayed."""
+    """The admin pages by path; ``connections`` gives the number of relayed connections."""
 
     async def healthz() -> Page:
         return ok("ok\n")
@@ -34,14 +39,17 @@ def pages(settings: Settings, agent: Agent, program: Program, connections: Calla
     async def metadata() -> Page:
         return as_json(describe(settings, agent, program))
 
+    registry = CollectorRegistry()
+    registry.register(_Collector(agent, program, connections))
+
     async def metrics() -> Page:
-        return ok(_metrics(agent, program, connections()), METRICS)
+        return ok(generate_latest(registry).decode(), CONTENT_TYPE_LATEST)
 
     return {"/healthz": healthz, "/readyz": readyz, "/metadata": metadata, "/metrics": metrics}
 
 
 def describe(settings: Settings, agent: Agent, program: Program) -> dict[str, object]:
-    """Who this is, where its calls go, and its coverage: what counts as active because nobody can tell."""
+    """The identity of the process, where its calls go, and its coverage: what counts as active for lack of evidence."""
     unknown = sum(
         count for how, count in program.callers.items() if how not in (Attribution.PARTY.value, Attribution.TRACE.value)
     )
@@ -65,36 +73,45 @@ def describe(settings: Settings, agent: Agent, program: Program) -> dict[str, ob
     }
 
 
-def _metrics(agent: Agent, program: Program, connections: int) -> str:
-    live = agent.live
-    served, queued = program.pool.counts
-    callers = [
-        ({"caller": how}, float(program.callers[how])) for how in sorted([*(how.value for how in Attribution), DISTRUSTED])
-    ]
-    return exposition(
-        [
-            ("stilltrue_sidecar_inbound_calls_total", "counter", "Calls that came to the program.", [({}, program.inbound)]),
-            (
-                "stilltrue_sidecar_outbound_calls_total",
-                "counter",
-                "Calls that the program made, by how their caller was found; but for party and trace it counts as active.",
-                callers,
-            ),
-            (
-                "stilltrue_sidecar_inbound_calls",
-                "gauge",
-                "Calls in progress; queued is also where nobody knows.",
-                [({"state": "served"}, served), ({"state": "queued"}, queued)],
-            ),
-            ("stilltrue_sidecar_workers", "gauge", "Size of the program's pool; 0 is unknown.", [({}, program.pool.size or 0)]),
-            (
-                "stilltrue_sidecar_methods_not_awaited",
-                "gauge",
-                "Methods whose calls do not count as waited for.",
-                [({}, len(program.distrusted))],
-            ),
-            ("stilltrue_sidecar_connections", "gauge", "Connections that are relayed.", [({}, connections)]),
-            ("stilltrue_sidecar_faults_total", "counter", "Failures of our own; the calls went on.", [({}, live.faults)]),
-            ("stilltrue_sidecar_reports_dropped_total", "counter", "Reports that could not be sent.", [({}, live.dropped)]),
-        ]
-    )
+class _Collector(Collector):
+    """Reads the counts when they are asked for."""
+
+    def __init__(self, agent: Agent, program: Program, connections: Callable[[], int]) -> None:
+        self._agent = agent
+        self._program = program
+        self._connections = connections
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, as it stands."""
+        live, program = self._agent.live, self._program
+        served, queued = program.pool.counts
+        yield _counter("inbound_calls", "Calls to the program", program.inbound)
+        outbound = CounterMetricFamily(
+            f"{PREFIX}outbound_calls",
+            "Calls by the program, by how their caller was found; except for party and trace it counts as active",
+            labels=["caller"],
+        )
+        for how in sorted([*(each.value for each in Attribution), DISTRUSTED]):
+            outbound.add_metric([how], program.callers[how])
+        yield outbound
+        in_progress = GaugeMetricFamily(
+            f"{PREFIX}inbound_calls",
+            "Calls to the program in progress; queued includes those that may be served",
+            labels=["state"],
+        )
+        in_progress.add_metric(["served"], served)
+        in_progress.add_metric(["queued"], queued)
+        yield in_progress
+        yield _gauge("workers", "Size of the program's pool; 0: unknown", program.pool.size or 0)
+        yield _gauge("methods_not_awaited", "Methods whose calls do not count as waited for", len(program.distrusted))
+        yield _gauge("connections", "Relayed connections", self._connections())
+        yield _counter("faults", "Internal failures; the calls went on", live.faults)
+        yield _counter("reports_dropped", "Reports that could not be sent", live.dropped)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(PREFIX + name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(PREFIX + name, text, value=value)

@@ -1,4 +1,4 @@
-"""The examples in docs/checkpoints.md run as they stand there."""
+"""The examples in docs/checkpoints.md and the package's README.md run as they stand there, and the API is whole."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from pathlib import Path
 
 import pytest
 
-DOC = Path(__file__).resolve().parents[2] / "docs" / "checkpoints.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", DOC.read_text(), flags=re.DOTALL)
+import detector.checkpoints
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = (ROOT / "docs" / "checkpoints.md", ROOT / "detector" / "checkpoints" / "README.md")
+BLOCKS = [block for doc in DOCS for block in re.findall(r"```python\n(.*?)```", doc.read_text(), flags=re.DOTALL)]
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("block", BLOCKS, ids=["live channels", "files"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["live channels", "files", "readme"])
 def test_the_example_runs(block: str) -> None:
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_public_api_is_sorted_and_there() -> None:
+    names = detector.checkpoints.__all__
+    assert sorted(names) == names
+    assert [name for name in names if not hasattr(detector.checkpoints, name)] == []

@@ -238,6 +238,20 @@ def test_a_source_that_is_done_may_end_when_a_later_point_is_completed_and_stays
     assert isinstance(effects[-1], Over)
 
 
+def test_after_a_restart_vertices_that_had_finished_take_part_again() -> None:
+    a, b = ProcessName("a-1"), ProcessName("b-1")
+    one = coordinator(TWO_SOURCES)
+    one.exhausted(a, 1.0)
+    one.ticks(10.0)
+    for vertex in (a, b, OUT):
+        one.acknowledged(record(vertex, ONE, graph=TWO_SOURCES), 11.0)
+    one.finished(a)
+    one.failed()
+    one.restarted(20.0)
+    assert one.ticks(30.0) == (Begin(vertex=a, point=TWO), Begin(vertex=b, point=TWO))
+    assert one.acknowledged(record(a, TWO, graph=TWO_SOURCES), 31.0)[0] is Acknowledgement.ACCEPTED
+
+
 def test_a_vertex_that_ends_before_it_acknowledges_gives_the_point_up() -> None:
     one = coordinator(pending_max=2)
     one.ticks(10.0)
@@ -248,5 +262,5 @@ def test_a_vertex_that_ends_before_it_acknowledges_gives_the_point_up() -> None:
 
 @pytest.mark.parametrize("wrong", [{"interval_seconds": 0.0}, {"pending_max": 0}, {"timeout_seconds": 0.0}, {"kept_max": 0}])
 def test_a_schedule_outside_its_bounds_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="greater than 0"):
         Schedule(**wrong)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
 from pathlib import Path
 
@@ -58,10 +59,10 @@ def test_floats_that_json_has_no_word_for_come_back_too() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"a": [1, {2}]}, r"state.a\[1\]: set cannot be kept"),
-        ({1: 2}, "state: the key 1 is no text"),
-        (object(), "state: object cannot be kept"),
-        ((1, 2), "state: tuple cannot be kept"),
+        ({"a": [1, {2}]}, r"state.a\[1\]: set cannot be stored"),
+        ({1: 2}, "state: the key 1 is not a string"),
+        (object(), "state: object cannot be stored"),
+        ((1, 2), "state: tuple cannot be stored"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_its_place(value: object, message: str) -> None:
@@ -133,13 +134,13 @@ def test_foreign_newer_and_other_files_are_refused_in_their_own_words(tmp_path: 
 )
 def test_contents_that_make_no_sense_are_refused(tmp_path: Path, body: dict[str, Value]) -> None:
     write_body(tmp_path / "f", FileKind.CHANNELS, body)
-    with pytest.raises(SnapshotFileError, match="its contents make no sense"):
+    with pytest.raises(SnapshotFileError, match="malformed contents"):
         read_channels(tmp_path / "f")
 
 
 def test_a_body_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
     write_body(tmp_path / "f", FileKind.CHANNELS, [1])
-    with pytest.raises(SnapshotFileError, match="it holds no mapping"):
+    with pytest.raises(SnapshotFileError, match="the body is not a mapping"):
         read_body(tmp_path / "f", FileKind.CHANNELS)
 
 
@@ -177,5 +178,36 @@ def test_a_torn_newest_point_is_refused_not_passed_over(tmp_path: Path) -> None:
     folder.save(point(2))
     newest = max(folder.path.iterdir())
     newest.write_bytes(newest.read_bytes()[:-1])
-    with pytest.raises(SnapshotFileError, match="it is torn"):
+    with pytest.raises(SnapshotFileError, match="truncated"):
         PointDirectory(tmp_path).latest()
+
+
+def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_the_writer_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    flushed: list[tuple[bool, bool]] = []
+    fsync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        of_folder = Path(f"/proc/self/fd/{descriptor}").resolve() == tmp_path.resolve()
+        flushed.append((of_folder, path.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    write_body(path, FileKind.CHANNELS, {"a": 1})
+    assert flushed == [(False, False), (True, True)]
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "f"
+    write_body(path, FileKind.CHANNELS, {"a": 1})
+
+    def full(_descriptor: int) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_body(path, FileKind.CHANNELS, {"a": 2})
+    assert read_body(path, FileKind.CHANNELS) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]

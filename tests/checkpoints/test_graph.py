@@ -67,10 +67,10 @@ A, B = StageName("a"), StageName("b")
 @pytest.mark.parametrize(
     ("stages", "edges", "message"),
     [
-        ([Stage(name=A), Stage(name=A)], [], "a stage is named twice"),
+        ([Stage(name=A), Stage(name=A)], [], "duplicate stage name"),
         ([Stage(name=A, parallelism=0)], [], "stage a: parallelism must be at least 1"),
-        ([Stage(name=A)], [Edge(source=A, target=B)], "names b, which is no stage"),
-        ([Stage(name=A), Stage(name=B)], [Edge(source=A, target=B)] * 2, "an edge is given twice"),
+        ([Stage(name=A)], [Edge(source=A, target=B)], "names b, which is not a stage"),
+        ([Stage(name=A), Stage(name=B)], [Edge(source=A, target=B)] * 2, "duplicate edge"),
         ([Stage(name=A, parallelism=2), Stage(name=B)], [Edge(source=A, target=B)], "FORWARD between different"),
         ([Stage(name=A), Stage(name=B)], [Edge(source=B, target=B)], "no source reaches stage b"),
     ],

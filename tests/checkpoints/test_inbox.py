@@ -70,7 +70,7 @@ async def test_a_back_edge_never_waits_and_fails_at_its_bound() -> None:
     box = inbox(records_max=1)
     for value in range(3):
         await box.put(LOOP, record(value))
-    with pytest.raises(InboxFullError, match="w -> v holds 3 records: the loop makes more than it takes"):
+    with pytest.raises(InboxFullError, match="w -> v holds 3 records: the loop produces more than it consumes"):
         await box.put(LOOP, record(3))
 
 

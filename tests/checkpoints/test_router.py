@@ -52,7 +52,7 @@ def test_an_edge_that_is_not_there_is_refused() -> None:
 
 def test_a_job_that_lacks_something_is_refused() -> None:
     whole = job(Routing.KEYED)
-    with pytest.raises(ValueError, match="nothing makes the vertices of stage src"):
+    with pytest.raises(ValueError, match="no factory for stage src"):
         Job(graph=whole.graph, make={OUT: whole.make[OUT]})
     with pytest.raises(ValueError, match="edge src -> out is KEYED and has no key"):
         Job(graph=whole.graph, make=whole.make)

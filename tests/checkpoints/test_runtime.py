@@ -275,7 +275,7 @@ async def test_a_savepoint_has_its_name_and_can_be_taken_once() -> None:
     ready, go = asyncio.Event(), asyncio.Event()
     outs: list[list[Value]] = [[], []]
     runtime = LocalRuntime(two_pipelines(outs, ready, go), PipelineSettings(schedule=Schedule(interval_seconds=None)))
-    with pytest.raises(PointFailedError, match="does not run"):
+    with pytest.raises(PointFailedError, match="is not running"):
         await runtime.savepoint("before-upgrade")
     running = asyncio.create_task(runtime.run())
     await ready.wait()
@@ -382,3 +382,41 @@ async def test_a_source_that_is_done_ends_while_the_other_goes_on_and_its_state_
     shown_.clear()
     await LocalRuntime(job, often(), restored=[last]).run()
     assert sorted(map(str, shown_)) == ["1", "10", "2", "20", "3"], "the ended source does not read again"
+
+
+async def test_a_vertex_in_a_loop_outlives_its_sources_as_long_as_records_circulate() -> None:
+    short, long, loop = StageName("short"), StageName("long"), StageName("loop")
+    graph = DataflowGraph.of(
+        [Stage(name=short), Stage(name=long), Stage(name=loop), Stage(name=OUT)],
+        [
+            Edge(source=short, target=loop),
+            Edge(source=loop, target=loop),
+            Edge(source=loop, target=OUT),
+            Edge(source=long, target=OUT),
+        ],
+    )
+    left = asyncio.Event()
+
+    def circulate(value: Value, emit: Emit) -> None:
+        """Send the record round until a point shows that the short source has finished; then let it leave."""
+        over = any(ProcessName("short-1") in point.finished for point in pipeline.completed)
+        emit(value, to=OUT if over else loop)
+        if over:
+            left.set()
+
+    class UntilItLeft(SplitSource):
+        def read(self) -> Sequence[Value] | None:
+            return None if left.is_set() else ()
+
+    out: list[Value] = []
+    make = {
+        short: lambda context: SplitSource({"s": ["round"]}, context),
+        long: lambda context: UntilItLeft({}, context),
+        loop: lambda _context: Step(circulate),
+        OUT: lambda context: Collected(context, out),
+    }
+    runtime = LocalRuntime(Job(graph=graph, make=make), often())  # type: ignore[arg-type]
+    (pipeline,) = runtime.pipelines.values()
+    async with asyncio.timeout(20):
+        await runtime.run()
+    assert out == ["round"]

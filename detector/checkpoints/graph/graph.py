@@ -20,18 +20,18 @@ StageName = NewType("StageName", str)
 
 
 class Routing(Enum):
-    """Which vertex of the target stage gets a record."""
+    """Which vertex of the target stage receives a record."""
 
-    KEYED = "the one that owns the record's key"
-    FORWARD = "the one with the sender's own index"
-    BROADCAST = "every one"
-    REBALANCE = "each in turn"
+    KEYED = "the vertex that owns the record's key"
+    FORWARD = "the vertex with the sender's index"
+    BROADCAST = "every vertex"
+    REBALANCE = "round robin"
 
 
 class Sharing(Enum):
-    """How a stage's state is shared out among its vertices, which says how it can be restored to another number of them."""
+    """How a stage's state is divided among its vertices, and so whether it can be restored at another parallelism."""
 
-    WHOLE = "each vertex has its own, which cannot be divided"
+    WHOLE = "each vertex has its own state, which cannot be divided"
     KEYED = "a mapping; each key belongs to the vertex that owns its key group"
     SPLIT = "a list of items that any vertex can take"
 
@@ -78,7 +78,7 @@ class DataflowGraph:
         sources = [name for name in names if all(target != name for _, target in pairs)]
         unreached = sorted(set(names) - reached(sources, pairs))
         if unreached:
-            raise ValueError(f"no source reaches stage {unreached[0]}: give it a stage that nothing flows into")
+            raise ValueError(f"no source reaches stage {unreached[0]}: add a stage without inputs")
         parallelism = {stage.name: stage.parallelism for stage in known}
         stage_of = {name: stage.name for stage in known for name in vertices_of(stage)}
         backwards = back_edges(sources, pairs)
@@ -117,16 +117,16 @@ def index_of(vertex: ProcessName) -> int:
 def _check(stages: Sequence[Stage], edges: Sequence[Edge]) -> None:
     parallelism = {stage.name: stage.parallelism for stage in stages}
     if len(parallelism) != len(stages):
-        raise ValueError("a stage is named twice")
+        raise ValueError("duplicate stage name")
     if len({(edge.source, edge.target) for edge in edges}) != len(edges):
-        raise ValueError("an edge is given twice")
+        raise ValueError("duplicate edge")
     for stage in stages:
         if stage.parallelism < 1:
             raise ValueError(f"stage {stage.name}: parallelism must be at least 1")
     for edge in edges:
         for end in (edge.source, edge.target):
             if end not in parallelism:
-                raise ValueError(f"edge {edge.source} -> {edge.target} names {end}, which is no stage")
+                raise ValueError(f"edge {edge.source} -> {edge.target} names {end}, which is not a stage")
         if edge.routing is Routing.FORWARD and parallelism[edge.source] != parallelism[edge.target]:
             raise ValueError(f"edge {edge.source} -> {edge.target} is FORWARD between different parallelisms")
 

@@ -21,7 +21,7 @@ KeyOf = Callable[[Value], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VertexContext:
-    """Where a vertex stands: its stage, its index from 0, and how many there are."""
+    """The position of a vertex: its stage, its index from 0, and the parallelism of the stage."""
 
     stage: StageName
     index: int
@@ -32,16 +32,16 @@ class Stateful(Protocol):
     """What sources and operators have in common."""
 
     def state(self) -> Value:
-        """The state now, as a value that later changes do not touch."""
+        """The current state, as a value that later changes do not affect."""
         ...
 
     def restore(self, state: Value) -> None:
-        """Become what :meth:`state` once said."""
+        """Resume from what :meth:`state` returned."""
         ...
 
 
 class Source(Stateful, Protocol):
-    """Where records come from; it can be put back to where it was (that is what makes a restart exact)."""
+    """A source of records that can be rewound, which makes restarts exact."""
 
     def read(self) -> Iterable[Value] | None:
         """The next records (none if there are none yet), or None at the end of a bounded source."""
@@ -50,19 +50,19 @@ class Source(Stateful, Protocol):
 
 @runtime_checkable
 class Operator(Stateful, Protocol):
-    """A step that takes records and emits others."""
+    """A step that receives records and emits others."""
 
     def handle(self, value: Value, emit: Emit) -> None:
-        """Take one record."""
+        """Process one record."""
         ...
 
 
 @runtime_checkable
 class Commits(Protocol):
-    """A sink that shows its results to the outside only when a completed point covers them."""
+    """A sink that publishes its results only when a completed point covers them."""
 
     def committed(self, point: CompletedPoint) -> None:
-        """``point`` is completed: what came before its barrier will never be taken back."""
+        """``point`` is complete: what preceded its barrier will never be rolled back."""
         ...
 
 
@@ -80,7 +80,7 @@ class Job:
     def __post_init__(self) -> None:
         for stage in self.graph.stages:
             if stage.name not in self.make:
-                raise ValueError(f"nothing makes the vertices of stage {stage.name}")
+                raise ValueError(f"no factory for stage {stage.name}")
         for edge in self.graph.edges:
             if edge.routing is Routing.KEYED and (edge.source, edge.target) not in self.keys:
                 raise ValueError(f"edge {edge.source} -> {edge.target} is KEYED and has no key")

@@ -1,16 +1,16 @@
-"""The coordinator of one connected pipeline: when to take a point, who takes part, when it is completed or given up.
+"""The coordinator of one connected pipeline: when to take a point, who takes part, and when it is complete or aborted.
 
 1. *Triggers.* A periodic point is due every ``interval_seconds``, if fewer than ``pending_max`` are under way. A savepoint
    is taken on demand under a name of its own, whatever is under way, and kept for ever.
 2. *Plan.* Who begins and who must acknowledge is settled when the point is triggered (:mod:`detector.checkpoints.graph.plan`).
 3. *Completion.* A point is completed when all have acknowledged and the two ends of every channel agree. Older pending periodic
    points are then subsumed; of completed periodic points the newest ``kept_max`` are kept.
-4. *Giving up.* After ``timeout_seconds``, when a vertex fails or declines, or when records contradict each other. An
+4. *Abort.* After ``timeout_seconds``, when a vertex fails or declines, or when records contradict each other. An
    acknowledgement for a point that is over is late; one for a point that never was is unknown.
 5. *End of sources.* A bounded source that is exhausted may end when a point triggered after that is completed. When all
    sources are exhausted a final point is taken, again and again while it shows records in transit (in a loop): the first
    drained one is the end. So the end of a loop is found by a snapshot, not by waiting.
-6. *Failure.* A failed vertex gives up all pending points of this pipeline; none is triggered until it is restarted.
+6. *Failure.* A failed vertex aborts all pending points of this pipeline; none is triggered until it is restarted.
 
 Pure: ``now`` (seconds) is an argument; every method returns what the host must do.
 """
@@ -58,7 +58,7 @@ class Schedule:
     def __post_init__(self) -> None:
         positive = self.timeout_seconds > 0 and (self.interval_seconds is None or self.interval_seconds > 0)
         if not positive or self.pending_max < 1 or self.kept_max < 1:
-            raise ValueError("interval and timeout must be above 0, pending_max and kept_max at least 1")
+            raise ValueError("interval and timeout must be greater than 0, pending_max and kept_max at least 1")
 
 
 class Coordinator:
@@ -91,21 +91,21 @@ class Coordinator:
 
     @property
     def pending(self) -> tuple[SnapshotId, ...]:
-        """The points under way, oldest first."""
+        """The points being taken, oldest first."""
         return tuple(self._pending)
 
     @property
     def latest(self) -> CompletedPoint | None:
-        """The newest completed point: where a restart goes back to."""
+        """The newest completed point, from which a restart resumes."""
         return self._latest
 
     @property
     def over(self) -> bool:
-        """Whether the pipeline has come to its end."""
+        """Whether the pipeline has finished."""
         return self._over
 
     def ticks(self, now: float) -> Effects:
-        """Time has passed: give up what is too old, trigger what is due (rules 1 and 4)."""
+        """Time has passed: abort what is too old, trigger what is due (rules 1 and 4)."""
         late = [p.id for p in self._pending.values() if now - p.triggered >= self._schedule.timeout_seconds]
         effects = tuple(effect for point in late for effect in self._give_up(point, FailReason.TIMED_OUT))
         if self._due is None or now < self._due or self._blocked() or self._full():
@@ -116,7 +116,7 @@ class Coordinator:
         return effects + (final or self._trigger(PointKind.PERIODIC, "", now))
 
     def savepoint(self, name: str, now: float) -> Effects | Refusal:
-        """Take a point under ``name`` now, to be kept for ever (rule 1)."""
+        """Take a named point now, to be kept for ever (rule 1)."""
         if not name:
             raise ValueError("a savepoint needs a name")
         if blocked := self._blocked():
@@ -127,7 +127,7 @@ class Coordinator:
         return self._trigger(PointKind.SAVEPOINT, name, now)
 
     def acknowledged(self, record: Local, now: float) -> tuple[Acknowledgement, Effects]:
-        """A vertex has recorded itself for a point (rules 3 and 4)."""
+        """A vertex has recorded its state for a point (rules 3 and 4)."""
         pending = self._pending.get(record.snapshot)
         if pending is None:
             late = record.snapshot in self._over_ids and record.process in self._pipeline
@@ -145,7 +145,7 @@ class Coordinator:
         return Acknowledgement.COMPLETED, self._complete(pending, snapshot, now)
 
     def declined(self, vertex: ProcessName, point: SnapshotId) -> Effects:
-        """A vertex could not record itself for ``point``."""
+        """A vertex could not record its state for ``point``."""
         known = point in self._pending and vertex in self._pending[point].plan.acknowledge
         return self._give_up(point, FailReason.DECLINED) if known else ()
 
@@ -155,7 +155,7 @@ class Coordinator:
         return self._final_if_due(now)
 
     def finished(self, vertex: ProcessName) -> Effects:
-        """A vertex has come to its end: its last state is that of the newest completed point."""
+        """A vertex has finished: its final state is that of the newest completed point."""
         if self._latest is None or vertex in self._finished:
             return ()
         self._finished[vertex] = self._latest.snapshot
@@ -163,7 +163,7 @@ class Coordinator:
         return tuple(effect for point in waiting for effect in self._give_up(point, FailReason.VERTEX_FINISHED))
 
     def failed(self) -> Effects:
-        """A vertex of this pipeline failed (rule 6); if it was over, its end could not be kept, and must come again."""
+        """A vertex failed (rule 6). If the pipeline had finished, its end could not be stored and must be reached again."""
         self._recovering, self._over = True, False
         return tuple(e for point in tuple(self._pending) for e in self._give_up(point, FailReason.VERTEX_FAILED))
 

@@ -1,4 +1,4 @@
-"""The nouns of checkpointing: points pending and completed, records, why a trigger is refused and a point abandoned."""
+"""The nouns of checkpointing: points pending and completed, records, and why a trigger is refused or a point aborted."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ class PointKind(Enum):
 class Refusal(Enum):
     """Why no point was triggered."""
 
-    TOO_MANY_PENDING = "as many points are pending as may be"
-    NAME_TAKEN = "a savepoint of that name exists or is under way"
+    TOO_MANY_PENDING = "too many points are pending"
+    NAME_TAKEN = "a savepoint of that name exists or is being taken"
     RECOVERING = "the pipeline is being restarted"
-    OVER = "the pipeline is over"
+    OVER = "the pipeline has finished"
 
 
 class FailReason(Enum):
-    """Why a pending point was given up."""
+    """Why a pending point was aborted."""
 
-    TIMED_OUT = "not everybody acknowledged in time"
+    TIMED_OUT = "not all vertices acknowledged in time"
     VERTEX_FAILED = "a vertex failed"
-    VERTEX_FINISHED = "a vertex came to its end before it acknowledged"
-    DECLINED = "a vertex could not record itself"
-    INCONSISTENT = "the records contradict each other"
+    VERTEX_FINISHED = "a vertex finished before it acknowledged"
+    DECLINED = "a vertex could not record its state"
+    INCONSISTENT = "the records are inconsistent"
     SUBSUMED = "a newer point completed first"
-    PIPELINE_OVER = "the pipeline came to its end first"
+    PIPELINE_OVER = "the pipeline finished first"
 
 
 class Acknowledgement(Enum):
-    """What an acknowledgement was worth. A late one is for a point that is over; an unknown one for a point that never was."""
+    """How an acknowledgement was taken: LATE if the point is settled, UNKNOWN if there was no such point."""
 
     ACCEPTED = "accepted"
     COMPLETED = "accepted, and the last"
-    DUPLICATE = "already had"
-    LATE = "the point is over"
-    UNKNOWN = "no such point, or no member of it"
+    DUPLICATE = "received before"
+    LATE = "the point is already settled"
+    UNKNOWN = "no such point, or not a member of it"
 
 
 @dataclass(slots=True, kw_only=True)
 class PendingPoint:
-    """A point that is under way."""
+    """A point being taken."""
 
     id: SnapshotId
     kind: PointKind
@@ -106,7 +106,7 @@ class CompletedPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """Bid ``vertex`` begin ``point``."""
+    """Tell ``vertex`` to begin ``point``."""
 
     vertex: ProcessName
     point: SnapshotId
@@ -114,14 +114,14 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """``point`` is completed; keep it, and tell the vertices."""
+    """``point`` is complete: store it and notify the vertices."""
 
     point: CompletedPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """``point`` is abandoned; vertices may drop what they keep for it."""
+    """``point`` is aborted: vertices may discard what they hold for it."""
 
     point: SnapshotId
     reason: FailReason
@@ -129,21 +129,21 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """``point`` is older than what is kept; it may be deleted."""
+    """``point`` is older than those retained: it may be deleted."""
 
     point: SnapshotId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """``vertex`` is exhausted and its end is safe in a completed point: it may end."""
+    """``vertex`` is exhausted, and its final state is in a completed point: it may stop."""
 
     vertex: ProcessName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """All bounded sources are done, nothing is in transit, and ``point`` holds the end: the pipeline is over."""
+    """The pipeline has finished: sources exhausted, nothing in transit, and ``point`` holds the final state."""
 
     point: CompletedPoint
 

@@ -63,7 +63,7 @@ Command = BeginPoint | GiveUpPoint | PointCompleted | PauseSource | FinishVertex
 
 
 class InboxFullError(RuntimeError):
-    """A back edge holds more records than the bound allows: the loop makes more than it takes."""
+    """A back edge holds more records than the bound allows: the loop produces more than it consumes."""
 
 
 class Inbox:
@@ -99,7 +99,7 @@ class Inbox:
         queue = self._queues[on]
         if on in self._back:
             if len(queue) >= self._back_records_max:
-                raise InboxFullError(f"{on} holds {len(queue)} records: the loop makes more than it takes")
+                raise InboxFullError(f"{on} holds {len(queue)} records: the loop produces more than it consumes")
         else:
             while len(queue) >= self._records_max:
                 self._room[on].clear()

@@ -45,7 +45,7 @@ class PipelineFailedError(RuntimeError):
 
 
 class PointFailedError(RuntimeError):
-    """A savepoint was refused or given up; the text says why."""
+    """A savepoint was refused or aborted; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class Pipeline:
     async def savepoint(self, name: str) -> CompletedPoint:
         """Take a savepoint now and wait for it; PointFailedError if it is refused or given up."""
         if self._coordinator is None:
-            raise PointFailedError("the pipeline does not run")
+            raise PointFailedError("the pipeline is not running")
         answer = self._coordinator.savepoint(name, _now())
         if isinstance(answer, Refusal):
             raise PointFailedError(f"savepoint {name} was refused: {answer.value}")
@@ -240,12 +240,12 @@ class Pipeline:
             vertex.inbox.command(GiveUpPoint(point))
         waiting = self._savepoints.pop(point, None)
         if waiting is not None and not waiting.done():
-            waiting.set_exception(PointFailedError(f"the savepoint was given up: {reason.value}"))
+            waiting.set_exception(PointFailedError(f"the savepoint was aborted: {reason.value}"))
 
     def _fail_savepoints(self, why: str) -> None:
         for waiting in self._savepoints.values():
             if not waiting.done():
-                waiting.set_exception(PointFailedError(f"the savepoint was given up: {why}"))
+                waiting.set_exception(PointFailedError(f"the savepoint was aborted: {why}"))
         self._savepoints.clear()
 
     def _fails(self, error: BaseException) -> None:
@@ -276,7 +276,7 @@ class Pipeline:
         self._tasks = []
 
     def _expect_coordinator(self) -> Coordinator:
-        assert self._coordinator is not None, "the pipeline does not run"
+        assert self._coordinator is not None, "the pipeline is not running"
         return self._coordinator
 
 

@@ -36,12 +36,12 @@ class FileKind(Enum):
 class FileFault(Enum):
     """Why a file is refused."""
 
-    FOREIGN = "it is no Stilltrue snapshot"
-    NEWER = "a newer Stilltrue wrote it"
-    TORN = "it is torn"
-    DAMAGED = "it is damaged"
-    OTHER_KIND = "it holds something else"
-    MALFORMED = "its contents make no sense"
+    FOREIGN = "not a Stilltrue snapshot"
+    NEWER = "written by a newer Stilltrue"
+    TORN = "truncated"
+    DAMAGED = "damaged"
+    OTHER_KIND = "holds something else"
+    MALFORMED = "malformed contents"
 
 
 class SnapshotFileError(ValueError):
@@ -77,33 +77,33 @@ def read_body(path: Path, kind: FileKind) -> dict[str, Value]:
     length, digest, start = _header(path, data, kind)
     body = data[start:]
     if len(body) < length:
-        raise SnapshotFileError(path, FileFault.TORN, f"it ends after {len(body)} of {length} bytes")
+        raise SnapshotFileError(path, FileFault.TORN, f"ends after {len(body)} of {length} bytes")
     if len(body) > length:
-        raise SnapshotFileError(path, FileFault.DAMAGED, f"{len(body) - length} bytes follow its end")
+        raise SnapshotFileError(path, FileFault.DAMAGED, f"{len(body) - length} trailing bytes")
     if hashlib.sha256(body).hexdigest() != digest:
-        raise SnapshotFileError(path, FileFault.DAMAGED, "the checksum differs")
+        raise SnapshotFileError(path, FileFault.DAMAGED, "checksum mismatch")
     try:
         value = json.loads(body)
     except ValueError as error:
         raise SnapshotFileError(path, FileFault.MALFORMED, str(error)) from error
     if not isinstance(value, dict):
-        raise SnapshotFileError(path, FileFault.MALFORMED, "it holds no mapping")
+        raise SnapshotFileError(path, FileFault.MALFORMED, "the body is not a mapping")
     return value
 
 
 def _header(path: Path, data: bytes, kind: FileKind) -> tuple[int, str, int]:
     if not data.startswith(MAGIC):
         torn = MAGIC.startswith(data) and data
-        raise SnapshotFileError(path, FileFault.TORN if torn else FileFault.FOREIGN, "it is empty" if not data else "")
+        raise SnapshotFileError(path, FileFault.TORN if torn else FileFault.FOREIGN, "empty" if not data else "")
     lines = data[:_HEADER_BYTES_MAX].split(b"\n", 2)
     version = lines[0][len(MAGIC) :].decode("ascii", "replace")
     if version.isdigit() and int(version) > VERSION:
-        raise SnapshotFileError(path, FileFault.NEWER, f"version {version}; this one reads up to {VERSION}")
+        raise SnapshotFileError(path, FileFault.NEWER, f"version {version}; this release reads up to {VERSION}")
     if len(lines) < 3:
-        raise SnapshotFileError(path, FileFault.TORN, "it ends in its header")
+        raise SnapshotFileError(path, FileFault.TORN, "ends within its header")
     words = lines[1].decode("ascii", "replace").split(" ")
     if version != str(VERSION) or len(words) != 3 or not words[1].isdigit():
-        raise SnapshotFileError(path, FileFault.DAMAGED, "its header cannot be read")
+        raise SnapshotFileError(path, FileFault.DAMAGED, "unreadable header")
     if words[0] != kind.value:
         raise SnapshotFileError(path, FileFault.OTHER_KIND, f"{words[0]}, not {kind.value}")
     return int(words[1]), words[2], len(lines[0]) + len(lines[1]) + 2

@@ -32,7 +32,7 @@ def to_json(value: object, where: str = "value") -> Value:
             return _mapping(value, where)
         case _:
             raise ValueKindError(
-                f"{where}: {type(value).__name__} cannot be kept; use None, bool, int, float, str, bytes, list, dict"
+                f"{where}: {type(value).__name__} cannot be stored; use None, bool, int, float, str, bytes, list, dict"
             )
 
 
@@ -51,7 +51,7 @@ def from_json(value: Value) -> Value:
         if key == "$map" and isinstance(inner, list):
             return {str(k): from_json(v) for k, v in (_pair(item) for item in inner)}
     if any(key.startswith("$") for key in value):
-        raise ValueError(f"unknown mark {sorted(value)[0]!r}")
+        raise ValueError(f"unknown tag {sorted(value)[0]!r}")
     return {key: from_json(item) for key, item in value.items()}
 
 
@@ -59,7 +59,7 @@ def _mapping(value: dict[object, object], where: str) -> Value:
     kept: dict[str, Value] = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            raise ValueKindError(f"{where}: the key {key!r} is no text")
+            raise ValueKindError(f"{where}: the key {key!r} is not a string")
         kept[key] = to_json(item, f"{where}.{key}")
     if any(key.startswith("$") for key in kept):
         return {"$map": [[key, item] for key, item in kept.items()]}
@@ -70,10 +70,10 @@ def _bytes(text: Value) -> bytes:
     try:
         return base64.b64decode(str(text), validate=True)
     except binascii.Error as error:
-        raise ValueError(f"bytes are no base64: {error}") from error
+        raise ValueError(f"invalid base64: {error}") from error
 
 
 def _pair(item: Value) -> tuple[Value, Value]:
     if not isinstance(item, list) or len(item) != 2:
-        raise ValueError("a mapping's item is no pair")
+        raise ValueError("a mapping's item is not a pair")
     return item[0], item[1]
