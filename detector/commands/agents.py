@@ -6,10 +6,9 @@ import time
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
-from detector.commands.shared.render import console, print_json, table
+from detector.commands.shared.render import console, escape, print_json, table
 from detector.core.times import duration, write_time
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -34,7 +33,7 @@ def agents(endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None
     elif not found:
         console().print("no process is connected; see 'Joining' in the README")
     else:
-        columns = ("process", "service", "state", "connected", "last seen", "snapshot", "labels", "agent", "dropped")
+        columns = "process,service,state,connected,last seen,snapshot,labels,sees,blind spots,agent,dropped".split(",")
         console().print(table(columns, map(_row, found)))
 
 
@@ -49,9 +48,19 @@ def _row(agent: pb.Agent) -> tuple[str, ...]:
         f"{duration(max(0.0, now - agent.heard_at))} ago" if agent.HasField("heard_at") else "-",
         str(agent.colour),
         escape(" ".join(f"{name}={value}" for name, value in sorted(agent.labels.items()))) or "-",
+        _sight(agent),
+        escape("; ".join(agent.blind)) or "-",
         escape(agent.agent),
         str(agent.reports_dropped),
     )
+
+
+def _sight(agent: pb.Agent) -> str:
+    """Servers, channels and calls that are recorded, and the parties of its last report."""
+    if not agent.HasField("sight"):
+        return f"{agent.parties} parties"
+    sight = agent.sight
+    return f"{sight.servers} servers, {sight.channels} channels, {sight.calls} calls, {agent.parties} parties"
 
 
 def _written(agent: pb.Agent) -> dict[str, Any]:
@@ -69,4 +78,9 @@ def _written(agent: pb.Agent) -> dict[str, Any]:
         "agent": agent.agent,
         "reports_dropped": agent.reports_dropped,
         "reactive": agent.reactive,
+        "servers": agent.sight.servers if agent.HasField("sight") else None,
+        "channels": agent.sight.channels if agent.HasField("sight") else None,
+        "calls": agent.sight.calls if agent.HasField("sight") else None,
+        "parties": agent.parties,
+        "blind": list(agent.blind),
     }

@@ -8,11 +8,10 @@ from textwrap import wrap
 from typing import Any
 
 import click
-from rich.markup import escape
 from rich.table import Table
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
-from detector.commands.shared.render import console, listed, print_json, table
+from detector.commands.shared.render import console, escape, listed, print_json, table
 from detector.commands.shared.run import CommandError
 from detector.core.times import duration, local_time, write_time
 from stilltrue.v1 import detector_pb2 as pb

@@ -6,11 +6,10 @@ import sys
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from detector.commands.incidents import find_incident, print_incident
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
-from detector.commands.shared.render import console, holds_text, listed, print_verdict, styled, table
+from detector.commands.shared.render import console, escape, holds_text, listed, print_verdict, styled, table
 from detector.commands.shared.run import CommandError
 from detector.core.document.reader import parse_document
 from detector.core.snapshot import Snapshot

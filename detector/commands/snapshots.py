@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
-from detector.commands.shared.render import console, listed, print_json, table
+from detector.commands.shared.render import console, escape, listed, print_json, table
 from detector.core.times import duration, local_time, write_time
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import snapshot_pb2

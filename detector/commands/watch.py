@@ -11,10 +11,9 @@ from typing import Any
 
 import click
 import grpc
-from rich.markup import escape
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option
-from detector.commands.shared.render import console, holds_text, listed, print_json, styled
+from detector.commands.shared.render import console, escape, holds_text, listed, print_json, styled
 from detector.commands.shared.run import CommandError
 from detector.core.times import local_time
 from detector.core.verdict import write_verdict

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from detector.ops.text import printable
+
 _PLAIN = re.compile(r"[^\s\"=]+")
 _FIELDS = "stilltrue_fields"
 
@@ -57,7 +59,7 @@ def _logfmt(values: Mapping[str, object]) -> str:
 
 
 def _quoted(value: object) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = printable(f"{value:.6g}" if isinstance(value, float) else str(value))
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 

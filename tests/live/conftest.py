@@ -27,7 +27,7 @@ def scenes_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def harness(tmp_path: Path, scenes_importable: None) -> Iterator[Harness]:
     with Harness(tmp_path) as harness:
-        harness.start_detector("--period-seconds", "0.5")
+        harness.start_detector("--period-seconds", "0.5", "--lease-seconds", "2", "--forget-seconds", "4")
         yield harness
 
 

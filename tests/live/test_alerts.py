@@ -209,7 +209,7 @@ def test_without_alertmanager_the_detector_tells_a_webhook_itself(
 ) -> None:
     url, pages = pager
     with Harness(tmp_path) as harness:
-        harness.start_detector("--period-seconds", "0.5", "--lease-seconds", "1", "--notify-url", url)
+        harness.start_detector("--period-seconds", "0.5", "--lease-seconds", "1", "--forget-seconds", "2", "--notify-url", url)
         harness.start_scene("detector.demo.scenes:POOLS")
         harness.processes["load"].tell({"threads": 6})
         opened = pages.get(timeout=ALERT_SECONDS_MAX)

@@ -29,9 +29,13 @@ def open_incidents(harness: Harness) -> list[dict[str, Any]]:
     return [incident for incident in listed if incident["closed"] is None]
 
 
-def test_a_killed_party_ends_the_deadlock_and_closes_the_incident(harness: Harness, demo: Demo, until_true: Until) -> None:
+def test_a_killed_party_is_lost_and_its_incident_open_until_it_is_forgotten(
+    harness: Harness, demo: Demo, until_true: Until
+) -> None:
     deadlocked(harness, until_true)
     harness.processes["billing"].send(signal.SIGKILL)
+    demo.until("billing to be lost", lambda: [incident["lost"] for incident in open_incidents(harness)] == [["billing"]])
+    assert demo.verdict("deadlock")["holds"] is None
     demo.until("the end of the deadlock", lambda: demo.verdict("deadlock")["holds"] is False)
     demo.until("the incident's end", lambda: not open_incidents(harness))
 
@@ -93,7 +97,7 @@ def test_the_applications_never_notice(harness: Harness, demo: Demo) -> None:
     harness.processes["detector"].process.wait()
     goes_on()
     harness.start_detector("--period-seconds", "0.5", ports=(ports[0], ports[1]))
-    demo.until("all members", lambda: demo.verdict("deadlock")["snapshot"]["members"] == 4)
+    demo.until("all members", lambda: (said := demo.verdict("deadlock"))["snapshot"]["members"] == 4 and not said["missing"])
     assert demo.verdict("deadlock")["holds"] is False
     goes_on()
     assert harness.stats("load")["failed"] == 0

@@ -8,17 +8,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+from rich import markup
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from detector.core.times import duration, local_time
+from detector.ops.text import printable, printable_json
 from stilltrue.model import Holds, Verdict
 
 EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}
 _STYLES = {Holds.TRUE: "bold red", Holds.FALSE: "green", Holds.UNDETERMINED: "yellow"}
 _GOOD_NEWS = {"termination", "quiescence", "phase-ended"}
 _NAMES_MAX = 20
+
+
+def escape(text: str) -> str:
+    """``text`` from outside, fit for ``console().print``: neither markup nor anything that steers a terminal."""
+    return markup.escape(printable(text))
 
 
 def console() -> Console:
@@ -28,7 +34,7 @@ def console() -> Console:
 
 def print_json(value: Any) -> None:
     """Print ``value`` as one line of JSON."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(printable_json(json.dumps(value, ensure_ascii=False)) + "\n")
 
 
 def holds_text(verdict: Verdict) -> str:

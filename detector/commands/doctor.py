@@ -1,0 +1,68 @@
+"""``stilltrue doctor``: which members answers cannot speak for, why, and how to mend it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from detector.commands.agents import STATES
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
+from detector.commands.shared.render import console, escape
+from detector.core.times import local_time
+from stilltrue.v1 import detector_pb2 as pb
+
+CURES = (
+    (
+        "made before the agent",
+        "call stilltrue.instrument() before channels and servers are made, or wrap them",
+    ),
+    (
+        "no server, channel or call",
+        "call stilltrue.instrument() first of all, or wrap its channels and servers",
+    ),
+    ("size of pool", "give the server a pool whose size is known: grpc.server(agent.pool(executor), ...)"),
+    ("come from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
+    ("left out for the agent's bounds", "raise the agent's bounds (docs/agent.md), or find why so many calls are in doubt"),
+)
+LOST = "ended or cut off without a goodbye: restore its way here, start it again, or wait for --forget-seconds"
+MISSING = "does not report: stopped, starved, or kept from running by code that holds the GIL"
+DROPPED = "reports were dropped: its way to the detector is too slow, or the report too large (--report-bytes-max)"
+
+
+@click.command(short_help="Explain what answers cannot speak for, and how to mend it.")
+@detector_option
+@timeout_option
+def doctor(endpoint: Endpoint, timeout_seconds: float) -> None:
+    """Look at every member for what its answers do not cover, and say how to mend it. Exit code 1 if there is anything.
+
+    \b
+    Example:
+      stilltrue doctor
+    """
+    with detector_stub(endpoint) as stub:
+        found = stub.ListAgents(pb.ListAgentsRequest(), timeout=timeout_seconds).agents
+    out = console()
+    ill = [(agent, complaints) for agent in found if (complaints := complaints_of(agent))]
+    if not found:
+        out.print("no process is connected: give one an agent (see the README, 'Joining')")
+    for agent, complaints in ill:
+        out.print(f"[yellow]{escape(agent.process.instance)}[/] ({escape(agent.process.service)})")
+        for what, cure in complaints:
+            out.print(f"  - {escape(what)}\n    {escape(cure)}")
+    if found and not ill:
+        out.print(f"[green]answers speak for all {len(found)} members[/]")
+    sys.exit(bool(ill) or not found)
+
+
+def complaints_of(agent: pb.Agent) -> list[tuple[str, str]]:
+    """What is wrong with a member, each with its cure."""
+    found = []
+    seen = local_time(agent.heard_at) if agent.HasField("heard_at") else "-"
+    if agent.state != pb.AGENT_STATE_LIVE:
+        cure = LOST if agent.state == pb.AGENT_STATE_LOST else MISSING
+        found.append((f"{STATES.get(agent.state, 'unknown')}, last seen {seen}", cure))
+    found += [(reason, next((cure for sign, cure in CURES if sign in reason), "see docs/agent.md")) for reason in agent.blind]
+    if agent.reports_dropped:
+        found.append((f"{agent.reports_dropped} reports dropped", DROPPED))
+    return found

@@ -1,0 +1,23 @@
+"""Text from outside made safe to show: nothing in it can steer a terminal or turn the direction of a line."""
+
+from __future__ import annotations
+
+import re
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""``text`` with controls (C0 but tab and newline, C1), bidi marks and lone surrogates as escapes.
+
+    Examples
+    --------
+    >>> printable("a\x1b[31mb\u202ec")
+    'a\\x1b[31mb\\u202ec'
+    """
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def printable_json(written: str) -> str:
+    """JSON that says the same, with what :func:`printable` escapes as JSON's own escapes."""
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)

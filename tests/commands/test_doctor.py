@@ -1,0 +1,38 @@
+"""stilltrue doctor: every blind spot with its cure."""
+
+from __future__ import annotations
+
+import pytest
+
+from detector.commands.doctor import CURES, LOST, MISSING, complaints_of
+from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
+
+PROCESS = snapshot_pb2.ProcessId(service="shop", instance="shop-0", incarnation=1)
+
+
+def agent(state: detector_pb2.AgentState = detector_pb2.AGENT_STATE_LIVE, **more: object) -> detector_pb2.Agent:
+    return detector_pb2.Agent(process=PROCESS, state=state, **more)  # type: ignore[arg-type]
+
+
+def test_a_member_that_is_seen_has_no_complaint() -> None:
+    assert complaints_of(agent(sight=agent_pb2.Sight(servers=1))) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "cure"),
+    [
+        ("2 channels made before the agent, or without it", CURES[0][1]),
+        ("no server, channel or call is recorded", CURES[1][1]),
+        ("the size of pool p is unknown", CURES[2][1]),
+        ("3 calls served come from outside", CURES[3][1]),
+        ("4 records left out for the agent's bounds", CURES[4][1]),
+        ("something new", "see docs/agent.md"),
+    ],
+)
+def test_each_blind_spot_has_its_cure(reason: str, cure: str) -> None:
+    assert complaints_of(agent(blind=[reason])) == [(reason, cure)]
+
+
+def test_silent_and_lost_members_are_complaints() -> None:
+    assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_LOST))] == [LOST]
+    assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_MISSING))] == [MISSING]
