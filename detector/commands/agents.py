@@ -14,6 +14,10 @@ from stilltrue.v1 import detector_pb2 as pb
 
 STATES = {pb.AGENT_STATE_LIVE: "live", pb.AGENT_STATE_MISSING: "missing", pb.AGENT_STATE_LOST: "lost"}
 
+COLUMNS = (
+    "process", "service", "state", "connected", "last seen", "snapshot", "labels", "sees", "blind spots", "agent", "dropped",
+)  # fmt: skip
+
 
 @click.command(short_help="List the processes that are connected.")
 @detector_option
@@ -33,7 +37,7 @@ def agents(endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None
     elif not found:
         console().print("no process is connected; see 'Joining' in the README")
     else:
-        columns = "process,service,state,connected,last seen,snapshot,labels,sees,blind spots,agent,dropped".split(",")
+        columns = COLUMNS
         console().print(table(columns, map(_row, found)))
 
 
