@@ -2,131 +2,85 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
-import ssl
-import threading
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import click
+from aiohttp import web
 
 from detector.commands.shared.run import CommandError
+from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log, configure
 from detector.service.settings import LOG_FORMATS
 from detector.sidecar.injection import answer
+from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError
 
 REVIEW_BYTES_MAX = 4 * 2**20
-CONNECTION_SECONDS_MAX = 10.0
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class Certificate:
-    """A certificate and its key on disk, reloaded when they are renewed."""
+class Webhook:
+    """Answers admission reviews."""
 
-    def __init__(self, certificate: Path, key: Path) -> None:
-        """Load them; raises ``OSError`` (``ssl.SSLError`` is one)."""
-        self._files = certificate, key
-        self._read: tuple[int, ...] = ()
-        self._lock = threading.Lock()
-        self._context = self._load()
-
-    def context(self) -> ssl.SSLContext:
-        """The context for a new connection; a pair of files that does not match (yet) leaves the previous one in use."""
-        with self._lock:
-            try:
-                if self._stamps() != self._read:
-                    self._context = self._load()
-            except OSError:
-                Log("stilltrue").warning("certificate not read", file=self._files[0])
-            return self._context
-
-    def _stamps(self) -> tuple[int, ...]:
-        return tuple(file.stat().st_mtime_ns for file in self._files)
-
-    def _load(self) -> ssl.SSLContext:
-        stamps = self._stamps()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(*self._files)
-        self._read = stamps
-        return context
-
-
-class Webhook(ThreadingHTTPServer):
-    """Answers admission reviews; each connection, with its handshake, has its own thread."""
-
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def __init__(self, address: tuple[str, int], certificate: Certificate, sidecar: Mapping[str, Any], log: Log) -> None:
+    def __init__(self, sidecar: Mapping[str, Any], log: Log) -> None:
         """``sidecar`` is the container to inject, as the chart describes it."""
-        self.certificate = certificate
-        self.sidecar = sidecar
-        self.log = log
-        super().__init__(address, _Handler)
+        self._sidecar = sidecar
+        self._log = log
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Serve HTTP over TLS; called on the connection's thread."""
-        request.settimeout(CONNECTION_SECONDS_MAX)
-        with self.certificate.context().wrap_socket(request, server_side=True) as secured:
-            super().finish_request(secured, client_address)
+    async def answer(self, request: web.BaseRequest) -> Answer | None:
+        """The answer to a review or a probe; None for any other path."""
+        if request.method != "POST":
+            return Answer(body="ok\n") if request.path == "/healthz" else None
+        if request.path != "/inject":
+            return Answer(status=HTTPStatus.NOT_FOUND, body="post an AdmissionReview to /inject\n")
+        body = await request.content.read(REVIEW_BYTES_MAX + 1)
+        while len(body) <= REVIEW_BYTES_MAX and (more := await request.content.read(REVIEW_BYTES_MAX + 1)):
+            body += more
+        if len(body) > REVIEW_BYTES_MAX:
+            return Answer(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, body=f"at most {REVIEW_BYTES_MAX} bytes\n")
+        return self._review(body)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that do not speak TLS or disconnect."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Webhook
-    timeout = CONNECTION_SECONDS_MAX
-    server_version = "stilltrue"
-    sys_version = ""
-
-    def do_GET(self) -> None:
-        healthy = self.path == "/healthz"
-        self._respond(HTTPStatus.OK if healthy else HTTPStatus.NOT_FOUND, b"ok\n" if healthy else b"not found\n")
-
-    def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
-            self._respond(HTTPStatus.LENGTH_REQUIRED, b"Content-Length is required\n")
-            return
-        if int(length) > REVIEW_BYTES_MAX:
-            self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {REVIEW_BYTES_MAX} bytes\n".encode())
-            return
-        body = self.rfile.read(int(length))
-        if self.path.partition("?")[0] == "/inject":
-            self._review(body)
-        else:
-            self._respond(HTTPStatus.NOT_FOUND, b"post an AdmissionReview to /inject\n")
-
-    def _review(self, body: bytes) -> None:
+    def _review(self, body: bytes) -> Answer:
         try:
             review = json.loads(body)
-            answered = answer(review, self.server.sidecar)
+            answered = answer(review, self._sidecar)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            self.server.log.warning("review refused", reason=f"{type(error).__name__}: {error}")
-            self._respond(HTTPStatus.BAD_REQUEST, b"not a valid AdmissionReview (admission.k8s.io/v1) of a pod\n")
-            return
+            self._log.warning("review refused", reason=f"{type(error).__name__}: {error}")
+            text = "not a valid AdmissionReview (admission.k8s.io/v1) of a pod\n"
+            return Answer(status=HTTPStatus.BAD_REQUEST, body=text)
         response = answered["response"]
-        self.server.log.info(
+        self._log.info(
             "pod reviewed", namespace=review["request"].get("namespace"), injected="patch" in response,
             warning=" ".join(response.get("warnings", [])) or None,
         )  # fmt: skip
-        self._respond(HTTPStatus.OK, json.dumps(answered).encode(), "application/json")
+        return Answer(body=json.dumps(answered), content_type="application/json")
 
-    def _respond(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Silence the access log: probes arrive every few seconds, and reviews are logged as events."""
+async def serve(host: str, port: int, tls: Tls, hook: Webhook, log: Log) -> None:
+    """Serve until SIGTERM or SIGINT; raises ``OSError`` when it cannot listen."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = HttpServer(hook.answer, log=log, methods=("GET", "HEAD", "POST"))
+    bound = await server.start(host, port, tls.context)
+    click.echo(f"listening https={host}:{bound}")
+    await stop.wait()
+    await server.stop()
+
+
+def _follow(log: Log, tls: Tls) -> None:
+    """Reload a renewed certificate; a pair of files that does not match (yet) leaves the previous one in use."""
+    try:
+        if tls.follow():
+            log.info("certificate reloaded")
+    except TlsRefusedError as error:
+        log.warning("certificate not reloaded, the previous one stays", text=str(error))
 
 
 @click.command(short_help="Run the webhook that injects the sidecar into pods.")
@@ -157,14 +111,19 @@ def webhook(host: str, port: int, tls_cert_file: Path, tls_key_file: Path, sidec
       stilltrue webhook --tls-cert-file tls.crt --tls-key-file tls.key --sidecar-file sidecar.json
     """
     configure(log_format)
+    log = Log("stilltrue")
     try:
         sidecar = json.loads(sidecar_file.read_text())
-        server = Webhook((host, port), Certificate(tls_cert_file, tls_key_file), sidecar, Log("stilltrue"))
+        tls = Tls(
+            TlsFiles(certificate=tls_cert_file, key=tls_key_file),
+            server=True,
+            alpn=("http/1.1",),
+            on_handshake=partial(_follow, log),
+        )
+        asyncio.run(serve(host, port, tls, Webhook(sidecar, log), log))
+    except TlsRefusedError as error:
+        raise CommandError(str(error)) from None
     except ValueError as error:
         raise CommandError(f"{sidecar_file}: invalid JSON: {error}") from None
     except OSError as error:
-        raise CommandError(f"cannot listen on {host}:{port} or read the certificate: {error}") from None
-    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown, daemon=True).start())
-    click.echo(f"listening https={host}:{server.server_address[1]}")
-    server.serve_forever(0.2)
-    server.server_close()
+        raise CommandError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None

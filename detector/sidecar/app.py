@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import stilltrue.agent
 from detector.ops.address import Address
+from detector.ops.http import HttpServer
 from detector.ops.logs import Log
-from detector.sidecar.admin import Admin
 from detector.sidecar.http2.connection import Connection
 from detector.sidecar.http2.relay import Relay, Route
 from detector.sidecar.http2.routes import Dialler, InboundRoute, OutboundRoute, UpstreamChannels
 from detector.sidecar.interception import Inbound
 from detector.sidecar.settings import Settings
-from detector.sidecar.status import pages
+from detector.sidecar.status import Status
 from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError
 from detector.sidecar.tracking.probe import PoolProbe, health_check
 from detector.sidecar.tracking.program import Program
@@ -66,6 +66,7 @@ class Sidecar:
         )
         self._probe = PoolProbe(self.program.pool, health_check(settings.program), time.monotonic)
         self.agent.answer_looks_with(lambda request: self.program.look(request, self._probe.doubt()))
+        self._pages = HttpServer(Status(settings, self.agent, self.program, self.relays.__len__).answer, log=log)
         self._dialler = Dialler(self._warn)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -103,17 +104,16 @@ class Sidecar:
             await asyncio.sleep(0.02)
         for relay in list(self.relays):
             relay.close()
+        await self._pages.stop()
         self.agent.close()
 
     async def _admin(self) -> Address:
+        host = self.settings.admin.host
         try:
-            shown = pages(self.settings, self.agent, self.program, self.relays.__len__)
-            server = await Admin(shown).start(self.settings.admin.host, self.settings.admin.port)
+            return Address(host=host, port=await self._pages.start(host, self.settings.admin.port))
         except OSError as error:
             reason = error.strerror or error
             raise CannotListenError(f"--admin-port: cannot listen on {self.settings.admin}: {reason}") from None
-        self._servers.append(server)
-        return _bound(server)
 
     async def _listen(self, flag: str, address: Address, way: Callable[[], Route], tls: Tls | None) -> Address:
         try:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
+from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from detector.sidecar.admin import TEXT, Page, Pages, as_json, ok
+from detector.ops.http import Answer
 from detector.sidecar.attribution import Attribution
 from detector.sidecar.settings import Settings
 from detector.sidecar.tracking.program import DISTRUSTED, Program
@@ -20,32 +22,42 @@ PROGRAM_SECONDS_MAX = 1.0
 PREFIX = "stilltrue_sidecar_"
 
 
-def pages(settings: Settings, agent: Agent, program: Program, connections: Callable[[], int]) -> Pages:
-    """The admin pages by path; ``connections`` gives the number of relayed connections."""
+class Status:
+    """Serves the admin pages: /healthz, /readyz, /metadata (JSON) and /metrics (Prometheus text format)."""
 
-    async def healthz() -> Page:
-        return ok("ok\n")
+    def __init__(self, settings: Settings, agent: Agent, program: Program, connections: Callable[[], int]) -> None:
+        """``connections`` gives the number of relayed connections."""
+        self._settings = settings
+        self._agent = agent
+        self._program = program
+        self._registry = CollectorRegistry()
+        self._registry.register(_Collector(agent, program, connections))
 
-    async def readyz() -> Page:
-        address = settings.program
+    async def answer(self, request: web.BaseRequest) -> Answer | None:
+        """The page at the request's path, or None."""
+        match request.path:
+            case "/healthz":
+                return Answer(body="ok\n")
+            case "/readyz":
+                return await self._readiness()
+            case "/metadata":
+                text = json.dumps(describe(self._settings, self._agent, self._program), indent=2)
+                return Answer(body=text + "\n", content_type="application/json")
+            case "/metrics":
+                return Answer(body=generate_latest(self._registry), content_type=CONTENT_TYPE_LATEST)
+            case _:
+                return None
+
+    async def _readiness(self) -> Answer:
+        address = self._settings.program
         try:
             async with asyncio.timeout(PROGRAM_SECONDS_MAX):
                 _, writer = await asyncio.open_connection(address.host, address.port)
             writer.close()
         except (OSError, TimeoutError) as error:
-            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"the program at {address} does not accept connections: {error}\n"
-        return ok("ok\n")
-
-    async def metadata() -> Page:
-        return as_json(describe(settings, agent, program))
-
-    registry = CollectorRegistry()
-    registry.register(_Collector(agent, program, connections))
-
-    async def metrics() -> Page:
-        return ok(generate_latest(registry).decode(), CONTENT_TYPE_LATEST)
-
-    return {"/healthz": healthz, "/readyz": readyz, "/metadata": metadata, "/metrics": metrics}
+            text = f"the program at {address} does not accept connections: {error}\n"
+            return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=text)
+        return Answer(body="ok\n")
 
 
 def describe(settings: Settings, agent: Agent, program: Program) -> dict[str, object]:

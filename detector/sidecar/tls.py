@@ -1,21 +1,24 @@
-"""TLS to the outside: contexts made from files, which follow the files when these are replaced."""
+"""TLS contexts made from files, reloaded when the files are replaced."""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ALPN = ["h2"]
+ALPN = ("h2",)
 
 
 class TlsRefusedError(ValueError):
-    """Files that make no TLS; one line that names the file."""
+    """TLS files that cannot be used; one line that names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """PEM files: who we are, and whom we trust (None: for a server nobody is asked, for a client the system decides)."""
+    """PEM files: our certificate and key, and the CA bundle. Without one a server asks for no certificate, a client trusts the
+    system's CAs.
+    """
 
     certificate: Path | None = None
     key: Path | None = None
@@ -23,19 +26,28 @@ class TlsFiles:
 
 
 class Tls:
-    """A context of one side. New connections use what :meth:`follow` loaded last; a pair that does not fit is not taken."""
+    """The TLS context of a client or server: new connections use what :meth:`follow` loaded last."""
 
-    def __init__(self, files: TlsFiles, *, server: bool) -> None:
-        """Raises :class:`TlsRefusedError`."""
+    def __init__(
+        self,
+        files: TlsFiles,
+        *,
+        server: bool,
+        alpn: Sequence[str] = ALPN,
+        on_handshake: Callable[[Tls], None] = lambda _: None,
+    ) -> None:
+        """``on_handshake`` is called before each handshake of a server. Raises :class:`TlsRefusedError`."""
+        self._on_handshake = on_handshake
         self._files = files
         self._server = server
+        self._alpn = list(alpn)
         self._seen = self._times()
         self._current = self.context = self._make()
-        if server:  # a listener keeps the context that it began with; each handshake is handed the newest
+        if server:  # a listener keeps its first context; each handshake is given the newest
             self.context.sni_callback = self._hand_newest
 
     def follow(self) -> bool:
-        """Load the files anew if they changed; whether they had. Raises :class:`TlsRefusedError`, and keeps what was."""
+        """Reload the files if they changed; returns whether they had. On :class:`TlsRefusedError` the old ones stay in use."""
         times = self._times()
         if times == self._seen:
             return False
@@ -46,6 +58,7 @@ class Tls:
         return True
 
     def _hand_newest(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        self._on_handshake(self)
         connection.context = self._current
 
     def _make(self) -> ssl.SSLContext:
@@ -53,7 +66,7 @@ class Tls:
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if self._server else ssl.PROTOCOL_TLS_CLIENT)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.set_alpn_protocols(ALPN)
+            context.set_alpn_protocols(self._alpn)
             if files.certificate is not None:
                 context.load_cert_chain(files.certificate, files.key)
             if files.ca is not None:
