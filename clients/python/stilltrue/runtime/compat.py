@@ -31,6 +31,10 @@ _ATTEMPTS = 10
 _GRPC = str(Path(grpc.__file__).parent)
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _FUTURE_FILE = _base.__file__
+_CHAINED = "_chain_future.<locals>._call_check_cancel"
+_CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
+_RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__code__})
+_ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
 _OF_TASKS = frozenset({"_set_result_unless_cancelled", "_release_waiter", "_on_timeout"})
 _EXECUTOR_FILE = thread.__file__
 _START_TIME = 19
@@ -218,6 +222,49 @@ def is_endless_wait(frame: FrameType) -> bool:
     if code.co_filename == threading.__file__ and code.co_name == "wait":
         return frame.f_locals.get("timeout", 0) is None
     return code.co_filename == threading.__file__ and code.co_name == "_wait_for_tstate_lock"
+
+
+def innermost_frames() -> dict[int, FrameType]:
+    """By its identity, the innermost frame of each thread."""
+    return sys._current_frames()  # noqa: SLF001 - documented
+
+
+def future_awaited(frame: FrameType) -> Any:
+    """The future for whose result a thread waits without a time-out, if it stands here in that wait."""
+    outer = frame.f_back
+    if frame.f_code is not _CONDITION_WAIT or outer is None or outer.f_code not in _RESULTS:
+        return None
+    names = outer.f_locals
+    return names.get("self") if names.get("timeout", 0) is None else None
+
+
+def is_being_run(future: Any) -> bool:
+    """Whether somebody works on a future, so that nobody can cancel it."""
+    return getattr(future, "_state", None) == _base.RUNNING
+
+
+def item_run_by(frames: list[FrameType]) -> Any:
+    """The future whose item an executor's thread runs."""
+    for frame in frames:
+        if frame.f_code is _ITEM_RUN:
+            return getattr(frame.f_locals.get("self"), "future", None)
+    return None
+
+
+def source_of(future: Any) -> Any:
+    """The future, or task, of another kind that ends this one (asyncio chains them); None when there is none."""
+    callbacks = getattr(future, "_done_callbacks", None)
+    if callbacks is None:
+        callbacks = [callback for callback, _ in callbacks_of(future)]
+    for callback in list(callbacks):
+        code = getattr(callback, "__code__", None)
+        if (
+            code is not None
+            and code.co_qualname == "_chain_future.<locals>._call_check_cancel"
+            and "source" in code.co_freevars
+        ):
+            return _content(callback.__closure__[code.co_freevars.index("source")])
+    return None
 
 
 def age_of(started: threading.Thread) -> float | None:

@@ -8,6 +8,7 @@ ending by themselves, so that doubt never makes a TRUE.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
@@ -15,6 +16,8 @@ from weakref import ref
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import LocalWait, PartyTarget
+from stilltrue.runtime import compat
+from stilltrue.runtime.blocked_threads import Workers
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, group_of, read, timers
 
@@ -33,6 +36,7 @@ class _Seen:
     future: Any = None
     awaited: Awaited | None = None
     deadline: float | None = None
+    worker: PartyName | None = None
     rivals: tuple[Task, ...] = ()
     children: list[Task] = field(default_factory=list)
     others: list[Task] = field(default_factory=list)
@@ -44,29 +48,32 @@ class Observer:
     def __init__(self, parties: Parties) -> None:
         """``parties`` knows the tasks."""
         self._parties = parties
-        self._numbers: dict[int, tuple[Any, WaitNumber, float]] = {}
-        self._seen: dict[WaitNumber, tuple[ref[Task], ref[Any]]] = {}
+        self._numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float]] = {}
+        self._before = self._numbers
+        self._seen: dict[WaitNumber, Callable[[], bool]] = {}
         self._next = NUMBER_MIN
 
     def __call__(self, now: float) -> Observation:
         """What is seen at the cut, which is taken ``now`` (epoch). Never raises."""
         known = self._parties.tasks()
         try:
-            return self._observe(known, now)
+            workers = Workers(self._parties)
+            return self._observe(known, now, workers)
         except Exception:  # noqa: BLE001 - on any doubt, every wait of every task may end by itself
             return Observation(deadlines={party: now for _, party in known})
 
-    def _observe(self, known: list[tuple[Task, PartyName]], now: float) -> Observation:
-        if not known:
+    def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: Workers) -> Observation:
+        blocked = workers.blocked()
+        if not known and not blocked:
             return Observation()
         if len(known) > TASKS_MAX:
             return Observation(deadlines={party: now for _, party in known})
-        seen = self._look(known, now)
+        seen = self._look(known, now, workers)
         for one in seen.values():  # the second look
             if one.future is not None and blocking_future(one.task) is not one.future:
-                one.awaited, one.deadline = None, now
+                one.awaited, one.worker, one.deadline = None, None, now
         self._pass_on_deadlines(seen)
-        waits = self._waits(seen, now)
+        waits = self._waits(seen, blocked, now, workers)
         deadlines = {one.party: one.deadline for one in seen.values() if one.deadline is not None}
         ways_out: dict[PartyName, tuple[PartyName, ...]] = {}
         for one in seen.values():
@@ -79,16 +86,13 @@ class Observer:
         return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out)
 
     def lasts(self, number: WaitNumber) -> bool:
-        """Whether the wait that was seen and numbered so is still the same: its task suspended on the same future."""
-        known = self._seen.get(number)
-        if known is None:
-            return False
-        task, future = known[0](), known[1]()
-        return task is not None and future is not None and blocking_future(task) is future
+        """Whether the wait that was seen and numbered so is still the very same."""
+        same = self._seen.get(number)
+        return same is not None and same()
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    def _look(self, known: list[tuple[Task, PartyName]], now: float) -> dict[Task, _Seen]:
+    def _look(self, known: list[tuple[Task, PartyName]], now: float, workers: Workers) -> dict[Task, _Seen]:
         """Every task that is known, and those that these await, and so on."""
         clocks: dict[asyncio.AbstractEventLoop, tuple[dict[int, float] | None, float]] = {}
         seen: dict[Task, _Seen] = {}
@@ -99,14 +103,16 @@ class Observer:
                 continue
             one = seen[task] = _Seen(task, party)
             try:
-                self._look_at(one, clocks, now)
+                self._look_at(one, clocks, now, workers)
             except Exception:  # noqa: BLE001 - on any doubt the task may go on
-                one.awaited, one.deadline, one.rivals, one.children, one.others = None, now, (), [], []
+                one.awaited, one.worker, one.deadline, one.rivals, one.children, one.others = None, None, now, (), [], []
             root = self._parties.root_of(task, party)
             pending += [(other, self._parties.of(other, root)) for other in one.others if other not in seen]
         return seen
 
-    def _look_at(self, one: _Seen, clocks: dict[Any, tuple[dict[int, float] | None, float]], now: float) -> None:
+    def _look_at(
+        self, one: _Seen, clocks: dict[Any, tuple[dict[int, float] | None, float]], now: float, workers: Workers
+    ) -> None:
         task = one.task
         one.future = future = blocking_future(task)
         loop = task.get_loop()
@@ -131,6 +137,9 @@ class Observer:
             one.children = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]
             if one.awaited.until is not None:
                 ends.append(one.awaited.until + offset)
+        elif not isinstance(future, asyncio.Task):
+            source = compat.source_of(future)
+            one.worker = None if source is None else workers.thread_on(source)
         group = group_of(task)
         if group is not None:
             one.rivals = tuple(other for other in (*group._tasks, group._parent_task) if other is not task)  # noqa: SLF001
@@ -149,40 +158,76 @@ class Observer:
 
     # -- telling -------------------------------------------------------------------------------------------------------
 
-    def _waits(self, seen: dict[Task, _Seen], now: float) -> tuple[LocalWait, ...]:
-        numbers: dict[int, tuple[Any, WaitNumber, float]] = {}
-        waits = []
-        known: dict[WaitNumber, tuple[ref[Task], ref[Any]]] = {}
-        for one in seen.values():
-            wait = self._wait(one, seen, numbers, now)
-            if wait is not None:
-                waits.append(wait)
-                known[wait.number] = (ref(one.task), ref(one.future))
-        self._numbers, self._seen = numbers, known
+    def _waits(
+        self, seen: dict[Task, _Seen], blocked: list[tuple[PartyName, int, Any]], now: float, workers: Workers
+    ) -> tuple[LocalWait, ...]:
+        told = [(one, among) for one in seen.values() if (among := _among(one, seen)) is not None]
+        self._before, self._numbers, self._seen = self._numbers, {}, {}
+        waits = [self._wait_of_task(one, among, now) for one, among in told]
+        for party, ident, future in blocked:
+            target = self._worker_on(future, seen, workers)
+            if target is not None and target != party:
+                waits.append(self._wait_of_thread(party, ident, future, target, now))
         return tuple(sorted(waits, key=lambda wait: wait.number))
 
-    def _wait(
-        self, one: _Seen, seen: dict[Task, _Seen], numbers: dict[int, tuple[Any, WaitNumber, float]], now: float
-    ) -> LocalWait | None:
-        awaited = one.awaited
-        if awaited is None:
-            return None
-        tasks = [future for future in awaited.futures if isinstance(future, asyncio.Task)]
-        among = tuple(PartyTarget(party=seen[task].party) for task in tasks if task in seen)
-        if len(among) < len(tasks):
-            return None
-        if not among or (len(tasks) < len(awaited.futures) and not awaited.needs_all):
-            return None  # something that is no task may come by itself
-        before = self._numbers.get(id(one.future))
-        if before is None or before[0]() is not one.future:
-            before = (ref(one.future), WaitNumber(self._next), now)
-            self._next += 1
-        numbers[id(one.future)] = before
+    def _wait_of_task(self, one: _Seen, among: tuple[PartyTarget, ...], now: float) -> LocalWait:
+        task, future = ref(one.task), ref(one.future)
+
+        def same() -> bool:
+            still, on = task(), future()
+            return still is not None and on is not None and blocking_future(still) is on
+
+        number, since = self._number(id(one.task), one.future, now, same)
+        needs = len(among) if one.awaited is not None and one.awaited.needs_all else 1
+        return LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)
+
+    def _wait_of_thread(self, party: PartyName, ident: int, future: Any, target: PartyName, now: float) -> LocalWait:
+        weak = ref(future)
+
+        def same() -> bool:
+            frame = compat.innermost_frames().get(ident)
+            return frame is not None and compat.future_awaited(frame) is weak()
+
+        number, since = self._number(ident, future, now, same)
         return LocalWait(
-            waiter=one.party,
-            number=before[1],
-            among=among,
-            needs=len(among) if awaited.needs_all else 1,
-            deadline=one.deadline,
-            since=before[2],
+            waiter=party,
+            number=number,
+            among=(PartyTarget(party=target),),
+            since=since,
+            uncoloured=True,
+            what=f"the result of a future that {target} works on",
         )
+
+    def _worker_on(self, future: Any, seen: dict[Task, _Seen], workers: Workers) -> PartyName | None:
+        """Who works on what a thread waits for: another thread, or a task."""
+        source = compat.source_of(future)
+        if isinstance(source, asyncio.Task):
+            return seen[source].party if source in seen else None
+        return workers.thread_on(future)
+
+    def _number(self, waiter: int, future: Any, now: float, same: Callable[[], bool]) -> tuple[WaitNumber, float]:
+        """The number of this wait for ``future``, and since when it is seen; as before while it is the same."""
+        key = (waiter, id(future))
+        before = self._before.get(key)
+        if before is None or before[0]() is not future:
+            before = (ref(future), WaitNumber(self._next), now)
+            self._next += 1
+        self._numbers[key] = before
+        self._seen[before[1]] = same
+        return before[1], before[2]
+
+
+def _among(one: _Seen, seen: dict[Task, _Seen]) -> tuple[PartyTarget, ...] | None:
+    """For whom a task waits; None when it may go on by itself."""
+    if one.worker is not None:
+        return (PartyTarget(party=one.worker),)
+    awaited = one.awaited
+    if awaited is None:
+        return None
+    tasks = [future for future in awaited.futures if isinstance(future, asyncio.Task)]
+    among = tuple(PartyTarget(party=seen[task].party) for task in tasks if task in seen)
+    if not among or len(among) < len(tasks):
+        return None
+    if len(tasks) < len(awaited.futures) and not awaited.needs_all:
+        return None  # something that is no task may come by itself
+    return among

@@ -89,7 +89,7 @@ class Parties:
             return here.serving.party
         own = here.own
         if own is None:
-            own = here.own = self._name_thread()
+            own = here.own = self.of_thread(threading.current_thread())
         return own
 
     def serving(self) -> ServerCall | None:
@@ -168,8 +168,11 @@ class Parties:
         if known is not None and self._taken.get(known[0]) is weak:
             self._taken.pop(known[0], None)
 
-    def _name_thread(self) -> PartyName:
-        thread = threading.current_thread()
+    def of_thread(self, thread: threading.Thread) -> PartyName:
+        """The party that ``thread`` is when it serves no call; one that never called or waited is named here and now."""
+        for name, weak in list(self._threads.items()):
+            if weak() is thread:
+                return name
         return PartyName(_claim(self._threads, f"{self._process}/thread:{thread.name}", thread, "-"))
 
 

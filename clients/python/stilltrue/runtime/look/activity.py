@@ -19,8 +19,8 @@ from types import CodeType, FrameType
 
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
-from stilltrue.runtime.look.places import Place, Places, is_application, is_ours, told
 from stilltrue.runtime.parties import Root
+from stilltrue.runtime.places import Place, Places, is_application, is_ours, told
 from stilltrue.runtime.session import LEFT_OUT
 from stilltrue.runtime.tasks import Task
 

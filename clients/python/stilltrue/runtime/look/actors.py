@@ -10,8 +10,8 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.look.places import Place, Places, is_application, is_library, is_ours, told
 from stilltrue.runtime.look.reach import speaks_of_ending
+from stilltrue.runtime.places import Place, Places, is_application, is_library, is_ours, told
 from stilltrue.runtime.tasks import Task
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})

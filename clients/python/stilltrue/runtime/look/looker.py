@@ -13,11 +13,11 @@ from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.places import Places
 from stilltrue.runtime.look.trace import trace_of
 from stilltrue.runtime.look.ways_out import Found, Search
 from stilltrue.runtime.observation import NUMBER_MIN, Observer
 from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.places import Places
 from stilltrue.runtime.recorder import LockedRecorder
 
 

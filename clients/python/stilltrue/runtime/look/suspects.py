@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.look.places import Place, is_ours
+from stilltrue.runtime.places import Place, is_ours
 from stilltrue.runtime.tasks import blocking_future
 
 _CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)
@@ -33,7 +33,7 @@ def _calls_in(frame: FrameType) -> list[Any]:
     found: list[Any] = []
     for name in ("self", "call"):
         thing = names.get(name)
-        if isinstance(thing, Future):
+        if isinstance(thing, Future) and not compat.is_being_run(thing):
             found.append(thing)
         inner = getattr(thing, "_inner", None) if is_ours(frame.f_code) else None
         found += [one for one in (thing, inner) if isinstance(one, _CALLS)]

@@ -19,9 +19,9 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.look import actors
 from stilltrue.runtime.look.actors import Actor
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.places import Place, Places, is_application, told
 from stilltrue.runtime.look.reach import Reach
 from stilltrue.runtime.look.suspects import handles_of
+from stilltrue.runtime.places import Place, Places, is_application, told
 from stilltrue.runtime.tasks import Task, blocking_future, read
 
 WAYS_OUT_MAX = 8

@@ -21,7 +21,7 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.tasks import Task
 
 STACK_LENGTH_MAX = 12
-_OURS = str(Path(__file__).parents[2])
+_OURS = str(Path(__file__).parents[1])
 _SHELLS = tuple(str(Path(_OURS, shell, "server.py")) for shell in ("sync", "aio"))
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _INSTALLED = ("site-packages", "dist-packages")
@@ -188,12 +188,12 @@ class Places:
         return found
 
     def _of_thread(self, ident: int, frames: list[FrameType]) -> Place:
-        served, context = _served_by(frames)
+        served, context = served_by(frames)
         party = self._names.get(ident) if served is None else served.party
         return Place(party=party, frames=tuple(frames), ident=ident, serves=served, context=context)
 
 
-def _served_by(frames: list[FrameType]) -> tuple[ServerCall | None, Any]:
+def served_by(frames: list[FrameType]) -> tuple[ServerCall | None, Any]:
     """The call that a thread serves, and its context: its shell stands in its frames."""
     for frame in frames:
         if frame.f_code.co_filename in _SHELLS:

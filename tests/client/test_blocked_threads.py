@@ -1,0 +1,137 @@
+"""Waits of threads that no happening tells: for the result of what another thread or a task works on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.report import LocalWait, PartyTarget, Report
+from tests.client.look_worlds import LoopWorld, Stuck, look_at, of, report_of, report_when, serving
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.go.set()
+
+
+@contextmanager
+def calling(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[tuple[Agent, Any]]:
+    """A front, and a stub for it of a method that is stuck."""
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        yield front, front.channel(channel).unary_unary("/s/Get")
+        stuck.go.set()
+
+
+def seen(report: Report, waiter: str) -> list[LocalWait]:
+    """What was seen of this party's waits, its waits for calls left out."""
+    return [wait for wait in report.waits if wait.waiter == waiter and isinstance(wait.among[0], PartyTarget)]
+
+
+def test_who_asks_for_the_result_of_an_item_waits_for_the_thread_that_runs_it(
+    alone: Callable[..., Agent], stuck: Stuck
+) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+    with calling(alone, stuck) as (front, get):
+        thread = threading.Thread(target=lambda: executor.submit(get, b"").result(), name="caller")
+        thread.start()
+        stuck.wait_for_callers()
+        report = report_when(front, lambda report: bool(seen(report, "front/thread:caller")))
+        (wait,) = seen(report, "front/thread:caller")
+        assert wait.among == (
+            PartyTarget(party=next(w.waiter for w in report.waits if w.waiter.startswith("front/thread:worker"))),
+        )
+        assert wait.deadline is None
+        (again,) = seen(report_of(front), "front/thread:caller")
+        assert (again.number, again.since) == (wait.number, wait.since)
+        look = of(look_at(front, report), "front/thread:caller")
+        assert (look.unchanged, look.ways_out, look.doubt) == (True, (), "")
+        assert __file__ in look.stack[0]
+        stuck.go.set()
+        thread.join()
+        assert not of(look_at(front, report), "front/thread:caller").unchanged
+    executor.shutdown()
+
+
+def test_a_time_out_of_its_own_is_no_wait(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    executor = ThreadPoolExecutor(1)
+    with calling(alone, stuck) as (front, get):
+        future = executor.submit(get, b"")
+        thread = threading.Thread(target=lambda: future.result(60), name="caller")
+        thread.start()
+        stuck.wait_for_callers()
+        assert seen(report_of(front), "front/thread:caller") == []
+        stuck.go.set()
+        thread.join()
+    executor.shutdown()
+
+
+def test_a_future_that_nobody_is_known_to_work_on_is_no_wait(alone: Callable[..., Agent]) -> None:
+    front = alone("front")
+    future: Future[None] = Future()
+    begun = threading.Event()
+
+    def asks() -> None:
+        begun.set()
+        future.result()
+
+    thread = threading.Thread(target=asks, name="caller")
+    thread.start()
+    assert begun.wait(10)
+    assert report_of(front).waits == ()
+    future.set_result(None)
+    thread.join()
+
+
+async def test_who_asks_a_task_of_a_loop_for_its_result_waits_for_the_task(alone: Callable[..., Agent]) -> None:
+    world = LoopWorld(alone("front"), alone("back"))
+    await world.start()
+    loop = asyncio.get_running_loop()
+
+    async def calls() -> bytes:
+        return bytes(await world.stuck(b""))
+
+    thread = threading.Thread(target=lambda: asyncio.run_coroutine_threadsafe(calls(), loop).result(), name="caller")
+    thread.start()
+    await world.held.acquire()
+    report = await asyncio.to_thread(report_when, world.front, lambda report: bool(seen(report, "front/thread:caller")))
+    (wait,) = seen(report, "front/thread:caller")
+    (task,) = [other.waiter for other in report.waits if other.waiter.startswith("front/task:")]
+    assert wait.among == (PartyTarget(party=task),)
+    world.go.set()
+    await asyncio.to_thread(thread.join)
+    await world.stop()
+
+
+async def test_a_handler_that_awaits_a_thread_waits_for_it(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    with calling(alone, stuck) as (front, get):
+        world = LoopWorld(front, alone("further"))
+        await world.start()
+
+        async def body(world: LoopWorld) -> None:
+            await asyncio.to_thread(get, b"")
+
+        world.body = body
+        call = world.outside.unary_unary("/t.T/Do")(b"")
+        await asyncio.to_thread(stuck.wait_for_callers)
+        report = report_of(front)
+        (handler,) = [served.party for served in report.served]
+        (wait,) = seen(report, handler)
+        (target,) = wait.among
+        assert isinstance(target, PartyTarget)
+        assert any(other.waiter == target.party for other in report.waits)
+        look = await asyncio.to_thread(look_at, front, report)
+        assert all(one.unchanged and not one.ways_out and not one.doubt for one in look.parties)
+        stuck.go.set()
+        assert await call == b"done"
+        await world.stop()
