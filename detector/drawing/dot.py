@@ -1,4 +1,4 @@
-"""A scene in the DOT language, for Graphviz and its many friends."""
+"""A scene in the DOT language, for Graphviz."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STYLES = {
 
 
 def dot_of(scene: Scene) -> str:
-    """The picture as a digraph; what each party waits for is its box's second line and each arrow's tooltip."""
+    """Draw ``scene`` as a digraph; what a party waits for is the second line of its box and the tooltip of its arrows."""
     title = "\n".join(filter(None, (scene.title, scene.subtitle, scene.left_out)))
     lines = [
         "digraph waits {",
@@ -29,7 +29,7 @@ def dot_of(scene: Scene) -> str:
 
 
 def _box(box: Box) -> str:
-    label = "\n".join((box.name, *box.waits, *(("suggested to give up",) if box.victim else ())))
+    label = "\n".join((box.name, *box.waits, *(("suggested victim",) if box.victim else ())))
     return f"  {_quoted(box.name)} [label={_quoted(label)}, {STYLES[box.role]}, penwidth={3 if box.witness else 1}];"
 
 

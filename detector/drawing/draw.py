@@ -1,4 +1,4 @@
-"""The one door to pictures: a snapshot and a verdict in, a text in the wanted format out."""
+"""Draws the wait-for graph of a snapshot, with its verdict, in any of the formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stilltrue.model import Verdict
 
 
 class Format(Enum):
-    """In which language a wait graph is drawn. DOT and SVG show what a person can read; the others show everything."""
+    """The formats of a wait-for graph. DOT and SVG show what a person can read; the others show everything."""
 
     DOT = "dot"
     SVG = "svg"
@@ -21,7 +21,7 @@ class Format(Enum):
 
 
 def draw(snapshot: Snapshot, verdict: Verdict, form: Format) -> str:
-    """The wait graph of ``snapshot`` with the core of ``verdict`` highlighted, each wait with what for and how long."""
+    """Draw the wait-for graph of ``snapshot``, with the core of ``verdict`` highlighted and what each wait is for."""
     if form is Format.DOT:
         return dot_of(scene_of(snapshot, verdict))
     if form is Format.SVG:

@@ -1,4 +1,4 @@
-"""A wait graph for other programs: as a networkx graph, as GraphML, as JSON nodes and links."""
+"""Wait-for graphs for other programs: as a networkx graph, GraphML, or JSON nodes and links."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import networkx as nx
 
 from detector.core.snapshot import Snapshot
+from detector.drawing.canvas import UNFIT
 from detector.drawing.scene import label_of
-from detector.drawing.svg import UNFIT
 from detector.graph.columns import WaitColumns
 from stilltrue.model import Holds, Verdict
 
@@ -17,12 +17,12 @@ Graph: TypeAlias = "nx.MultiDiGraph[str]"
 
 
 def to_networkx(waits: WaitColumns, now: float | None = None) -> Graph:
-    """The waits as a networkx graph: a node for each party, an edge from the waiter to each target.
+    """Convert waits to a networkx graph: a node for each party, an edge from the waiter to each target.
 
     Parameters
     ----------
     waits : the waits.
-    now : seconds since the epoch, for the labels; None leaves the times out.
+    now : seconds since the epoch, for the labels; None omits the times.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def to_networkx(waits: WaitColumns, now: float | None = None) -> Graph:
 
 
 def graphml_of(snapshot: Snapshot, verdict: Verdict) -> str:
-    """The whole wait graph as GraphML, each party with its ``role``; nothing is left out, however large."""
+    """The whole wait-for graph as GraphML, each party with its ``role``."""
     graph = _with_roles(snapshot, verdict)
     clean = nx.relabel_nodes(graph, {name: UNFIT.sub("?", name) for name in graph})
     for _, _, said in clean.edges(data=True):
@@ -57,14 +57,14 @@ def graphml_of(snapshot: Snapshot, verdict: Verdict) -> str:
 
 
 def links_of(snapshot: Snapshot, verdict: Verdict) -> str:
-    """The whole wait graph as JSON: networkx's node-link form."""
+    """The whole wait-for graph as JSON, in networkx's node-link form."""
     return json.dumps(nx.node_link_data(_with_roles(snapshot, verdict), edges="links")) + "\n"
 
 
 def _with_roles(snapshot: Snapshot, verdict: Verdict) -> Graph:
     graph = to_networkx(snapshot.waits, snapshot.ref.ended)
     core, behind = frozenset(verdict.core), frozenset(verdict.behind)
-    other = "undetermined" if verdict.holds is Holds.UNDETERMINED else "not stuck"
+    other = "undetermined" if verdict.holds is Holds.UNDETERMINED else "not deadlocked"
     for party, said in graph.nodes(data=True):
         said["role"] = "core" if party in core else "behind" if party in behind else other
     return graph

@@ -1,4 +1,4 @@
-"""Where the boxes go: the witness on a ring, all else in columns to its right, each near what it waits for."""
+"""Lays out a scene: the witness on a ring, the rest in columns to its right, each near what it waits for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMN_GAP = 110
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The middle of each box, and the size of the whole, in pixels."""
+    """The centre of each box, and the overall size, in pixels."""
 
     places: Mapping[str, tuple[float, float]]
     width: float
@@ -37,7 +37,7 @@ def laid_out(scene: Scene) -> Layout:
 
 
 def _ring(parties: list[str]) -> dict[str, tuple[float, float]]:
-    """One or two below each other, more on an ellipse, clockwise from the top, wide enough that no two boxes touch."""
+    """One or two boxes in a column; more on an ellipse, clockwise from the top, wide enough that no two touch."""
     count = len(parties)
     if count <= 2:
         return {party: (0.0, at * 3.0 * BOX_HEIGHT) for at, party in enumerate(parties)}
@@ -49,7 +49,7 @@ def _ring(parties: list[str]) -> dict[str, tuple[float, float]]:
 
 
 def _layers(scene: Scene, ring: list[str]) -> list[list[str]]:
-    """The parties off the ring by how many waits they are away from it, in either direction."""
+    """The parties off the ring, by their distance from it in waits, in either direction."""
     near: dict[str, list[str]] = {box.name: [] for box in scene.boxes}
     for arrow in scene.arrows:
         near[arrow.waiter].append(arrow.target)
@@ -69,7 +69,7 @@ def _in_columns(layer: list[str], most: int = 16) -> list[list[str]]:
 
 
 def _column(scene: Scene, layer: list[str], x: float, places: dict[str, tuple[float, float]]) -> None:
-    """Put ``layer`` in a column at ``x``, in the order of the heights of their neighbours that have a place already."""
+    """Put ``layer`` in a column at ``x``, ordered by the height of the neighbours already placed."""
     heights: dict[str, list[float]] = {party: [] for party in layer}
     for arrow in scene.arrows:
         for party, other in ((arrow.waiter, arrow.target), (arrow.target, arrow.waiter)):
@@ -84,7 +84,7 @@ def _column(scene: Scene, layer: list[str], x: float, places: dict[str, tuple[fl
 
 
 def _moved(places: dict[str, tuple[float, float]]) -> Layout:
-    """The same with everything inside the picture, which begins at 0."""
+    """Shift everything so that the picture begins at 0."""
     if not places:
         return Layout(places={}, width=BOX_WIDTH, height=0)
     left = min(x for x, _ in places.values()) - BOX_WIDTH / 2

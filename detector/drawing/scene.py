@@ -1,4 +1,4 @@
-"""What a picture of a snapshot shows: the parties that matter, what each waits for, and a word on those left out."""
+"""Selects what a picture of a snapshot shows: the parties that matter, their waits, and the number left out."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from detector.graph.columns import WaitColumns
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Wait, process_of
 
 BOXES_MAX = 30
-"""More boxes than this nobody reads: of a larger remainder the picture shows the witness, the core, then what is near."""
+"""The most boxes in a picture: of a larger remainder, the witness, then the core, then what is nearest."""
 OUTWARD_PARTIES_MAX = 1_000
-"""How many parties are put in the order in which the waits lead to them; the others follow by name."""
+"""The most parties that are ordered along the waits; the rest are ordered by name."""
 
 INWARD_STEPS_MAX = 8
-"""How many waits away from the core (from who could move) those that wait for it are put in the order of their distance."""
+"""The distance in waits from the core (or from who could run) up to which parties are ordered by distance."""
 
 
 class Role(Enum):
@@ -35,14 +35,14 @@ class Role(Enum):
 
 
 _Kind = tuple[ProcessName, Role, tuple[tuple[int, bytes], ...]]
-"""What parties that share a box have in common: the process, the role, and each wait's needs and targets."""
+"""What the parties of one box share: the process, the role, and each wait's needs and targets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """Parties of one process that wait for the very same (one party, mostly): their role, and a line for each wait.
+    """Parties of one process with identical waits (usually one party): their role, and a line for each wait.
 
-    ``witness`` and ``victim`` say whether the verdict's witness or victims name one of them.
+    ``witness`` and ``victim``: whether the verdict's witness or victims name one of them.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """A picture, not yet laid out; boxes in the order in which they should be looked at."""
+    """A picture before layout; boxes in order of importance."""
 
     title: str
     subtitle: str
@@ -75,7 +75,7 @@ class Scene:
 
 
 def scene_of(snapshot: Snapshot, verdict: Verdict, boxes_max: int = BOXES_MAX) -> Scene:
-    """Choose what to show: the witness first, then core, behind, and whoever they wait for, at most ``boxes_max`` boxes."""
+    """Select at most ``boxes_max`` boxes: the witness, then the core, the parties behind it, and those they wait for."""
     groups = _groups(snapshot, verdict)
     boxes = [_box(snapshot, verdict, parties, role) for (_, role, _), parties in list(groups.items())[:boxes_max]]
     of_party = {party: box for box in boxes for party in box.parties}
@@ -97,7 +97,7 @@ def scene_of(snapshot: Snapshot, verdict: Verdict, boxes_max: int = BOXES_MAX) -
 
 
 def _groups(snapshot: Snapshot, verdict: Verdict) -> dict[_Kind, list[PartyName]]:
-    """All parties, those first that matter most, with those put together that differ in their names alone."""
+    """All parties in order of importance, grouped where they differ only in name."""
     waits = snapshot.waits
     core, behind = frozenset(verdict.core), frozenset(verdict.behind)
     waiting = frozenset(waits.waiter.tolist())
@@ -128,7 +128,7 @@ def _rows(waits: WaitColumns, party: PartyName) -> list[Wait]:
 
 
 def label_of(wait: Wait, now: float | None) -> str:
-    """What is waited for, and for how long: ``3.2 s for a worker of stock (4 of 4 busy): 1 of 4``."""
+    """What a wait is for, and for how long: ``3.2 s for a worker of stock (4 of 4 busy): 1 of 4``."""
     since = f"{duration(now - wait.since)} " if now is not None and wait.since is not None and now >= wait.since else ""
     what = wait.what or ", ".join(wait.among[:2]) + (", ..." if len(wait.among) > 2 else "")
     count = "" if len(wait.among) == 1 else f": {wait.needs} of {len(wait.among)}"
@@ -136,10 +136,10 @@ def label_of(wait: Wait, now: float | None) -> str:
 
 
 def _order(waits: WaitColumns, verdict: Verdict) -> list[int]:
-    """The parties, those first that matter most; then breadth first along the waits.
+    """The parties in order of importance, then breadth first along the waits.
 
-    Where some are stuck: the witness, the core, those behind it from near to far, and whom they wait for; nobody else, who is
-    another matter. Where nobody is, all: first those who could move, one that waits for each of them, and who waits for those.
+    With a core: the witness, the core, those behind it from near to far, and those they wait for; no others. Without one: all,
+    beginning with those that could run, one that waits for each of them, and those that wait for these.
     """
     place = {name: at for at, name in enumerate(waits.names)}
     begins = [place[name] for name in (*verdict.witness.parties, *verdict.core) if name in place]
@@ -160,7 +160,7 @@ def _first_waiters(waits: WaitColumns, begins: Sequence[int]) -> list[int]:
 
 
 def _inward(waits: WaitColumns, begins: Sequence[int], behind: Sequence[int]) -> list[int]:
-    """Those of ``behind`` that wait for ``begins``, then those that wait for them, ..., as far as a picture can show."""
+    """Those of ``behind`` that wait for ``begins``, then those that wait for them, and so on, as far as a picture can show."""
     left, reached = np.zeros((2, len(waits.names)), np.bool_)
     left[list(behind)] = True
     reached[list(begins)] = True
@@ -176,7 +176,7 @@ def _inward(waits: WaitColumns, begins: Sequence[int], behind: Sequence[int]) ->
 
 
 def _outward(waits: WaitColumns, begins: Iterable[int]) -> list[int]:
-    """The parties in the order in which the waits lead to them from ``begins``, as far as a picture can show."""
+    """The parties in the order in which the waits reach them from ``begins``, as far as a picture can show."""
     found = dict.fromkeys(begins)
     todo = deque(found)
     while todo and len(found) < OUTWARD_PARTIES_MAX:
@@ -206,10 +206,10 @@ def _role(
 
 
 def _left_out(verdict: Verdict, shown: Mapping[PartyName, Box], total: int) -> str:
-    """A word on the parties that the picture does not show; empty when it shows all."""
+    """How many parties the picture omits, in words; empty when it shows all."""
     core = sum(party not in shown for party in verdict.core)
     behind = sum(party not in shown for party in verdict.behind)
     rest = total - len(shown) - core - behind
     parts = [f"{core} more in the core"] * bool(core) + [f"{behind} more behind it"] * bool(behind)
-    parts += [f"{rest} more that are not stuck"] * (rest > 0)
+    parts += [f"{rest} more not deadlocked"] * (rest > 0)
     return f"not shown: {', '.join(parts)}" if parts else ""

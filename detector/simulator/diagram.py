@@ -5,11 +5,12 @@ It knows nothing of any world: give it a plain list of events in the order in wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from html import escape
+from xml.etree import ElementTree as ET
 
+from detector.drawing.canvas import arrow_head, document, element
 from stilltrue.model import ProcessName, SnapshotId
 
 _LEFT, _TOP, _STEP, _LANE = 110, 56, 46, 84
@@ -70,20 +71,20 @@ def diagram(events: Sequence[Event], *, snapshot: SnapshotId | None = None, titl
     cuts = {e.process: at for at, e in enumerate(events) if e.kind is Kind.CUT and e.snapshot == shown}
     width = _LEFT + _STEP * (len(events) + 2)
     height = _TOP + _LANE * max(len(names) - 1, 0) + 76
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
-        f"<title>{escape(title or 'Space-time diagram')}</title><style>{_STYLE}</style>",
-        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
-        'orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" fill="context-stroke"/></marker></defs>',
-        f'<text x="12" y="22" font-weight="600">{escape(title)}</text>',
-        *(_lane(name, y, width) for name, y in lanes.items()),
-        *(_arrow(one, lanes, cuts, len(events)) for one in _arrows(events)),
-        *(_dot(at, one, lanes) for at, one in enumerate(events)),
-        _cut_line(cuts, lanes, shown),
-        _legend(height, shown),
-        "</svg>",
-    ]
-    return "\n".join(part for part in parts if part) + "\n"
+    return document(
+        width,
+        height,
+        element("title", title or "Space-time diagram"),
+        element("style", _STYLE),
+        element("defs", arrow_head("head", "context-stroke", 8)),
+        element("text", title, x=12, y=22, font_weight=600),
+        *(each for name, y in lanes.items() for each in _lane(name, y, width)),
+        *(each for one in _arrows(events) for each in _arrow(one, lanes, cuts, len(events))),
+        *(each for at, one in enumerate(events) for each in _dot(at, one, lanes)),
+        *_cut_line(cuts, lanes, shown),
+        *_legend(height, shown),
+        role="img",
+    )
 
 
 def in_transit(events: Sequence[Event], snapshot: SnapshotId) -> tuple[int, ...]:
@@ -118,56 +119,61 @@ def _x(at: int) -> int:
     return _LEFT + _STEP * (at + 1)
 
 
-def _lane(name: ProcessName, y: int, width: int) -> str:
-    return (
-        f'<text x="{_LEFT - 12}" y="{y + 4}" text-anchor="end">{escape(name)}</text>'
-        f'<line class="lane" x1="{_LEFT}" y1="{y}" x2="{width - 12}" y2="{y}"/>'
-    )
+def _text(text: str, kind: str, x: float, y: float, anchor: str = "start") -> ET.Element:
+    return element("text", text, class_=kind, x=x, y=y, text_anchor=anchor)
 
 
-def _arrow(one: _Arrow, lanes: Mapping[ProcessName, int], cuts: Mapping[ProcessName, int], count: int) -> str:
+def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> ET.Element:
+    return element("line", class_=kind, x1=x1, y1=y1, x2=x2, y2=y2)
+
+
+def _lane(name: ProcessName, y: int, width: int) -> Iterator[ET.Element]:
+    yield _text(name, "name", _LEFT - 12, y + 4, "end")
+    yield _line("lane", _LEFT, y, width - 12, y)
+
+
+def _arrow(one: _Arrow, lanes: Mapping[ProcessName, int], cuts: Mapping[ProcessName, int], count: int) -> Iterator[ET.Element]:
     if one.target is None:
-        return ""
+        return
     x1, y1, y2 = _x(one.start), lanes[one.sent.process], lanes[one.target]
     x2 = _x(count if one.end is None else one.end)
     if one.end is None:
         y2 = y1 + (y2 - y1) * 2 // 3
     transit = not one.sent.marker and _crosses(one, cuts)
-    kind = "marker" if one.sent.marker else "transit" if transit else "message"
-    line = f'<line class="{kind}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" marker-end="url(#head)"/>'
-    if one.sent.marker or not one.sent.label:
-        return line
-    text = "ttext small" if transit else "small"
-    x, y = (x1 * 2 + x2) // 3 + 6, (y1 * 2 + y2) // 3 + (4 if y2 > y1 else -4)
-    return f'{line}<text class="{text}" x="{x}" y="{y}">{escape(one.sent.label)}</text>'
+    line = _line("marker" if one.sent.marker else "transit" if transit else "message", x1, y1, x2, y2)
+    line.set("marker-end", "url(#head)")
+    yield line
+    if one.sent.label and not one.sent.marker:
+        x, y = (x1 * 2 + x2) // 3 + 6, (y1 * 2 + y2) // 3 + (4 if y2 > y1 else -4)
+        yield _text(one.sent.label, "ttext small" if transit else "small", x, y)
 
 
-def _dot(at: int, one: Event, lanes: Mapping[ProcessName, int]) -> str:
+def _dot(at: int, one: Event, lanes: Mapping[ProcessName, int]) -> Iterator[ET.Element]:
     x, y = _x(at), lanes[one.process]
     if one.kind is Kind.CUT:
-        return f'<rect class="cutdot" x="{x - 5}" y="{y - 5}" width="10" height="10"/>'
-    label = f'<text class="small" x="{x}" y="{y - 9}" text-anchor="middle">{escape(one.label)}</text>'
-    dot = f'<circle class="dot" cx="{x}" cy="{y}" r="{2 if one.marker else 4}"/>'
-    return dot + (label if one.label and one.kind is Kind.INTERNAL else "")
+        yield element("rect", class_="cutdot", x=x - 5, y=y - 5, width=10, height=10)
+        return
+    yield element("circle", class_="dot", cx=x, cy=y, r=2 if one.marker else 4)
+    if one.label and one.kind is Kind.INTERNAL:
+        yield _text(one.label, "small", x, y - 9, "middle")
 
 
-def _cut_line(cuts: Mapping[ProcessName, int], lanes: Mapping[ProcessName, int], shown: SnapshotId | None) -> str:
+def _cut_line(
+    cuts: Mapping[ProcessName, int], lanes: Mapping[ProcessName, int], shown: SnapshotId | None
+) -> Iterator[ET.Element]:
     if not cuts:
-        return ""
-    ordered = sorted(cuts, key=lambda name: lanes[name])
-    points = [(_x(cuts[name]), lanes[name]) for name in ordered]
+        return
+    points = [(_x(cuts[name]), lanes[name]) for name in sorted(cuts, key=lambda name: lanes[name])]
     ends = [(points[0][0], points[0][1] - 24), *points, (points[-1][0], points[-1][1] + 24)]
-    text = f'<text class="small" x="{ends[0][0]}" y="{ends[0][1] - 3}" text-anchor="middle">cut {shown}</text>'
-    return f'<polyline class="cut" points="{" ".join(f"{x},{y}" for x, y in ends)}"/>{text}'
+    yield element("polyline", class_="cut", points=" ".join(f"{x},{y}" for x, y in ends))
+    yield _text(f"cut {shown}", "small", ends[0][0], ends[0][1] - 3, "middle")
 
 
-def _legend(height: int, shown: SnapshotId | None) -> str:
+def _legend(height: int, shown: SnapshotId | None) -> Iterator[ET.Element]:
     y = height - 14
     words = [("message", "message")]
     if shown is not None:
         words += [("transit", "in transit in the cut"), ("marker", "marker"), ("cut", "cut")]
-    return "".join(
-        f'<line class="{kind}" x1="{20 + n * 170}" y1="{y}" x2="{50 + n * 170}" y2="{y}"/>'
-        f'<text class="small" x="{56 + n * 170}" y="{y + 4}">{word}</text>'
-        for n, (kind, word) in enumerate(words)
-    )
+    for n, (kind, word) in enumerate(words):
+        yield _line(kind, 20 + n * 170, y, 50 + n * 170, y)
+        yield _text(word, "small", 56 + n * 170, y + 4)

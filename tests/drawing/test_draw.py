@@ -59,7 +59,7 @@ def test_svg_is_well_formed_with_core_labels_and_cure() -> None:
     said = "\n".join(root.itertext())
     assert "2.8 s for a worker of stock's pool (4 of 4 busy): 1 of 4" in said
     assert "deadlock: true" in said
-    assert "suggested to give up" in said
+    assert "suggested victim" in said
     assert 'we"ird/<&>\\party?' in said
     assert text.count('stroke="#c0392b" stroke-width="1.8"') == 3
 
@@ -88,7 +88,7 @@ def test_where_the_answer_is_open_nobody_is_called_free_of_trouble() -> None:
     links = json.loads(drawn(snapshot, Format.LINKS))
     assert {node["role"] for node in links["nodes"]} == {"undetermined"}
     picture = drawn(snapshot, Format.SVG)
-    assert "waits, not known to be stuck" in picture
+    assert "waiting, not known to be deadlocked" in picture
     assert "can be freed" not in picture
 
 
