@@ -92,7 +92,7 @@ def test_marks_are_answered_while_the_pool_is_full_and_the_queue_is_told(detecto
         threads = [threading.Thread(target=channel.unary_unary("/t.T/Do"), args=(b"x",)) for _ in range(2)]
         for thread in threads:
             thread.start()
-        wait_until(lambda: len(server.live.recorder._served) == 2)
+        wait_until(lambda: sorted(call.serving for call in list(server.live.recorder._served.values())) == [False, True])
         detector.mark(1)
         report = detector.report("server", 1)
         go.set()

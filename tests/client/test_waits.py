@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -57,6 +58,14 @@ def started(target: Callable[[], Any], name: str) -> threading.Thread:
     thread = threading.Thread(target=target, name=name, daemon=True)
     thread.start()
     return thread
+
+
+def stands_in(thread: threading.Thread, function: str) -> bool:
+    """Whether a thread is somewhere below a function of that name."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and frame.f_code.co_name != function:
+        frame = frame.f_back
+    return frame is not None
 
 
 @pytest.mark.parametrize("kind", ["Lock", "RLock"])
@@ -200,7 +209,7 @@ def test_a_semaphore_has_several_holders_until_it_turns_out_a_signal(agent: Agen
 def test_a_signal_from_birth_has_no_waits(agent: Agent, report: Snapshots) -> None:
     semaphore = agent.Semaphore(0)
     waiter = started(semaphore.acquire, "waiter")
-    time.sleep(0.05)
+    until(lambda: stands_in(waiter, "wait"))
     assert report().waits == ()
     semaphore.release()
     waiter.join()
