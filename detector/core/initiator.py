@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from detector.core.assembler import Assembled, Outcome, PendingSnapshot, Refusal
+from detector.core.story import SnapshotLog
 from detector.graph.columns import WaitColumns
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId, process_of
 from stilltrue.protocol.report import Report
@@ -98,6 +99,7 @@ class Initiator:
         self._wishes_at = -math.inf
         self._periodic_at = -math.inf
         self._suspects: set[ProcessName] = set()
+        self._log = SnapshotLog()
         self._lost: set[ProcessName] = set()
         self.held = False
         """While true no snapshot begins: those that have ended wait to be evaluated."""
@@ -130,6 +132,7 @@ class Initiator:
         self._lost.add(process)
         for pending in self._pending.values():
             pending.gone(process)
+            self._log.tell(now, f"{process} is lost", pending.id)
         return self._settle(now)
 
     def advance(self, colour: SnapshotId) -> None:
@@ -182,6 +185,9 @@ class Initiator:
         effects: list[Effect] = [
             Refuse(process=name, reason=refusal) for pending in meant if (refusal := pending.offer(report)) is not None
         ]
+        taken = "comes again, and is not taken" if effects else "comes"
+        said = f"the report of {name} {taken}: next call {report.next_number}, cut for ({report.after}, {report.snapshot}]"
+        self._log.tell(now, said, report.snapshot, after=report.after)
         return effects + self._settle(now) + self._begin_wanted(now)
 
     def refusal(self, process: ProcessId, after: SnapshotId, snapshot: SnapshotId) -> Refusal | None:
@@ -213,6 +219,7 @@ class Initiator:
         self._asking.clear()
         self._wish = None
         self._periodic_at = now
+        self._log.tell(now, f"begins for {by}: markers to {', '.join(self.members) or 'nobody'}", snapshot)
         begin = Begin(snapshot=snapshot, members=self.members, settled=self._settled_members())
         return [begin, *self._settle(now)]
 
@@ -264,4 +271,9 @@ class Initiator:
         self._settled.update(assembled.settled)
         if assembled.outcome is not Outcome.REJECTED:
             self._finished.append(_Finished(ended=now, waits=assembled.snapshot.waits, members=pending.members))
+        self._log.tell(now, f"ends {assembled.outcome.value}", pending.id)
         return Finish(assembled=assembled, tickets=self._tickets.pop(pending.id))
+
+    def story(self, snapshot: SnapshotId) -> list[str]:
+        """What is remembered of a snapshot: see :class:`~detector.core.story.SnapshotLog`."""
+        return self._log.story(snapshot)

@@ -36,6 +36,9 @@ from stilltrue.protocol.report import Report
 
 _TICK_SECONDS_MIN = 0.001
 
+STORY_LINES_MAX = 20
+"""How much of what happened to a rejected snapshot goes into the log."""
+
 
 class Driver:
     """Owns the initiator and the members. Every method is called on the event loop."""
@@ -277,7 +280,9 @@ class Driver:
             self._missed = missed
             self._count_members()
         if assembled.outcome is Outcome.REJECTED:
-            self._log.failure("snapshot rejected", snapshot=ref.id, orphans="; ".join(assembled.orphans[:5]))
+            story = [] if ref.id is None else self._initiator.story(ref.id)[-STORY_LINES_MAX:]
+            orphans = "; ".join(assembled.orphans[:5])
+            self._log.failure("snapshot rejected", snapshot=ref.id, orphans=orphans, story="; ".join(story))
             self._keep(assembled, (), pinned=True)
             self.pending_asks.rejected(finish.tickets)
             return

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from detector.core.assembler import Assembled
+from detector.core.assembler import Assembled, Outcome
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
 from detector.core.registry import ask, find_predicate
 from detector.simulator.scenario.language import facts_of, split_at
@@ -165,6 +165,8 @@ class Stage:
                 case Finish(assembled=assembled):
                     self._newest = assembled
                     yield from assembled_in_words(assembled)
+                    if assembled.outcome is Outcome.REJECTED and assembled.snapshot.ref.id is not None:
+                        yield from (f"  {text}" for text in self._initiator.story(assembled.snapshot.ref.id))
                 case Refuse(process=process, reason=reason):
                     yield f"{process}'s report is not taken: {reason.value}"
 

@@ -1,0 +1,27 @@
+"""What happened lately to the snapshots, bounded: so that a snapshot that is rejected explains itself."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from stilltrue.model import SnapshotId
+
+HAPPENINGS_MAX = 1_000
+
+
+class SnapshotLog:
+    """The newest happenings, each about the snapshots above one id and up to another."""
+
+    def __init__(self, happenings_max: int = HAPPENINGS_MAX) -> None:
+        """``happenings_max``: beyond it the oldest are forgotten."""
+        self._happenings: deque[tuple[float, SnapshotId, SnapshotId, str]] = deque(maxlen=happenings_max)
+
+    def tell(self, now: float, text: str, snapshot: SnapshotId, *, after: SnapshotId | None = None) -> None:
+        """``text`` happened to ``snapshot``, or to all of them above ``after`` and up to it."""
+        first = SnapshotId(snapshot - 1) if after is None else after
+        self._happenings.append((now, first, snapshot, text))
+
+    def story(self, snapshot: SnapshotId) -> list[str]:
+        """What is remembered of one snapshot, the oldest first; times in seconds since the first."""
+        told = [(now, text) for now, after, last, text in self._happenings if after < snapshot <= last]
+        return [f"{now - told[0][0]:.3f} s: {text}" for now, text in told]

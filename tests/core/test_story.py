@@ -1,0 +1,48 @@
+"""What is remembered of a snapshot, so that one that is rejected explains itself."""
+
+from __future__ import annotations
+
+from detector.core.initiator import Initiator, Timing
+from detector.core.story import SnapshotLog
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.recorder import Recorder
+
+ONE, TWO, THREE = SnapshotId(1), SnapshotId(2), SnapshotId(3)
+
+
+def test_what_concerns_several_snapshots_is_told_of_each() -> None:
+    log = SnapshotLog()
+    log.tell(10.0, "begins", ONE)
+    log.tell(10.5, "a report comes", TWO, after=SnapshotId(0))
+    log.tell(11.0, "ends", TWO)
+    assert log.story(ONE) == ["0.000 s: begins", "0.500 s: a report comes"]
+    assert log.story(TWO) == ["0.000 s: a report comes", "0.500 s: ends"]
+    assert log.story(THREE) == []
+
+
+def test_the_oldest_happenings_are_forgotten() -> None:
+    log = SnapshotLog(2)
+    for number in range(3):
+        log.tell(float(number), f"happening {number}", ONE)
+    assert log.story(ONE) == ["0.000 s: happening 1", "1.000 s: happening 2"]
+
+
+def test_the_initiator_tells_how_a_snapshot_went() -> None:
+    process = ProcessId(service="s", instance=ProcessName("a"), incarnation=1)
+    lost = ProcessId(service="s", instance=ProcessName("b"), incarnation=1)
+    recorder, initiator = Recorder(process=process), Initiator(Timing(period_seconds=0))
+    initiator.joined(process, SnapshotId(0), 0.0)
+    initiator.joined(lost, SnapshotId(0), 0.0)
+    initiator.asked(1, 1.0)
+    report = recorder.marked(ONE, 1.0)
+    assert report is not None
+    initiator.reported(report, 1.25)
+    initiator.reported(report, 1.5)
+    initiator.lost(lost.instance, 2.0)
+    assert initiator.story(ONE) == [
+        "0.000 s: begins for ask: markers to a, b",
+        "0.250 s: the report of a comes: next call 1, cut for (0, 1]",
+        "0.500 s: the report of a comes again, and is not taken: next call 1, cut for (0, 1]",
+        "1.000 s: b is lost",
+        "1.000 s: ends incomplete",
+    ]
