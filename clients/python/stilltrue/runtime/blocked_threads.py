@@ -52,10 +52,10 @@ class Workers:
         return found
 
     def party_of(self, ident: int) -> PartyName | None:
-        """The party that a thread is: the call that it serves, or itself."""
-        served, _ = served_by(self._all_frames().get(ident, []))
-        if served is not None:
-            return served.party
+        """The party that a thread is: the call that it serves, or itself; None when it serves for another agent."""
+        call, _ = served_by(self._all_frames().get(ident, []))
+        if call is not None:
+            return call.served.party if call.session.parties is self._parties else None
         thread = compat.threads().get(ident)
         return None if thread is None or thread is threading.current_thread() else self._parties.of_thread(thread)
 

@@ -188,12 +188,14 @@ class Places:
         return found
 
     def _of_thread(self, ident: int, frames: list[FrameType]) -> Place:
-        served, context = served_by(frames)
-        party = self._names.get(ident) if served is None else served.party
-        return Place(party=party, frames=tuple(frames), ident=ident, serves=served, context=context)
+        call, context = served_by(frames)
+        if call is None:
+            return Place(party=self._names.get(ident), frames=tuple(frames), ident=ident)
+        party = call.served.party if call.session.parties is self._parties else None  # else of another agent in this process
+        return Place(party=party, frames=tuple(frames), ident=ident, serves=call.served, context=context)
 
 
-def served_by(frames: list[FrameType]) -> tuple[ServerCall | None, Any]:
+def served_by(frames: list[FrameType]) -> tuple[IncomingCall | None, Any]:
     """The call that a thread serves, and its context: its shell stands in its frames."""
     for frame in frames:
         if frame.f_code.co_filename in _SHELLS:
@@ -202,7 +204,7 @@ def served_by(frames: list[FrameType]) -> tuple[ServerCall | None, Any]:
                 holder = names.get(name)
                 call = _incoming(holder)
                 if call is not None:
-                    return call.served, names.get("context", getattr(holder, "_context", None))
+                    return call, names.get("context", getattr(holder, "_context", None))
     return None, None
 
 

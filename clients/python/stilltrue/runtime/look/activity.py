@@ -69,7 +69,7 @@ def _threads(places: Places, served: set[int], first_call_at: float | None, now:
 def _how_it_acts(place: Place, served: set[int]) -> str | None:
     """In whose stead a thread runs the application's code (rule 2); empty if that is known, None if it is its own thread."""
     if place.serves is not None:
-        return "" if place.serves.serial in served else "still in the service of a call that is over"
+        return "" if place.party is None or place.serves.serial in served else "still in the service of a call that is over"
     inner = next(index for index, frame in enumerate(place.frames) if _is_of_application(frame.f_code))
     for frame in place.frames[inner:]:
         if compat.is_feeding(frame) or _is_left_out(frame):

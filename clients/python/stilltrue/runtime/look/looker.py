@@ -97,7 +97,8 @@ def _whole(party: PartyName, begun: bool, after: Mapping[PartyName, float | None
     if not begun or party not in after:
         return PartyLook(party=party, unchanged=False)
     if found is None:
-        return PartyLook(party=party, unchanged=True, doubt=why or "its thread or task cannot be found")
+        doubt = why or "its thread or task cannot be found"
+        return PartyLook(party=party, unchanged=True, deadline=after[party], doubt=doubt)
     place = found.place
     served = place.serves
     cancelled_at = served.deadline if served is not None and (served.interruptible or found.interruptible) else None
