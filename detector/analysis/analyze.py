@@ -19,7 +19,7 @@ from detector.analysis.incidents import INCIDENTS, NEAR_MISSES, definite_ends, n
 from detector.analysis.kernels import LEFT_OUT, VERDICTS, Count, Evaluate
 from detector.analysis.report.sections import report_page
 from detector.analysis.result import Analysis
-from detector.analysis.results import Results
+from detector.analysis.results import CountsError, Results
 from detector.analysis.risk import RISKS, risks
 from detector.analysis.tables import SCHEMAS, totals
 from detector.archive.local_state_rows import Row
@@ -31,10 +31,6 @@ PREDICATES = ("deadlock", "gridlock")
 SUMMARY, REPORT = "summary.json", "report.html"
 AGAIN_MAX = 3
 """Compaction works on a day at a time; only one that follows close behind an analysis meets it more than once."""
-
-
-class CountsError(RuntimeError):
-    """What was read and what was written do not agree; one line with the numbers."""
 
 
 def analyze(
@@ -84,7 +80,7 @@ class _Steps:
 
     def run(self, predicates: tuple[str, ...], settings: Mapping[str, Settings]) -> Analysis:
         location, count, reports = self._archive.store.location, self._archive.rows("snapshots"), self._archive.rows("reports")
-        headers = read_headers(self._archive.store, self._archive.files("snapshots"))
+        headers = read_headers(self._archive)
         begun, ended, period = _extent(headers.ends())
         self._progress(f"evaluating {', '.join(predicates)} on {count} snapshots")
         self._results.begin(VERDICTS)
@@ -162,13 +158,15 @@ def _unread(heads: pa.Table) -> dict[str, str]:
     return {row["left_out_path"]: row["left_out_reason"] for row in rows}
 
 
-def _extent(ends: Ends) -> tuple[float, float, float]:
-    """When the first snapshot began, when the last one ended, and the usual time from one to the next; 0 where unknown."""
-    begun = np.sort(ends.begun[~np.isnan(ends.begun)])
-    ended = ends.ended[~np.isnan(ends.ended)]
-    first, last = begun.min(initial=np.inf), np.concatenate((begun, ended)).max(initial=-np.inf)
-    period = np.median(np.diff(begun)) if len(begun) > 1 else 0.0
-    return (float(first), float(last), float(period)) if len(begun) else (0.0, 0.0, 0.0)
+def _extent(ends: Mapping[str, Ends]) -> tuple[float, float, float]:
+    """When the first snapshot began, when the last one ended, and the usual time between; 0 where unknown."""
+    begun = [np.sort(each.begun[~np.isnan(each.begun)]) for each in ends.values()]
+    ended = [each.ended[~np.isnan(each.ended)] for each in ends.values()]
+    if not sum(map(len, begun)):
+        return 0.0, 0.0, 0.0
+    steps = np.concatenate([np.diff(times) for times in begun])
+    period = float(np.median(steps)) if len(steps) else 0.0
+    return float(np.concatenate(begun).min()), float(np.concatenate([*begun, *ended]).max()), period
 
 
 def _named(counted: pa.Table, kind: str) -> dict[str, str]:

@@ -2,10 +2,11 @@
 
 Rules:
 
-1. A process reports once for a snapshot: of several rows the first in the order of their columns counts, and all say the same.
-2. A snapshot's header, where there is one, says who is missing. Without it, whoever is named as waited for and sent no
-   report is missing; and if that is fewer than there are members too many, ``?1``, ``?2`` ... stand for the rest.
-   Doubt delays a verdict, never makes one.
+1. A process reports once for a snapshot: of several rows the first counts, and all say the same.
+2. Missing is who was expected less who reported, always. A snapshot's header, where there is one, names those expected, and who
+   was missing when the detector judged. Without it, whoever is named as waited for and sent no report is missing. If fewer are
+   named than did not report, ``?1``, ``?2`` ... stand for the rest. Doubt delays a verdict, never makes one: where reports are
+   absent that the detector may have had, no answer is FALSE.
 3. A process's waits are in their canonical order within its row (they were written so), and a waiter has all its waits in
    one row: a stable sort by waiter gives the canonical order of the snapshot's. Targets are different within a wait.
 """
@@ -13,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -22,16 +24,33 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from detector.archive.list_columns import Whole, flattened, lengths, listed, whole
+from detector.archive.once import by_archive, once
 from detector.archive.schema import SNAPSHOTS, STATES, WAITS
 from detector.core.assembler import Outcome
 from stilltrue.model import PartyName, process_of
 
 Names = Sequence[Sequence[str]]
-WAIT_REPORT_COLUMNS = ("snapshot", "begun", "members", "process", "incarnation", "resolved", "before")
+WAIT_REPORT_COLUMNS = ("archive", "snapshot", "begun", "members", "process", "incarnation", "resolved", "before")
 """The columns of ``reports`` that predicates about waits need."""
 STATE_REPORT_COLUMNS = ("service", "activity", "facts", "labels", "in_transit")
 """Those that the others need as well."""
-HEADER = pa.struct([SNAPSHOTS.field(name) for name in ("scope", "ended", "begun_by", "outcome", "missing", "orphans")])
+HEADER = pa.struct(
+    [
+        *(SNAPSHOTS.field(name) for name in ("scope", "ended", "begun_by", "outcome", "missing", "orphans")),
+        ("expected", pa.list_(pa.string())),
+    ]
+)
+"""What a row of ``snapshots`` says of the whole: ``expected`` names those who had reported when the detector judged."""
+ASSEMBLED = pa.schema([*SNAPSHOTS, ("absent", pa.list_(pa.string()))])
+"""Rows of ``snapshots``; ``absent``: those of the missing whose reports are not here, though the detector may have had them."""
+HEADER_SOURCE = pa.schema(
+    [
+        *(SNAPSHOTS.field(name) for name in ("archive", "snapshot", "begun", "members")),
+        *(field for field in HEADER if field.name != "expected"),
+        ("processes", pa.list_(pa.struct([("process", pa.string())]))),
+    ]
+)
+"""The columns of ``snapshots``, with the fields within them, that a header is made of."""
 HEADER_COLUMNS = ("scope", "begun", "ended", "begun_by", "outcome", "members", "missing", "orphans")
 
 
@@ -41,18 +60,20 @@ def assembled(reports: pa.Table) -> pa.Table:
     Parameters
     ----------
     reports : rows of ``reports`` (at least ``WAIT_REPORT_COLUMNS``) in any order; all those of each snapshot in it. A row
-        whose ``process`` is null is its snapshot's header: its column ``header`` holds ``scope``, ``ended``, ``begun_by``,
-        ``outcome``, ``missing`` and ``orphans``.
+        whose ``process`` is null is its snapshot's header: its column ``header`` is of :data:`HEADER`.
 
     Returns
     -------
     pyarrow.Table
-        Rows of ``snapshots``, by snapshot. Columns that the reports at hand do not tell are null.
+        Rows of ``ASSEMBLED``, by archive and snapshot. Columns that the reports at hand do not tell are null.
     """
-    headers = _headers(reports)
-    rows = _once(reports.filter(pc.is_valid(reports.column("process"))))
+    return pa.concat_tables([_assembled(archive, rows) for archive, rows in by_archive(reports)])
+
+
+def _assembled(archive: str, reports: pa.Table) -> pa.Table:
+    rows, headers = split(reports)
     numbers = rows.column("snapshot").to_numpy()
-    snapshots = np.union1d(numbers, np.fromiter(headers, np.int64, len(headers)))
+    snapshots = np.union1d(numbers, headers.column("snapshot").to_numpy())
     at = np.searchsorted(snapshots, numbers)
     begins = np.searchsorted(numbers, np.append(snapshots, np.iinfo(np.int64).max))
     incarnations = rows.column("incarnation").to_numpy()
@@ -63,78 +84,115 @@ def assembled(reports: pa.Table) -> pa.Table:
         "snapshot": pa.array(snapshots, pa.int64()),
         "waits": waits,
         "previous": _only_where(previous, _any_valid(rows.column("before"), at, len(snapshots))),
+        "archive": pa.array([archive or None] * len(snapshots), pa.string()),
     }
     columns |= {name: pa.array([row.get(name) for row in known], SNAPSHOTS.field(name).type) for name in HEADER_COLUMNS}
     if "activity" in rows.column_names:
         columns |= {"processes": _states(rows, begins), "in_transit": _messages(rows, begins)}
-    return pa.table([columns.get(field.name, pa.nulls(len(snapshots), field.type)) for field in SNAPSHOTS], schema=SNAPSHOTS)
+    columns["absent"] = pa.array([row["absent"] for row in known], ASSEMBLED.field("absent").type)
+    return pa.table([columns.get(field.name, pa.nulls(len(snapshots), field.type)) for field in ASSEMBLED], schema=ASSEMBLED)
 
 
 def header_rows(snapshots: pa.Table) -> pa.Table:
-    """The headers of rows of ``snapshots``, to be put among their reports."""
-    parts = [whole(snapshots.column(field.name)).cast(field.type) for field in HEADER]
+    """The headers of rows of ``snapshots`` (at least ``HEADER_SOURCE``), to be put among their reports."""
+    states, by = flattened(snapshots.column("processes"))
+    names = listed(states.field("process"), np.bincount(by, minlength=snapshots.num_rows), HEADER.field("expected").type)
+    parts = [names if field.name == "expected" else whole(snapshots.column(field.name)).cast(field.type) for field in HEADER]
     return pa.table(
         {
-            **{name: snapshots.column(name) for name in ("snapshot", "begun", "members")},
+            **{name: snapshots.column(name) for name in ("archive", "snapshot", "begun", "members")},
             "process": pa.nulls(snapshots.num_rows, pa.string()),
             "header": pa.StructArray.from_arrays(parts, fields=list(HEADER)),
         }
     )
 
 
-def _headers(reports: pa.Table) -> dict[int, dict[str, Any]]:
-    if "header" not in reports.column_names:
-        return {}
-    rows = reports.filter(pc.is_null(reports.column("process"))).select(["snapshot", "begun", "members", "header"])
-    return {
-        row["snapshot"]: {"begun": row["begun"], "members": row["members"]} | (row["header"] or {}) for row in rows.to_pylist()
-    }
+def split(reports: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Reports and headers apart, by snapshot and process, each once (rule 1)."""
+    rows = once(reports)
+    headers = rows.column("process").is_null()
+    if "header" not in rows.column_names:
+        rows = rows.append_column("header", pa.nulls(rows.num_rows, HEADER))
+    return rows.filter(pc.invert(headers)), rows.filter(headers)
 
 
-def _once(rows: pa.Table) -> pa.Table:
-    """Rule 1: sorted by snapshot and process, each once."""
-    order = pc.sort_indices(rows, sort_keys=[("snapshot", "ascending"), ("process", "ascending")])
-    keys = rows.select(["snapshot", "process"]).take(order)
-    if len(order) < 2:
-        return rows
-    snapshot, process = keys.column("snapshot").combine_chunks(), keys.column("process").combine_chunks()
-    again = pc.and_(pc.equal(snapshot[1:], snapshot[:-1]), pc.equal(process[1:], process[:-1]))
-    fresh = pa.concat_arrays([pa.array([True]), pc.invert(whole(again))])
-    return rows.take(whole(order).filter(fresh))
+@dataclass(frozen=True, slots=True, eq=False)
+class Attendance:
+    """Who did not report, of S snapshots: ``names`` by a snapshot's place, and (S,) how many more whose names nobody knows."""
+
+    names: dict[int, list[str]]
+    unnamed: Whole
+
+    def complete(self) -> NDArray[np.bool_]:
+        """(S,) whether everybody has reported who was there when the detector judged."""
+        complete = self.unnamed <= 0
+        complete[list(self.names)] = False
+        return complete
 
 
-def _known(
-    rows: pa.Table, begins: Whole, snapshots: Whole, headers: dict[int, dict[str, Any]], waited: Names
-) -> list[dict[str, Any]]:
-    """What the header says of each snapshot, or (rule 2) what its reports tell."""
+def attendance(snapshots: Whole, reports: pa.Table, headers: pa.Table) -> Attendance:
+    """Rule 2 of some snapshots (S,) of one archive: who was expected and not known to be missing, less who reported."""
+    told = whole(headers.column("header"))
+    expected, of_expected = flattened(told.field("expected"))
+    missing, of_missing = flattened(told.field("missing"))
+    coded = whole(
+        pc.dictionary_encode(
+            pa.concat_arrays([whole(reports.column("process")).cast(pa.string()), missing.field("instance"), expected])
+        )
+    )
+    width = max(len(coded.dictionary), 1)
+    own = np.searchsorted(snapshots, headers.column("snapshot").to_numpy())
+    reported = np.searchsorted(snapshots, reports.column("snapshot").to_numpy())
+    owner = np.concatenate((reported, own[of_missing], own[of_expected]))
+    keys = owner * width + coded.indices.to_numpy(zero_copy_only=False)
+    accounted = np.unique(keys[: len(keys) - len(expected)])
+    absent = np.setdiff1d(keys[len(keys) - len(expected) :], accounted)
+    names: dict[int, list[str]] = {}
+    for at, name in zip((absent // width).tolist(), coded.dictionary.take(pa.array(absent % width)).to_pylist(), strict=True):
+        names.setdefault(at, []).append(name)
+    members = np.zeros(len(snapshots), np.int64)
+    for rows in (reports, headers):
+        places = np.searchsorted(snapshots, rows.column("snapshot").to_numpy())
+        np.maximum.at(members, places, pc.fill_null(rows.column("members"), 0).to_numpy())
+    known = np.bincount(np.concatenate((accounted, absent)) // width, minlength=len(snapshots))
+    return Attendance(names, members - known)
+
+
+def _known(rows: pa.Table, begins: Whole, snapshots: Whole, headers: pa.Table, waited: Names) -> list[dict[str, Any]]:
+    """What the header says of each snapshot, or its reports tell; and who is missing (rule 2)."""
     begun, members, processes = (rows.column(name) for name in ("begun", "members", "process"))
+    absences = attendance(snapshots, rows, headers)
+    told = {row["snapshot"]: row for row in headers.select(["snapshot", "begun", "members", "header"]).to_pylist()}
     known = []
     for at, (low, high) in enumerate(pairwise(begins.tolist())):
-        header = headers.get(int(snapshots[at]))
-        if header is not None and header.get("outcome") is not None:
-            known.append(header)
-            continue
-        expected = members[low].as_py() if header is None else header["members"]
-        missing = [] if high - low >= expected else _absent(processes[low:high].to_pylist(), waited[at], expected)
-        outcome = Outcome.INCOMPLETE if missing else Outcome.COMPLETE
+        row = told.get(int(snapshots[at]), {})
+        header = row.get("header") or {}
+        absent, unnamed = sorted(absences.names.get(at, ())), int(absences.unnamed[at])
+        if unnamed > 0:
+            there = {*processes[low:high].to_pylist(), *absent, *(each["instance"] for each in header.get("missing") or ())}
+            absent += _unnamed(there, waited[at], unnamed)
+        missing = [*(header.get("missing") or ()), *({"service": "", "instance": name, "incarnation": 0} for name in absent)]
+        outcome = (Outcome.INCOMPLETE if missing else Outcome.COMPLETE).value
+        if not absent or header.get("outcome") == Outcome.REJECTED.value:
+            outcome = header.get("outcome") or outcome
         known.append(
-            {
-                "scope": "all",
-                "begun": begun[low].as_py() if header is None else header["begun"],
-                "outcome": outcome.value,
-                "members": expected,
-                "missing": [{"service": "", "instance": name, "incarnation": 0} for name in missing],
-                "orphans": [],
+            {"scope": "all", "orphans": []}
+            | header
+            | {
+                "begun": row["begun"] if row else begun[low].as_py(),
+                "members": row["members"] if row else members[low].as_py(),
+                "outcome": outcome,
+                "absent": absent or None,
+                "missing": sorted(missing, key=lambda each: str(each["instance"])),
             }
         )
     return known
 
 
-def _absent(reported: Sequence[str], waited: Sequence[str], members: int) -> list[str]:
-    there = set(reported)
+def _unnamed(there: set[str], waited: Sequence[str], count: int) -> list[str]:
+    """Names for ``count`` members that did not report: those that are waited for, then ``?1``, ``?2`` ..."""
     absent = sorted({process_of(PartyName(name)) for name in waited} - there)
-    unnamed = members - len(there) - len(absent)
-    return absent + [f"?{number}" for number in range(1, unnamed + 1)]
+    return [*absent, *(f"?{number}" for number in range(1, count - len(absent) + 1))]
 
 
 def _waits(resolved: pa.ChunkedArray, at: Whole, count: int, incarnations: Whole | None) -> tuple[pa.Array, Names]:

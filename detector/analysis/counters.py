@@ -6,7 +6,7 @@ sums of whole numbers and greatest values, so no rounding depends on the order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from detector.archive.list_columns import Whole, flattened, whole
+from detector.archive.once import by_archive
 from detector.archive.schema import CALLER, REAL, SMALL, TEXT, TRUTH, WHOLE
 
 Real = NDArray[np.float64]
@@ -28,6 +29,7 @@ def _listed(**fields: pa.DataType) -> pa.ListType:
 
 TALLIED = pa.schema(
     [
+        ("archive", TEXT),
         ("snapshot", WHOLE),
         ("begun", REAL),
         ("service", TEXT),
@@ -45,13 +47,13 @@ TALLIED = pa.schema(
 )
 """What is read of ``reports``: a third of its bytes."""
 
-KEYS = ("kind", "one", "two", "snapshot")
+KEYS = ("kind", "one", "two", "archive", "snapshot")
 SUMS = ("samples", "busy_sum", "queued_sum", "full_sum", "sized_sum", "delay_sum")
 MOSTS = ("size_max", "busy_max", "queued_max", "incarnation_max", "highest_max", "next_number_max")
 LONGEST = ("waited_max", "ahead_max", "behind_max")
 TALLY = pa.schema(
     [
-        *((name, TEXT) for name in KEYS[:3]),
+        *((name, TEXT) for name in KEYS[:4]),
         ("snapshot", WHOLE),
         *((name, WHOLE) for name in (*SUMS, *MOSTS)),
         *((name, REAL) for name in LONGEST),
@@ -84,11 +86,14 @@ class Ends:
     ended: Real
 
 
-def tallied(reports: pa.Table, ends: Ends) -> pa.Table:
-    """The tally of some whole snapshots' reports (with the columns of ``TALLIED``)."""
+NO_ENDS = Ends(np.empty(0, np.int64), np.empty(0), np.empty(0))
+
+
+def tallied(reports: pa.Table, ends: Mapping[str, Ends]) -> pa.Table:
+    """The tally of some whole snapshots' reports (with the columns of ``TALLIED``); ``ends`` by archive."""
     if not reports.num_rows:
         return TALLY.empty_table()
-    return merged([_Counting(reports, ends).table()])
+    return merged([_Counting(rows, ends.get(name, NO_ENDS), name).table() for name, rows in by_archive(reports)])
 
 
 def merged(tallies: Iterable[pa.Table]) -> pa.Table:
@@ -106,7 +111,8 @@ def merged(tallies: Iterable[pa.Table]) -> pa.Table:
 class _Counting:
     """The kinds of a tally, one by one, over columns that several of them need."""
 
-    def __init__(self, reports: pa.Table, ends: Ends) -> None:
+    def __init__(self, reports: pa.Table, ends: Ends, archive: str) -> None:
+        self._archive = archive
         self._reports = reports
         self._ends = ends
         self._snapshot = reports.column("snapshot").to_numpy()
@@ -229,6 +235,7 @@ class _Counting:
             one=self._processes.words(self._processes.codes[by[wrong]]),
             two=words.words(asked[wrong]),
             snapshot=self._snapshot[by[wrong]],
+            archive=pa.array([self._archive] * len(wrong), TEXT),
             samples=np.ones(len(wrong), np.int64),
             incarnation_max=incarnations[sender][wrong],
             highest_max=highest[wrong],
@@ -284,7 +291,7 @@ def _rows(kind: str, **columns: Any) -> pa.Table:
     count = len(columns["one"])
     told = {name: _measure(values, TALLY.field(name)) for name, values in columns.items()}
     told |= {"kind": pa.repeat(kind, count)} | ({} if "snapshot" in columns else {"snapshot": pa.repeat(0, count)})
-    told |= {} if "two" in columns else {"two": pa.repeat("", count)}
+    told |= {name: pa.repeat("", count) for name in ("two", "archive") if name not in columns}
     return pa.table([told.get(field.name, pa.nulls(count, field.type)) for field in TALLY], schema=TALLY)
 
 

@@ -14,13 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from detector.analysis.counters import Ends
-from detector.archive.files import READERS, ArchiveError, ArchiveFile, LeftOut, Store
+from detector.archive.files import READERS, LeftOut
 from detector.archive.list_columns import flattened, whole
 from detector.archive.local_state_rows import Row
+from detector.archive.once import by_archive
+from detector.archive.schema import SNAPSHOTS
+from detector.archive.units import Archive
 
-COLUMNS = ("snapshot", "begun", "ended", "outcome", "members", "missing")
+HEADERS = pa.schema(
+    [SNAPSHOTS.field(name) for name in ("archive", "snapshot", "begun", "ended", "outcome", "members", "missing")]
+)
 HOUR_SECONDS = 3600
-FILES_AT_ONCE = 256
+UNITS_AT_ONCE = 256
 """Read before they are counted: what bounds the memory."""
 
 
@@ -28,18 +33,15 @@ FILES_AT_ONCE = 256
 class Headers:
     """Counted file by file; 24 bytes a snapshot are all that grows with the archive."""
 
-    parts: list[Ends] = field(default_factory=list)
+    parts: dict[str, list[Ends]] = field(default_factory=dict)
     hours: dict[float, Counter[str]] = field(default_factory=dict)
     silent: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
 
-    def ends(self) -> Ends:
-        """When each snapshot began and ended."""
-        parts = self.parts or [Ends(np.empty(0, np.int64), np.empty(0), np.empty(0))]
-        snapshot, begun, ended = (np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS[:3])
-        order = np.argsort(snapshot, kind="stable")
-        return Ends(snapshot[order], begun[order], ended[order])
+    def ends(self) -> dict[str, Ends]:
+        """By archive, when each snapshot began and ended."""
+        return {archive: _joined(parts) for archive, parts in self.parts.items()}
 
     def coverage(self) -> list[Row]:
         """By hour: snapshots by outcome, members expected and missing. Silence is never read as health."""
@@ -55,9 +57,11 @@ class Headers:
         return sorted(rows, key=lambda row: (-row["snapshots"], row["process"], row["service"]))
 
     def count(self, rows: pa.Table) -> None:
-        """Take some rows of ``snapshots`` (with ``COLUMNS``)."""
-        begun, ended = (_times(rows.column(name)) for name in ("begun", "ended"))
-        self.parts.append(Ends(rows.column("snapshot").to_numpy(), begun, ended))
+        """Take some rows of ``snapshots`` (with the columns of ``HEADERS``)."""
+        for archive, own in by_archive(rows):
+            times = (_times(own.column(name)) for name in ("begun", "ended"))
+            self.parts.setdefault(archive, []).append(Ends(own.column("snapshot").to_numpy(), *times))
+        begun = _times(rows.column("begun"))
         gone, of = flattened(rows.column("missing"))
         silent = np.bincount(of, minlength=rows.num_rows)
         members = pc.fill_null(rows.column("members"), 0).to_numpy()
@@ -74,26 +78,24 @@ class Headers:
             self.silent[process, service] = [count + 1, min(first, at), max(last, at)]
 
 
-def read_headers(store: Store, files: Sequence[ArchiveFile]) -> Headers:
-    """The headers in ``files`` of ``snapshots``; a file that proves unreadable is named."""
+def read_headers(archive: Archive) -> Headers:
+    """The headers of an archive's snapshots; a file that proves unreadable is named."""
     headers = Headers()
+    units = archive.units("snapshots")
     with ThreadPoolExecutor(READERS) as pool:
-        for low in range(0, len(files), FILES_AT_ONCE):
-            some = files[low : low + FILES_AT_ONCE]
-            for found in pool.map(lambda file: _read(store, file), some):
-                if isinstance(found, LeftOut):
-                    headers.left_out.append(found)
-                else:
-                    for rows in found:
-                        headers.count(rows)
+        for low in range(0, len(units), UNITS_AT_ONCE):
+            for rows, failed in pool.map(lambda unit: unit.read(archive.store, HEADERS), units[low : low + UNITS_AT_ONCE]):
+                headers.left_out += (LeftOut(path=error.path, reason=error.reason) for error in failed)
+                headers.count(rows)
     return headers
 
 
-def _read(store: Store, file: ArchiveFile) -> list[pa.Table] | LeftOut:
-    try:
-        return list(store.read(file, columns=COLUMNS))
-    except ArchiveError as error:
-        return LeftOut(path=file.path, reason=error.reason)
+def _joined(parts: Sequence[Ends]) -> Ends:
+    snapshot, begun, ended = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("snapshot", "begun", "ended")
+    )
+    order = np.argsort(snapshot, kind="stable")
+    return Ends(snapshot[order], begun[order], ended[order])
 
 
 def _times(column: Iterable[Any]) -> Any:

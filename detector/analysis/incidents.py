@@ -15,9 +15,11 @@ from detector.archive.schema import REAL, SMALL, TEXT, WHOLE
 from stilltrue.model import PartyName, process_of
 
 EPISODE_GAP_SNAPSHOTS = 5
+Definite = dict[str | None, list[tuple[int, float]]]
 _PARTIES = pa.list_(TEXT)
 SIGHTINGS = pa.schema(
     [
+        ("archive", TEXT),
         ("kind", TEXT),
         ("id", TEXT),
         ("processes", _PARTIES),
@@ -34,6 +36,7 @@ SIGHTINGS = pa.schema(
 """A row per core (by its ``id``) and per episode of a near miss; see :func:`sightings`."""
 INCIDENTS = pa.schema(
     [
+        ("archive", TEXT),
         ("id", TEXT),
         ("first_snapshot", WHOLE),
         ("last_snapshot", WHOLE),
@@ -47,6 +50,7 @@ INCIDENTS = pa.schema(
 )
 NEAR_MISSES = pa.schema(
     [
+        ("archive", TEXT),
         ("processes", _PARTIES),
         ("snapshots", WHOLE),
         ("first", REAL),
@@ -73,6 +77,7 @@ class PastIncident:
     processes: tuple[str, ...]
     services: tuple[str, ...] = ()
     recurrence: int = 1
+    archive: str | None = None
 
     @property
     def detection_seconds(self) -> float | None:
@@ -85,7 +90,7 @@ def sightings(verdicts: pa.Table) -> list[Row]:
 
     Parameters
     ----------
-    verdicts : rows of verdicts with their findings: ``snapshot, begun, ended, predicate, holds, findings``.
+    verdicts : rows of verdicts with their findings: ``archive, snapshot, begun, ended, predicate, holds, findings``.
 
     Returns
     -------
@@ -94,13 +99,13 @@ def sightings(verdicts: pa.Table) -> list[Row]:
     ``EPISODE_GAP_SNAPSHOTS`` lie between. ``saved_by`` kept it open when it was first seen.
     """
     told = pc.and_(pc.equal(verdicts.column("predicate"), "deadlock"), pc.is_valid(verdicts.column("findings")))
-    rows = verdicts.filter(told).sort_by("snapshot").select(["snapshot", "begun", "ended", "findings"]).to_pylist()
+    rows = _in_order(verdicts.filter(told)).select(["archive", "snapshot", "begun", "ended", "findings"]).to_pylist()
     newest: dict[tuple[Any, ...], Row] = {}
     found: list[Row] = []
     for row in rows:
         for finding in row["findings"]:
             processes = tuple(sorted({process_of(PartyName(party)) for party in finding["parties"]}))
-            key = (finding["kind"], finding["id"], processes)
+            key = (row["archive"], finding["kind"], finding["id"], processes)
             sighting = newest.get(key)
             if sighting is None or (
                 finding["id"] is None and row["snapshot"] - sighting["last_snapshot"] > EPISODE_GAP_SNAPSHOTS
@@ -114,6 +119,7 @@ def sightings(verdicts: pa.Table) -> list[Row]:
 def _first_seen(row: Row, finding: Row, processes: tuple[str, ...]) -> Row:
     told = {name: finding[name] for name in ("kind", "id", "parties", "keys", "saved_by", "formed")}
     return told | {
+        "archive": row["archive"],
         "processes": list(processes),
         "snapshots": 0,
         "first_snapshot": row["snapshot"],
@@ -139,24 +145,26 @@ def near_miss_rows(seen: Sequence[Row]) -> list[Row]:
     return sorted(found, key=lambda row: (-row["snapshots"], row["processes"], row["first"]))
 
 
-def definite_ends(verdicts: pa.Table) -> list[tuple[int, float]]:
-    """``(snapshot, ended)`` of every snapshot with a definite verdict about deadlock, sorted."""
+def definite_ends(verdicts: pa.Table) -> Definite:
+    """By archive, ``(snapshot, ended)`` of every snapshot with a definite verdict about deadlock, sorted."""
     told = pc.and_(pc.equal(verdicts.column("predicate"), "deadlock"), pc.not_equal(verdicts.column("holds"), "undetermined"))
-    definite = verdicts.filter(told).sort_by("snapshot")
-    times = pc.fill_null(definite.column("ended"), 0.0).to_pylist()
-    return list(zip(definite.column("snapshot").to_pylist(), times, strict=True))
+    found: Definite = {}
+    for row in _in_order(verdicts.filter(told)).select(["archive", "snapshot", "ended"]).to_pylist():
+        found.setdefault(row["archive"], []).append((row["snapshot"], row["ended"] or 0.0))
+    return found
 
 
-def past_incidents(
-    seen: Iterable[Row], definite: Sequence[tuple[int, float]], services: Mapping[str, str] | None = None
-) -> list[PastIncident]:
+def _in_order(verdicts: pa.Table) -> pa.Table:
+    return verdicts.sort_by([("archive", "ascending"), ("snapshot", "ascending")])
+
+
+def past_incidents(seen: Iterable[Row], definite: Definite, services: Mapping[str, str] | None = None) -> list[PastIncident]:
     """The incidents of an archive, in the order of their beginning.
 
     Parameters
     ----------
     seen : rows of :func:`sightings`; only those of cores count.
-    definite : ``(snapshot, ended)`` of every snapshot whose verdict is true or false, sorted: an incident is over at the first
-        of them that no longer shows it.
+    definite : of :func:`definite_ends`: an incident is over at the first of its archive's snapshots that no longer shows it.
     services : each process's service, where it is known.
 
     Notes
@@ -164,10 +172,22 @@ def past_incidents(
     Cores that share a wait (same party, incarnation and number) are one incident, under the id of the first. ``recurrence``
     is the occurrence number for this set of processes.
     """
+    groups: dict[tuple[str | None, str], list[Row]] = {}
+    cores = [row for row in seen if row["kind"] == "core"]
+    for archive in sorted({row["archive"] for row in cores}, key=str):
+        own = _grouped(
+            sorted((row for row in cores if row["archive"] == archive), key=lambda row: (row["first_snapshot"], row["id"]))
+        )
+        groups |= {(archive, name): rows for name, rows in own.items()}
+    times: dict[tuple[str, ...], int] = {}
+    return [_incident(at, rows, definite, times, services or {}) for at, rows in groups.items()]
+
+
+def _grouped(cores: Iterable[Row]) -> dict[str, list[Row]]:
+    """The cores of one archive by the incident that they are of."""
     owner: dict[str, str] = {}
     groups: dict[str, list[Row]] = {}
-    cores = (row for row in seen if row["kind"] == "core")
-    for row in sorted(cores, key=lambda row: (row["first_snapshot"], row["id"])):
+    for row in cores:
         known = sorted({owner[key] for key in row["keys"] if key in owner}, key=lambda name: groups[name][0]["first_snapshot"])
         name = known[0] if known else row["id"]
         for other in known[1:]:
@@ -175,23 +195,25 @@ def past_incidents(
             owner.update((key, name) for key, held in owner.items() if held == other)
         groups.setdefault(name, []).append(row)
         owner.update((key, name) for key in row["keys"])
-    times: dict[tuple[str, ...], int] = {}
-    return [_incident(name, rows, definite, times, services or {}) for name, rows in groups.items()]
+    return groups
 
 
 def _incident(
-    name: str,
+    at: tuple[str | None, str],
     rows: Sequence[Row],
-    definite: Sequence[tuple[int, float]],
+    definite: Definite,
     times: dict[tuple[str, ...], int],
     services: Mapping[str, str],
 ) -> PastIncident:
     last = max(row["last_snapshot"] for row in rows)
-    after = bisect_right(definite, (last, float("inf")))
+    archive, name = at
+    ends = definite.get(archive, [])
+    after = bisect_right(ends, (last, float("inf")))
     newest = max(rows, key=lambda row: row["last_snapshot"])
     processes = tuple(sorted({process_of(PartyName(party)) for party in newest["parties"]}))
     times[processes] = times.get(processes, 0) + 1
     return PastIncident(
+        archive=archive,
         id=name,
         first_snapshot=min(row["first_snapshot"] for row in rows),
         last_snapshot=last,
@@ -199,7 +221,7 @@ def _incident(
         formed=rows[0]["formed"],
         opened=min(row["opened"] for row in rows),
         seen=max(row["seen"] for row in rows),
-        closed=definite[after][1] if after < len(definite) else None,
+        closed=ends[after][1] if after < len(ends) else None,
         parties=tuple(newest["parties"]),
         processes=processes,
         services=tuple(sorted({services[process] for process in processes if process in services})),

@@ -12,6 +12,7 @@ from detector.analysis.counters import KEYS, TALLIED, TALLY, Ends, merged, talli
 from detector.analysis.results import Results
 from detector.analysis.verdicts import FOUND, columns_for, verdicts_on
 from detector.archive.files import ArchiveError, Store
+from detector.archive.schema import SNAPSHOTS
 from detector.archive.units import Unit
 from detector.core.registry import Settings, find_predicates
 
@@ -25,7 +26,7 @@ LEFT_OUT = "left out"
 
 HEADS = pa.schema(
     [
-        *(FOUND.field(name) for name in ("snapshot", "begun", "ended", "predicate", "holds", "findings")),
+        *(FOUND.field(name) for name in ("archive", "snapshot", "begun", "ended", "predicate", "holds", "findings")),
         ("left_out_path", pa.string()),
         ("left_out_reason", pa.string()),
     ]
@@ -67,9 +68,9 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Units of ``reports`` to one tally; ``ends``: when each snapshot began and ended."""
+    """Units of ``reports`` to one tally; ``ends``: by archive, when each snapshot began and ended."""
 
-    ends: Ends
+    ends: Mapping[str, Ends]
 
     name = "count reports"
     schema = TALLY
@@ -79,10 +80,10 @@ class Count:
         """As :meth:`~detector.analysis.engine.Kernel.work`."""
         gathered: list[pa.Table] = []
         for unit in units:
-            try:
-                gathered.append(tallied(store.read_parts(unit.file, TALLIED, unit.groups), self.ends))
-            except ArchiveError as error:
-                row = {"kind": LEFT_OUT, "one": error.path, "two": error.reason, "snapshot": 0, "samples": 1}
+            rows, failed = unit.read(store, TALLIED)
+            gathered.append(tallied(rows, self.ends))
+            for error in failed:
+                row = {"kind": LEFT_OUT, "one": error.path, "two": error.reason, "archive": "", "snapshot": 0, "samples": 1}
                 gathered.append(pa.Table.from_pylist([row], schema=TALLY))
             if len(gathered) >= TALLIES_AT_ONCE:
                 gathered = [merged(gathered)]
@@ -98,16 +99,14 @@ def evaluated(
 ) -> Iterator[pa.Table | ArchiveError]:
     """The verdicts on the snapshots of some units, as ``FOUND``; or why a file could not be read after all."""
     asked = find_predicates(tuple(predicates), settings)
-    columns = columns_for(asked)
+    columns = pa.schema([SNAPSHOTS.field(name) for name in columns_for(asked)])
     gathered: list[pa.Table] = []
     reports = 0
     for unit in units:
-        try:
-            gathered += store.read(unit.file, columns=columns, groups=unit.groups)
-        except ArchiveError as error:
-            yield error
-            continue
-        reports += pc.sum(gathered[-1].column("members")).as_py() or 0
+        rows, failed = unit.read(store, columns)
+        yield from failed
+        gathered.append(rows)
+        reports += pc.sum(rows.column("members")).as_py() or 0
         if reports >= REPORTS_AT_ONCE:
             yield verdicts_on(pa.concat_tables(gathered), asked, findings=True)
             gathered, reports = [], 0

@@ -15,6 +15,10 @@ from detector.archive.files import Store
 from detector.archive.local_state_rows import Row
 
 
+class CountsError(RuntimeError):
+    """What was read and what was written do not agree; one line with the numbers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """Result tables at ``location``: a directory or a URI, shared by all who write or read them."""

@@ -21,6 +21,7 @@ SCHEMAS = {
     ),
     "orphans": pa.schema(
         [
+            ("archive", TEXT),
             ("snapshot", WHOLE),
             ("server", TEXT),
             ("process", TEXT),
@@ -89,6 +90,7 @@ def _clocks(rows: Sequence[Row]) -> list[Row]:
 def _orphans(rows: Sequence[Row]) -> list[Row]:
     found: list[Row] = [
         {
+            "archive": row["archive"],
             "snapshot": row["snapshot"],
             "server": row["one"],
             "process": row["two"],
@@ -98,7 +100,7 @@ def _orphans(rows: Sequence[Row]) -> list[Row]:
         }
         for row in rows
     ]
-    return sorted(found, key=lambda row: (row["snapshot"], row["server"], row["process"]))
+    return sorted(found, key=lambda row: (row["archive"], row["snapshot"], row["server"], row["process"]))
 
 
 def _blocked(rows: Sequence[Row], period_seconds: float) -> list[Row]:

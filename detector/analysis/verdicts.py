@@ -29,7 +29,7 @@ from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from stilltrue.model import Holds, Verdict, Witness
 
-WAIT_COLUMNS = ("snapshot", "scope", "begun", "ended", "members", "outcome", "missing", "waits", "previous")
+WAIT_COLUMNS = ("archive", "snapshot", "scope", "begun", "ended", "members", "outcome", "missing", "waits", "previous")
 """The columns of ``snapshots`` that ``deadlock`` and ``gridlock`` need."""
 
 
@@ -59,13 +59,31 @@ def verdicts_on(snapshots: pa.Table, predicates: Sequence[Predicate], *, finding
     together = stacked(kept)
     rows = _Rows(kept)
     answers = [_answers(predicate, together, rows) for predicate in predicates]
-    found = [verdict_row(verdict) for verdicts in zip(*answers, strict=True) for verdict in verdicts]
+    whose = kept.column("archive").to_pylist() if "archive" in kept.column_names else [None] * kept.num_rows
+    found = [
+        verdict_row(verdict) | {"archive": archive}
+        for archive, *verdicts in zip(whose, *answers, strict=True)
+        for verdict in verdicts
+    ]
+    if "absent" in kept.column_names:
+        _doubted(found, kept.column("absent").to_pylist(), len(predicates))
     if not findings:
         return pa.Table.from_pylist(found, schema=VERDICTS)
     for at, predicate in enumerate(predicates):
         if predicate.name == "deadlock":
             _find(found[at :: len(predicates)], together, rows)
     return pa.Table.from_pylist(found, schema=FOUND)
+
+
+def _doubted(verdicts: Sequence[Row], absent: Sequence[Sequence[str] | None], predicates: int) -> None:
+    """No FALSE on a snapshot some of whose reports are not here: they may be what would have made it true."""
+    for at, row in enumerate(verdicts):
+        names = absent[at // predicates]
+        if names and row["holds"] == Holds.FALSE.value:
+            named = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+            text = f"not known: no report is here of {named}, on which the answer may depend"
+            row |= {"holds": Holds.UNDETERMINED.value, "witness_kind": "missing", "witness_text": text}
+            row |= {"witness_parties": [], "explanation": [], "decisive": list(names)}
 
 
 def _find(verdicts: Sequence[Row], together: Stacked, rows: _Rows) -> None:

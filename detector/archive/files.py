@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from detector.archive.row_groups import paths_for, spans_of, whole_groups
+from detector.archive.row_groups import Span, archive_of, paths_for, spans_of, whole_groups
 from detector.archive.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conformed, stamped
 
 GROUP_BYTES_MAX = 64 * 2**20
@@ -52,7 +52,7 @@ class Positions:
 class ArchiveFile:
     """One good file: ``path`` within its filesystem, the day of its folder, its size, how many rows and row groups.
 
-    ``spans`` are the row groups put together so that each span holds whole snapshots.
+    ``spans`` are the row groups put together so that each span holds whole snapshots; ``archive`` says whose they are.
     """
 
     path: str
@@ -62,7 +62,8 @@ class ArchiveFile:
     rows: int
     groups: int
     version: int
-    spans: tuple[tuple[int, ...], ...] = ()
+    spans: tuple[Span, ...] = ()
+    archive: str = ""
     replaces: tuple[str, ...] = ()
     positions: Positions | None = None
 
@@ -74,9 +75,7 @@ class ArchiveFile:
     @property
     def snapshots(self) -> tuple[int, int] | None:
         """The first and the last snapshot in it, as its name says; None when it has a name of another kind."""
-        first, dash, rest = self.name.partition("-")
-        last = rest.partition("-")[0]
-        return (int(first), int(last)) if dash and first.isdigit() and last.isdigit() else None
+        return snapshots_of_name(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +176,7 @@ class Store:
 
     def prune(self, bytes_max: int) -> list[str]:
         """Remove the oldest files until no more than ``bytes_max`` are left; what was removed. By day, then by snapshot."""
-        files = [(day, entry) for table in TABLES for day in self.days(table) for entry in self._parquet(table, day)]
+        files = [(day, entry) for table in TABLES for day in self.days(table) for entry in self.entries(table, day)]
         total = sum(entry.size for _, entry in files)
         gone = []
         for _, entry in sorted(files, key=lambda file: (file[0], PurePosixPath(file[1].path).name)):
@@ -201,7 +200,7 @@ class Store:
         """
         known = known or {}
         days = [day for day in self.days(table) if (not since or day >= since) and (not until or day <= until)]
-        entries = [(day, entry) for day in days for entry in self._parquet(table, day)]
+        entries = [(day, entry) for day in days for entry in self.entries(table, day)]
         looked: list[ArchiveFile | LeftOut] = [known[entry.path] for _, entry in entries if entry.path in known]
         new = [(day, entry) for day, entry in entries if entry.path not in known]
         if new:
@@ -213,7 +212,8 @@ class Store:
         left_out = (file for file in looked if isinstance(file, LeftOut) and file.path not in gone)
         return Scan(files=tuple(files), left_out=tuple(sorted(left_out, key=lambda file: file.path)))
 
-    def _parquet(self, table: str, day: str) -> Iterator[fs.FileInfo]:
+    def entries(self, table: str, day: str) -> Iterator[fs.FileInfo]:
+        """The Parquet files of one day, in no order, unopened."""
         for entry in self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}/day={day}")):
             name = PurePosixPath(entry.path).name
             if entry.type == fs.FileType.File and name.endswith(".parquet") and name[0] not in "_.":
@@ -254,6 +254,7 @@ class Store:
             groups=footer.num_row_groups,
             version=version,
             spans=spans_of(footer),
+            archive=archive_of(footer),
             replaces=tuple(json.loads(metadata.get(REPLACES_KEY, b"[]"))),
             positions=_positions(metadata.get(POSITIONS_KEY)),
         )
@@ -267,7 +268,9 @@ class Store:
             with self.filesystem.open_input_file(file.path) as source:
                 parquet = pq.ParquetFile(source)
                 there = paths_for(parquet, schema)
-                return conformed(parquet.read_row_groups(list(groups), columns=there, use_threads=False), schema)
+                rows = parquet.read_row_groups(list(groups), columns=there, use_threads=False)
+                _check_rows(file, rows.num_rows, sum(parquet.metadata.row_group(group).num_rows for group in groups))
+                return conformed(rows, schema)
         except (pa.ArrowException, OSError) as error:
             raise ArchiveError(_line(error), file.path) from None
 
@@ -288,9 +291,18 @@ class Store:
                 parquet = pq.ParquetFile(source)
                 there = [name for name in wanted.names if name in parquet.schema_arrow.names]
                 for group in range(parquet.num_row_groups) if groups is None else groups:
-                    yield conformed(parquet.read_row_group(group, columns=there, use_threads=False), wanted)
+                    rows = parquet.read_row_group(group, columns=there, use_threads=False)
+                    _check_rows(file, rows.num_rows, parquet.metadata.row_group(group).num_rows)
+                    yield conformed(rows, wanted)
         except (pa.ArrowException, OSError) as error:
             raise ArchiveError(_line(error), file.path) from None
+
+
+def snapshots_of_name(name: str) -> tuple[int, int] | None:
+    """The first and the last snapshot of a file, as its name says; None when it has a name of another kind."""
+    first, dash, rest = name.partition("-")
+    last = rest.partition("-")[0]
+    return (int(first), int(last)) if dash and first.isdigit() and last.isdigit() else None
 
 
 def day_of(seconds: float | None) -> str:
@@ -317,6 +329,12 @@ def _positions(text: bytes | None) -> Positions | None:
         return None
     after, first = json.loads(text)
     return Positions(after=after, first=first)
+
+
+def _check_rows(file: ArchiveFile, found: int, wanted: int) -> None:
+    """Torn in the right place, a column chunk reads as if it were empty."""
+    if found != wanted:
+        raise ArchiveError(f"{found} rows instead of {wanted}", file.path)
 
 
 def _version(text: bytes) -> int | None:

@@ -8,7 +8,8 @@ Rules:
    slowly than that, so no position is ever given twice, also when the newest files are lost.
 3. Files without positions (of earlier versions, generated ones) stand before all others, by their paths; the last row of the
    last one is at -1.
-4. Compaction puts together only files that follow each other in positions and in snapshots: no row's position changes.
+4. Compaction puts together only files of one archive that follow each other in positions and in snapshots: no row's position
+   changes.
 5. What no file covers, between two or before the first, is lost: removed for want of space, or torn.
 """
 
@@ -56,6 +57,8 @@ def in_order(files: Iterable[ArchiveFile]) -> tuple[Piece, ...]:
 
 def follow(earlier: ArchiveFile, later: ArchiveFile) -> bool:
     """Whether ``later`` goes on where ``earlier`` ends, in positions and in snapshots (rule 4)."""
+    if earlier.archive != later.archive:
+        return False
     if earlier.snapshots is None or later.snapshots is None or earlier.snapshots[1] > later.snapshots[0]:
         return False
     if earlier.positions is None or later.positions is None:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+
+class Span(NamedTuple):
+    """Row groups that hold whole snapshots together: those from ``low`` to ``high``."""
+
+    groups: tuple[int, ...]
+    low: int
+    high: int
+
+
+SNAPSHOT_MAX = 2**63 - 1
 
 
 def whole_groups(data: pa.Table, bytes_max: int) -> list[tuple[int, int]]:
@@ -23,19 +35,32 @@ def whole_groups(data: pa.Table, bytes_max: int) -> list[tuple[int, int]]:
     return [(low, high - low) for low, high in pairwise([*cuts, data.num_rows])]
 
 
-def spans_of(footer: pq.FileMetaData) -> tuple[tuple[int, ...], ...]:
+def spans_of(footer: pq.FileMetaData) -> tuple[Span, ...]:
     """Row groups put together where a snapshot goes on from one to the next, or may. The first column is the snapshot."""
-    spans: list[list[int]] = []
+    spans: list[Span] = []
     last: int | None = None
     for group in range(footer.num_row_groups):
         numbers = footer.row_group(group).column(0).statistics
         known = numbers is not None and numbers.has_min_max
-        if spans and (last is None or not known or numbers.min == last):
-            spans[-1].append(group)
+        low, high = (numbers.min, numbers.max) if known else (0, SNAPSHOT_MAX)
+        if spans and (last is None or not known or low == last):
+            before = spans.pop()
+            spans.append(Span((*before.groups, group), min(before.low, low), max(before.high, high)))
         else:
-            spans.append([group])
-        last = numbers.max if known else None
-    return tuple(map(tuple, spans))
+            spans.append(Span((group,), low, high))
+        last = high if known else None
+    return tuple(spans)
+
+
+def archive_of(footer: pq.FileMetaData) -> str:
+    """Whose snapshots are in a file: the one value of its column ``archive``; nothing where there is none."""
+    for group in range(min(1, footer.num_row_groups)):
+        columns = footer.row_group(group)
+        for at in range(columns.num_columns - 1, -1, -1):
+            if columns.column(at).path_in_schema == "archive":
+                told = columns.column(at).statistics
+                return str(told.min) if told is not None and told.has_min_max else ""
+    return ""
 
 
 def paths_for(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:

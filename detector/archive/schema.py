@@ -4,7 +4,9 @@ Rules:
 
 1. A column is only ever added, with null for "not known then"; none changes its type or meaning. So old files read for ever.
 2. Each file's footer says which table and which version of the columns it holds.
-3. Times are seconds since the epoch (UTC) as doubles, exactly as the detector had them; the folder's day is for people and
+3. A snapshot's number is its detector's own: ``archive`` and ``snapshot`` together name it. A null archive is that of a file
+   of before version 4.
+4. Times are seconds since the epoch (UTC) as doubles, exactly as the detector had them; the folder's day is for people and
    for reading less.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised when a column is added."""
 
 VERSION_KEY = b"stilltrue.schema_version"
@@ -147,6 +149,7 @@ REPORTS = pa.schema(
         ("resolved", RESOLVED),
         ("before", RESOLVED),
         ("in_transit", MESSAGES),
+        ("archive", TEXT),
     ]
 )
 """A row per snapshot and process: its local state.
@@ -170,6 +173,7 @@ SNAPSHOTS = pa.schema(
         ("in_transit", MESSAGES),
         ("waits", WAITS),
         ("previous", WAITS),
+        ("archive", TEXT),
     ]
 )
 """A row per finished snapshot: all that a predicate is asked about.
@@ -197,9 +201,11 @@ VERDICTS = pa.schema(
         ("until", REAL),
         ("explanation", pa.list_(TEXT)),
         ("victims", pa.list_(TEXT)),
+        ("archive", TEXT),
+        ("revision", SMALL),
     ]
 )
-"""A row per snapshot, scope and predicate."""
+"""A row per snapshot, scope and predicate; of several revisions the highest counts."""
 
 INCIDENTS = pa.schema(
     [
@@ -219,6 +225,7 @@ INCIDENTS = pa.schema(
         ("text", TEXT),
         ("waits", pa.list_(TEXT)),
         ("ending", TEXT),
+        ("archive", TEXT),
     ]
 )
 """A row per incident and change of it; ``snapshot`` and ``begun`` are its row's. The newest row counts."""

@@ -1,21 +1,47 @@
-"""An archive between two days, and the units that it is read by: row groups that hold whole snapshots together."""
+"""An archive between two days, and the units that it is read by: whole snapshots, each in one unit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from detector.archive.files import ArchiveFile, LeftOut, Scan, Store
+import pyarrow as pa
+
+from detector.archive.files import ArchiveError, ArchiveFile, LeftOut, Scan, Store
+from detector.archive.once import KEYS, once
 from detector.archive.schema import TABLES
+
+
+class Piece(NamedTuple):
+    """Some row groups of a file."""
+
+    file: ArchiveFile
+    groups: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a worker reads at once: row groups of a file that hold whole snapshots, and how many rows they have."""
+    """What a worker reads at once: whole snapshots of one archive that no other unit has.
 
-    file: ArchiveFile
-    groups: tuple[int, ...]
+    Several ``pieces`` have some of the snapshots in common: a file was copied, or brought back after compaction. What they say
+    twice counts once. ``rows``: about how many there are.
+    """
+
+    table: str
+    pieces: tuple[Piece, ...]
     rows: float
+
+    def read(self, store: Store, schema: pa.Schema) -> tuple[pa.Table, list[ArchiveError]]:
+        """The rows, as ``schema``: columns of the table with some of their fields; and why any file could not be read."""
+        found, failed = [schema.empty_table()], list[ArchiveError]()
+        for piece in self.pieces:
+            try:
+                found.append(store.read_parts(piece.file, schema, piece.groups))
+            except ArchiveError as error:
+                failed.append(error)
+        rows = pa.concat_tables(found)
+        return (once(rows, KEYS[self.table]) if len(self.pieces) > 1 else rows), failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +67,20 @@ class Archive:
         return sum(file.rows for file in self.files(table))
 
     def units(self, table: str) -> list[Unit]:
-        """What there is to read of ``table``, in the order of its files."""
-        return [
-            Unit(file=replace(file, spans=(), replaces=()), groups=span, rows=file.rows * len(span) / max(file.groups, 1))
-            for file in self.files(table)
-            for span in file.spans
-        ]
+        """What there is to read of ``table``, by archive and snapshot."""
+        spans = [(file.archive, span, file) for file in self.files(table) for span in file.spans]
+        units: list[Unit] = []
+        reach: tuple[str, int] = ("", -1)
+        for archive, span, file in sorted(spans, key=lambda each: (each[0], each[1].low, each[2].path)):
+            piece = Piece(replace(file, spans=(), replaces=()), span.groups)
+            rows = file.rows * len(span.groups) / max(file.groups, 1)
+            if units and (archive, span.low) <= reach:
+                units[-1] = replace(units[-1], pieces=(*units[-1].pieces, piece), rows=units[-1].rows + rows)
+                reach = max(reach, (archive, span.high))
+            else:
+                units.append(Unit(table=table, pieces=(piece,), rows=rows))
+                reach = (archive, span.high)
+        return units
 
 
 def open_archive(location: str, *, since: str = "", until: str = "") -> Archive:

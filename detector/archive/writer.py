@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -20,6 +22,7 @@ from detector.core.assembler import Assembled
 from stilltrue.model import ProcessId, ProcessName, Verdict
 
 ORDER = ("reports", "verdicts", "incidents", "snapshots")
+ID = "archive-id"
 KEYS = {"reports": "process", "verdicts": "predicate", "incidents": "id", "snapshots": "scope"}
 
 
@@ -30,12 +33,16 @@ class ArchiveWriter:
         self,
         store: Store,
         *,
+        archive: str = "",
         reports_max: int = 20_000,
         seconds_max: float = 300.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """A file is written when it would hold ``reports_max`` reports, or spans ``seconds_max``, or the day is over."""
+        """``archive``: the detector's own id, by which its snapshots are told from another's in the same folder.
+
+        A file is written when it would hold ``reports_max`` reports, or spans ``seconds_max``, or the day is over."""
         self.store = store
+        self._archive = archive
         self._clock = clock
         self._next: dict[str, Positions] = {}
         self._reports_max = reports_max
@@ -43,8 +50,6 @@ class ArchiveWriter:
         self._rows: dict[str, list[Row]] = {table: [] for table in ORDER}
         self._day = ""
         self._began = 0.0
-        self.dropped = 0
-        """Rows that could not be written: what a process said fits no column."""
 
     @property
     def gathered(self) -> int:
@@ -84,9 +89,7 @@ class ArchiveWriter:
     def flush(self) -> list[str]:
         """Write what was gathered; the paths. What could not be written is given up (OSError): the next rows start anew."""
         rows, self._rows = self._rows, {table: [] for table in ORDER}
-        tables = {table: table_of(table, rows[table]) for table in ORDER if rows[table]}
-        self.dropped += sum(len(rows[table]) - data.num_rows for table, data in tables.items())
-        return [self._write(table, data) for table, data in tables.items()]
+        return [self._write(table, table_of(table, rows[table], self._archive)) for table in ORDER if rows[table]]
 
     def _write(self, table: str, data: pa.Table) -> str:
         at = self._next.get(table) or starting(self.store, table, self._clock())
@@ -96,18 +99,19 @@ class ArchiveWriter:
         return path
 
 
-def table_of(table: str, rows: Sequence[Row]) -> pa.Table:
+def table_of(table: str, rows: Sequence[Row], archive: str = "") -> pa.Table:
     """Rows as columns, in the table's order: by snapshot, then by what tells its rows apart."""
     ordered = sorted(rows, key=lambda row: (row["snapshot"] or 0, row[KEYS[table]]))
-    try:
-        return pa.Table.from_pylist(ordered, schema=TABLES[table])
-    except (pa.ArrowException, OverflowError):  # a number that no column holds costs its own row, not the others
-        return pa.Table.from_pylist([row for row in ordered if _fits(table, row)], schema=TABLES[table])
+    named = [row | {"archive": archive} for row in ordered] if archive else ordered
+    return pa.Table.from_pylist(named, schema=TABLES[table])
 
 
-def _fits(table: str, row: Row) -> bool:
-    try:
-        pa.Table.from_pylist([row], schema=TABLES[table])
-    except (pa.ArrowException, OverflowError):
-        return False
-    return True
+def archive_id(directory: Path) -> str:
+    """The id of the detector whose data lie in ``directory``: made once, kept in a file of its own. Raises OSError."""
+    path = directory / ID
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f"_{ID}-{uuid4().hex[:8]}")
+        aside.write_text(uuid4().hex[:12] + "\n")
+        aside.rename(path)
+    return path.read_text().strip()

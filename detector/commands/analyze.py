@@ -74,8 +74,9 @@ def analyze(
 ) -> None:
     """Evaluate predicates over every snapshot of ARCHIVE (a directory or URI), and write tables and a report."""
     try:
-        from detector.analysis.analyze import PREDICATES, CountsError  # noqa: PLC0415 - Arrow is an extra
+        from detector.analysis.analyze import PREDICATES  # noqa: PLC0415 - Arrow is an extra
         from detector.analysis.analyze import analyze as run  # noqa: PLC0415
+        from detector.analysis.results import CountsError  # noqa: PLC0415
         from detector.archive.files import ArchiveError  # noqa: PLC0415
         from detector.archive.units import open_archive  # noqa: PLC0415
         from detector.core.registry import PluginError, UnknownPredicateError, find_predicates  # noqa: PLC0415

@@ -55,6 +55,10 @@ _FILE = click.Path(exists=True, dir_okay=False)
     "--give-up-seconds", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
     help="How far reports may be behind the newest snapshot before theirs is finished without them.",
 )  # fmt: skip
+@click.option(
+    "--late-seconds", type=click.FloatRange(min=0), default=86400.0, show_default=True,
+    help="How far late reports may be behind and still correct the verdict of a snapshot that was finished without them.",
+)  # fmt: skip
 @click.option("--skip-lost", is_flag=True, help="Go on when a detector has removed rows before they were read.")
 @click.option("--once", is_flag=True, help="Take what is there, then end.")
 @predicate_settings("STILLTRUE_STREAM_SET")
@@ -71,6 +75,7 @@ def stream(
     predicates: tuple[str, ...],
     settings: dict[str, dict[str, Any]],
     give_up_seconds: float,
+    late_seconds: float,
     skip_lost: bool,
     once: bool,
 ) -> None:
@@ -94,14 +99,24 @@ def stream(
         _fail(f"the pipeline needs PySpark 4.2 or newer and pyarrow ({error}): pip install 'stilltrue-detector[spark]'")
     wish = Wish(
         archive=archive, options=options, out=out.absolute(), master=master, predicates=predicates,
-        settings=settings, give_up_seconds=give_up_seconds, once=once,
+        settings=settings, give_up_seconds=give_up_seconds, late_seconds=late_seconds, once=once,
     )  # fmt: skip
     try:
         progress = run(wish, lambda text: click.echo(text, err=True))
     except StreamFailedError as error:
         _fail(str(error))
-    waiting = progress.waiting()
-    click.echo(f"{progress.finished.count()} snapshots finished, {waiting} wait for reports; verdicts: {out / 'verdicts'}")
+    more = [
+        f"{count} {text}"
+        for count, text in (
+            (progress.waiting(), "wait for reports"),
+            (progress.given_up(), "finished without some reports"),
+            (progress.corrected, "verdicts corrected by late reports"),
+            (progress.late, "reports came too late"),
+        )
+        if count
+    ]
+    finished = progress.finished_count()
+    click.echo(f"{', '.join([f'{finished} snapshots finished', *more])}; verdicts: {out / 'verdicts'}")
 
 
 def _fail(text: str) -> NoReturn:

@@ -66,22 +66,17 @@ class PendingSnapshot:
 
     def offer(self, report: Report) -> Refusal | None:
         """Take a member's report; None when it was taken, else why not."""
-        refusal = self.refusal(report.process)
-        if refusal is not None:
-            return refusal
         name = report.process.instance
+        member = self.members.get(name)
+        if member is None:
+            return Refusal.NOT_A_MEMBER
+        if member.incarnation != report.process.incarnation:
+            return Refusal.OTHER_INCARNATION
+        if name in self._reports:
+            return Refusal.DUPLICATE
         self._reports[name] = report
         self.awaited.discard(name)
         return None
-
-    def refusal(self, process: ProcessId) -> Refusal | None:
-        """Why a report of ``process`` would not be taken."""
-        member = self.members.get(process.instance)
-        if member is None:
-            return Refusal.NOT_A_MEMBER
-        if member.incarnation != process.incarnation:
-            return Refusal.OTHER_INCARNATION
-        return Refusal.DUPLICATE if process.instance in self._reports else None
 
     def gone(self, process: ProcessName) -> None:
         """A member has left: nobody waits for its report, though it is taken if it comes."""
@@ -109,7 +104,6 @@ class PendingSnapshot:
             waits=WaitColumns.of(resolution.waits()),
             in_transit=tuple(sorted(resolution.in_transit(), key=attrgetter("source", "what"))),
             missing=tuple(member.instance for member in missing),
-            forgetful=resolution.channels.forgetful(),
             previous=previous,
         )
         return Assembled(

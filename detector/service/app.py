@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -260,10 +259,8 @@ def _bare(host: str) -> str:
 
 async def _expire(driver: Driver, seconds: float, log: Log) -> None:
     while True:
-        begun = time.monotonic()
         await asyncio.sleep(seconds)
-        late = time.monotonic() - begun - seconds
         try:
-            driver.expire(late if late > seconds else 0.0)
+            driver.expire()
         except Exception as error:  # noqa: BLE001 - leases must go on ending
             log.failure("leases not looked at", error)

@@ -28,7 +28,7 @@ from detector.core.registry import NO_SETTINGS, Settings, find_predicates
 UNITS_PER_CORE = 4
 """Tasks that each core gets: enough to even out, few enough that each is worth its start."""
 REPORTS_PER_PARTITION = 200_000
-FINDING_COLUMNS = ("snapshot", "begun", "ended", "predicate", "holds", "findings")
+FINDING_COLUMNS = ("archive", "snapshot", "begun", "ended", "predicate", "holds", "findings")
 
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -104,8 +104,10 @@ def verdicts_of_reports(
 
 def header_frame(snapshots: DataFrame) -> DataFrame:
     """Rows of ``snapshots`` as headers to be put among their reports."""
-    header = F.struct(*[F.col(field.name) for field in HEADER]).alias("header")
-    return snapshots.select("snapshot", "begun", "members", F.lit(None).cast("string").alias("process"), header)
+    told = {"expected": F.transform("processes", lambda state: state["process"])}
+    header = F.struct(*[told.get(field.name, F.col(field.name)).alias(field.name) for field in HEADER]).alias("header")
+    process = F.lit(None).cast("string").alias("process")
+    return snapshots.select("archive", "snapshot", "begun", "members", process, header)
 
 
 def sightings(verdicts: DataFrame) -> DataFrame:

@@ -5,12 +5,14 @@ What goes wrong is one line: no Java, a master that there is not, an error in a 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -38,7 +40,12 @@ ALWAYS = {
 
 LOG_LEVEL = "STILLTRUE_SPARK_LOG_LEVEL"
 """Of a local session only what ends it is logged, unless this says otherwise: what fails, fails with a line of ours."""
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
+TASK_FAILURES_MAX = 4
+_own_stderr = [2]
+"""Where this process's own standard error is."""
+PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark", "py4j")
+"""Spark's own in this process; each error of theirs is a page of JSON."""
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://.+|k8s://.+|yarn")
 
 
@@ -73,7 +80,7 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
     builder = SparkSession.builder.appName("stilltrue")
     local = chosen is not None and chosen.startswith("local")
     if chosen is not None:
-        builder = builder.master(chosen)
+        builder = builder.master(_retrying(chosen))
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python is ours, not the PATH's
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or it warns of every other address
@@ -81,10 +88,38 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
     level = os.environ.get(LOG_LEVEL, "FATAL" if local else "ERROR")
     for name, value in {**ALWAYS, "spark.log.level": level, **(LOCAL if local else {}), **memory, **(settings or {})}.items():
         builder = builder.config(name, value)
-    with plainly("Spark did not start"):
+    quiet = local and LOG_LEVEL not in os.environ
+    with plainly("Spark did not start"), _java_unheard() if quiet else nullcontext():
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel(level)
+    for name in PYTHON_LOGGERS if quiet else ():
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     return session
+
+
+@contextmanager
+def _java_unheard() -> Iterator[None]:
+    """What Java writes to standard error goes nowhere; if it does not start, its last line is part of the error."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    with tempfile.TemporaryFile() as heard:
+        os.dup2(heard.fileno(), 2)
+        _own_stderr.append(own)
+        try:
+            yield
+        except PySparkException as error:
+            heard.seek(0)
+            raise SparkFailedError(f"Spark did not start: {reason(heard.read().decode(errors='replace'))}") from error
+        finally:
+            os.dup2(own, 2)
+            _own_stderr.pop()
+            os.close(own)
+
+
+def _retrying(master: str) -> str:
+    """A local master gives a task up at its first failure, unless it says how often it tries: a worker may die."""
+    local = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
+    return f"local[{local[1] or 1},{TASK_FAILURES_MAX}]" if local else master
 
 
 def _driver_gigabytes() -> int:
@@ -107,21 +142,22 @@ def plainly(what: str) -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C in the block ends the process at once, and Java goes when it sees that.
+    """Ctrl-C or SIGTERM in the block ends the process at once, and Java goes when it sees that.
 
     An exception in the middle of a word to Java would leave pages; one while Java starts would take away the file in which
     Java says where it listens, and leave Java behind for ever.
     """
 
-    def end(*_: object) -> None:
-        os.write(2, b"\nstilltrue: interrupted\n")
-        os._exit(INTERRUPTED)
+    def end(number: int, _: object) -> None:
+        os.write(_own_stderr[-1], b"\nstilltrue: interrupted\n")
+        os._exit(INTERRUPTED if number == signal.SIGINT else TERMINATED)
 
-    before = signal.signal(signal.SIGINT, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def reason(text: str) -> str:

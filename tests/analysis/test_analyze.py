@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from detector.analysis.analyze import CountsError, analyze
+from detector.analysis.analyze import analyze
 from detector.analysis.engine import Kernel, LocalEngine
 from detector.analysis.result import Analysis
+from detector.analysis.results import CountsError
 from detector.archive.compact import compact
 from detector.archive.files import Store
 from detector.archive.row_decoder import verdict_of

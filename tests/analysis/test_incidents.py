@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from detector.analysis.incidents import EPISODE_GAP_SNAPSHOTS, near_miss_rows, past_incidents, sightings
+from detector.analysis.incidents import EPISODE_GAP_SNAPSHOTS, Definite, near_miss_rows, past_incidents, sightings
 from detector.analysis.verdicts import FOUND
 
 
 def _seen(name: str, first: int, last: int, keys: list[str], formed: float = 0.5) -> dict[str, object]:
     return {
+        "archive": None,
         "kind": "core",
         "id": name,
         "first_snapshot": first,
@@ -24,7 +25,7 @@ def _seen(name: str, first: int, last: int, keys: list[str], formed: float = 0.5
 
 
 def test_cores_that_share_a_wait_are_one_incident_and_new_waits_a_recurrence() -> None:
-    definite = [(number, float(number)) for number in range(1, 11)]
+    definite: Definite = {None: [(number, float(number)) for number in range(1, 11)]}
     rows = [_seen("i-1", 1, 2, ["w1", "w2"]), _seen("i-2", 3, 4, ["w2", "w3"]), _seen("i-3", 8, 10, ["w9"], 7.5)]
     one, two = past_incidents(rows, definite)
     assert (one.id, one.first_snapshot, one.last_snapshot, one.snapshots, one.closed) == ("i-1", 1, 4, 4, 5.0)
@@ -41,3 +42,9 @@ def test_near_misses_at_one_place_are_an_episode_until_a_gap() -> None:
     found = near_miss_rows(sightings(pa.Table.from_pylist(rows, schema=FOUND)))
     assert [(row["snapshots"], row["first"], row["last"]) for row in found] == [(3, 60.0, 420.0), (1, 780.0, 780.0)]
     assert {(tuple(row["processes"]), row["parties"], row["saved_by"]) for row in found} == {(("a", "b"), 3, "c/w")}
+
+
+def test_two_archives_have_incidents_of_their_own() -> None:
+    definite: Definite = {"a": [(1, 1.0), (2, 2.0)], "b": [(1, 101.0), (2, 102.0)]}
+    rows = [_seen("i-1", 1, 1, ["w1"]) | {"archive": archive} for archive in ("a", "b")]
+    assert [(each.archive, each.closed) for each in past_incidents(rows, definite)] == [("a", 2.0), ("b", 102.0)]

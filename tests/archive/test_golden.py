@@ -46,4 +46,4 @@ def _told(verdict: Verdict) -> tuple[object, ...]:
 
 
 def test_there_is_a_golden_archive() -> None:
-    assert [folder.name for folder in GOLDEN] == ["v1", "v2", "v3"]
+    assert [folder.name for folder in GOLDEN] == ["v1", "v2", "v3", "v4"]

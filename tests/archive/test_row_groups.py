@@ -10,7 +10,7 @@ import pytest
 
 from detector.analysis.counters import TALLIED
 from detector.archive.files import Store
-from detector.archive.row_groups import spans_of, whole_groups
+from detector.archive.row_groups import SNAPSHOT_MAX, Span, spans_of, whole_groups
 from detector.synthetic.snapshots import judged, random_snapshots
 
 
@@ -30,12 +30,12 @@ def test_groups_are_put_together_where_a_snapshot_goes_on(
     tmp_path: Path, rows: int, wanted: tuple[tuple[int, ...], ...]
 ) -> None:
     pq.write_table(pa.table({"snapshot": [1, 1, 1, 2, 3]}), tmp_path / "x.parquet", row_group_size=rows)
-    assert spans_of(pq.read_metadata(tmp_path / "x.parquet")) == wanted
+    assert tuple(span.groups for span in spans_of(pq.read_metadata(tmp_path / "x.parquet"))) == wanted
 
 
 def test_without_statistics_a_file_is_one_span(tmp_path: Path) -> None:
     pq.write_table(pa.table({"snapshot": [1, 2, 3]}), tmp_path / "x.parquet", row_group_size=1, write_statistics=False)
-    assert spans_of(pq.read_metadata(tmp_path / "x.parquet")) == ((0, 1, 2),)
+    assert spans_of(pq.read_metadata(tmp_path / "x.parquet")) == (Span((0, 1, 2), 0, SNAPSHOT_MAX),)
 
 
 def test_some_fields_of_some_columns_are_read(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_some_fields_of_some_columns_are_read(tmp_path: Path) -> None:
     store.write("reports", "2026-09-21", reports)
     (file,) = store.scan("reports").files
     (span,) = file.spans
-    found = store.read_parts(file, TALLIED, span)
+    found = store.read_parts(file, TALLIED, span.groups)
     assert found.schema == TALLIED
     rows, wanted = found.to_pylist(), reports.to_pylist()
     for row, whole in zip(rows, wanted, strict=True):

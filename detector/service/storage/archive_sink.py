@@ -44,6 +44,7 @@ class ArchiveSink:
         ``compact_seconds_min``: how long after a day its files are put together; 0: never.
         """
         self._compactor = Compactor(location=str(directory / FOLDER), seconds_min=compact_seconds_min, log=log)
+        self._directory = directory
         self._location = str(directory / FOLDER)
         self._bytes_max = bytes_max
         self._metrics = metrics
@@ -82,12 +83,17 @@ class ArchiveSink:
     def _write_all(self) -> None:
         try:
             from detector.archive.files import Store  # noqa: PLC0415 - pyarrow is an extra
-            from detector.archive.writer import ArchiveWriter  # noqa: PLC0415
+            from detector.archive.writer import ArchiveWriter, archive_id  # noqa: PLC0415
         except ImportError:
             self._log.info("archive not kept", reason="pyarrow is not installed")
             return
         store = Store(self._location)
-        writer = ArchiveWriter(store, seconds_max=SECONDS_PER_FILE)
+        try:
+            archive = archive_id(self._directory)
+        except OSError as error:
+            self._log.failure("archive without its id", error, location=self._location, consequence="the service goes on")
+            archive = ""
+        writer = ArchiveWriter(store, archive=archive, seconds_max=SECONDS_PER_FILE)
         changed: list[Incident] = []
         while (work := self._queue.get()) is not None:
             if isinstance(work, Incident):
@@ -105,10 +111,6 @@ class ArchiveSink:
             else:
                 rows = [_row(incident) for incident in changed]
                 written = writer.add(work.assembled, work.verdicts, rows, work.members)
-            if writer.dropped:
-                self._log.warning("rows not archived", rows=writer.dropped, reason="a number beyond what its column holds")
-                self._metrics.archive_dropped()
-                writer.dropped = 0
             if written:
                 writer.store.prune(self._bytes_max)
                 self._compactor.look()

@@ -186,9 +186,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "safe",
         (parts.Channels, "_held", parts.never_repeated),
     ),
-    _mutant(
-        "4", "who has lost its caller is still waited for", "repeats", "safe, sound", (parts.Recorder, "hung_up", parts.nothing)
-    ),
+    _mutant("4", "who has lost its caller is still waited for", "repeats", "safe", (parts.Recorder, "hung_up", parts.nothing)),
     _mutant(
         "5", "the last call sent counts as an orphan", "pools", "orphans", (parts.Channels, "orphans", parts.strict_orphans)
     ),
@@ -269,36 +267,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "clocks",
         "members' clocks are believed",
         "clocks",
-        "safe, stable, live",
+        "safe, stable",
         (parts.assembler, "in_detector_time", parts.believes_clocks),
-    ),
-    _mutant(
-        "section 4",
-        "who may stop a task is not heard of",
-        "tasks",
-        "exact, safe, live",
-        (parts.Observation, "added_to", parts.seen_in_vain),
-    ),
-    _mutant(
-        "section 4",
-        "who waits for a task is not heard of",
-        "tasks",
-        "exact, sound, live",
-        (parts.Observation, "added_to", parts.unseen),
-    ),
-    _mutant("bounds", "doubts are dropped without a word", "bounds", "safe", (parts.Doubts, "dropped", parts.never)),
-    _mutant(
-        "bounds",
-        "a caller is forgotten without a word",
-        "bounds",
-        "safe",
-        (parts.Callers, "begin", parts.forgets_callers_quietly),
-    ),
-    _mutant(
-        "bounds",
-        "answers are forgotten without a word",
-        "bounds",
-        "safe",
-        (parts.CallerMemory, "seen", parts.forgets_answers_quietly),
     ),
 )

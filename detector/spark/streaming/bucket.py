@@ -1,12 +1,16 @@
-"""One bucket of one micro-batch: what waited and what came, what is finished now, its verdicts, and what goes on waiting.
+"""One bucket of one micro-batch: what waited and what came, what is judged now, its verdicts, and what goes on waiting.
 
-A snapshot is finished when as many processes have reported as its header expects, or ``give_up_seconds`` after its beginning by
-the watermark with those that have: incomplete.
+Rules:
+
+1. A snapshot is judged when everybody has reported whom its header expects; or, ``give_up_seconds`` after its beginning by its
+   archive's watermark, with those that have. Then whoever did not report is missing: the verdict waits, or is UNDETERMINED.
+2. The reports of a snapshot that was given up are kept. Late ones are put to them, and it is judged again: a corrected verdict
+   with the next revision number. When all have come, or ``late_seconds`` after its beginning, it is finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,101 +18,114 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from detector.analysis.assembly import HEADER, assembled
+from detector.analysis.assembly import HEADER, assembled, attendance, split
 from detector.analysis.verdicts import FOUND, verdicts_on
+from detector.archive.once import by_archive, once
 from detector.archive.schema import REPORTS
 from detector.core.predicate import Predicate
-
-Wholes = NDArray[np.int64]
-RESULT = pa.schema([*FOUND, ("left_out_path", pa.string()), ("left_out_reason", pa.string())])
-"""Rows of ``verdicts`` with their findings; or, with all else null, a file that proved unreadable on the way, and why."""
+from detector.spark.streaming.progress import Newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """When a snapshot counts as finished; ``watermark``: seconds, None before anything was seen."""
+    """When a snapshot is judged; ``watermarks``: by archive, seconds, none before anything was seen."""
 
-    watermark: float | None
+    watermarks: Mapping[str, float]
     give_up_seconds: float
+    late_seconds: float
     headers_expected: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assembled:
-    """``verdicts`` of the ``finished`` snapshots; the rows ``waiting``, of ``waits`` snapshots, the oldest of ``oldest``."""
+    """What one archive's rows of a bucket come to.
+
+    Attributes
+    ----------
+    verdicts : of the snapshots judged now, ``judged`` of them (not the rejected ones), ``corrected`` not for the first time.
+    finished : the snapshots that are judged for the last time; ``closed``: those of them that never got all their reports.
+    waiting : the rows of the others: of ``waits`` that are not judged yet and ``given_up`` that are.
+    due : when, by the watermark, the next of them is judged or closed.
+    newest : the newest beginnings seen in reports and in headers, seconds.
+    """
 
     verdicts: pa.Table
+    judged: int
+    corrected: int
     finished: tuple[int, ...]
+    closed: tuple[int, ...]
     waiting: pa.Table
     waits: int
-    oldest: float
-    reports_newest: float | None
-    headers_newest: float | None
+    given_up: int
+    due: float
+    newest: Newest
 
 
 def fragment_schema(columns: Sequence[str]) -> pa.Schema:
-    """Rows of reports with these columns, and headers among them."""
-    return pa.schema([*(REPORTS.field(name) for name in columns), pa.field("header", HEADER)])
+    """Rows of reports with these columns and headers among them; ``judged``: how often their snapshot was, with them."""
+    return pa.schema([*(REPORTS.field(name) for name in columns), pa.field("header", HEADER), pa.field("judged", pa.int32())])
 
 
-def assemble(rows: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> Assembled:
-    """Finish what can be finished.
+def assemble(rows: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> dict[str, Assembled]:
+    """By archive, judge what can be judged.
 
     Parameters
     ----------
-    rows : reports, and headers (their ``process`` is null), of unfinished snapshots; in any order, some more than once.
+    rows : reports, and headers (their ``process`` is null), of unfinished snapshots; in any order, some more than once. Of
+        equal ones the first counts: those that waited come first.
     """
-    rows = _once(rows)
-    numbers = rows.column("snapshot").to_numpy()
-    snapshots, at = np.unique(numbers, return_inverse=True)
-    headers = rows.column("process").is_null().to_numpy()
-    begun = pc.fill_null(rows.column("begun"), 0.0).to_numpy()
+    return {archive: _assemble(archive, once(own), predicates, patience) for archive, own in by_archive(rows)}
+
+
+def _assemble(archive: str, rows: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> Assembled:
+    snapshots, at = np.unique(rows.column("snapshot").to_numpy(), return_inverse=True)
+    reports, headers = split(rows)
     began = np.full(len(snapshots), np.inf)
-    np.minimum.at(began, at, begun)
-    ready = _complete(rows, at, headers, len(snapshots), patience)
-    if patience.watermark is not None:
-        ready |= began + patience.give_up_seconds < patience.watermark
-    done = ready[at]
-    verdicts = FOUND.empty_table()
-    if done.any():
-        verdicts = verdicts_on(assembled(rows.filter(pa.array(done))), predicates, findings=True)
+    np.minimum.at(began, at, pc.fill_null(rows.column("begun"), 0.0).to_numpy())
+    before = np.zeros(len(snapshots), np.int64)
+    np.maximum.at(before, at, pc.fill_null(rows.column("judged"), 0).to_numpy())
+    fresh = np.zeros(len(snapshots), np.bool_)
+    fresh[at[rows.column("judged").is_null().to_numpy()]] = True
+    complete = attendance(snapshots, reports, headers).complete()
+    if patience.headers_expected:
+        complete &= np.isin(snapshots, headers.column("snapshot").to_numpy())
+    mark = patience.watermarks.get(archive, -np.inf)
+    late = began + patience.give_up_seconds < mark
+    judged = fresh & (complete | late | (before > 0))
+    over = complete | (late & (began + patience.late_seconds < mark))
+    verdicts = _verdicts(rows.filter(pa.array(judged[at])), predicates, snapshots, before)
+    kept = np.flatnonzero(~over[at])
+    waiting = rows.take(pa.array(kept))
+    turns = (before + judged)[at[kept]]
+    place = waiting.schema.get_field_index("judged")
+    told = pa.array(turns, pa.int32(), mask=turns == 0)
+    unjudged = ~over & (before + judged == 0)
+    due = began + np.where(unjudged, patience.give_up_seconds, patience.late_seconds)
     return Assembled(
         verdicts=verdicts,
-        finished=tuple(snapshots[ready].tolist()),
-        waiting=rows.filter(pa.array(~done)),
-        waits=int((~ready).sum()),
-        oldest=float(began[~ready].min(initial=np.inf)),
-        reports_newest=_newest(begun[~headers]),
-        headers_newest=_newest(begun[headers]),
+        judged=verdicts.num_rows // len(predicates),
+        corrected=int((judged & (before > 0)).sum()),
+        finished=tuple(snapshots[over].tolist()),
+        closed=tuple(snapshots[over & ~complete].tolist()),
+        waiting=waiting.set_column(place, waiting.schema.field(place), told),
+        waits=int(unjudged.sum()),
+        given_up=int((~over & ~unjudged).sum()),
+        due=float(due[~over].min(initial=np.inf)),
+        newest=(_newest(reports), _newest(headers)),
     )
 
 
-def _once(rows: pa.Table) -> pa.Table:
-    """Each process's report of a snapshot once, and each header."""
-    processes = pc.dictionary_encode(rows.column("process"), null_encoding="encode").combine_chunks()
-    codes = (processes.chunk(0) if isinstance(processes, pa.ChunkedArray) else processes).indices.to_numpy()
-    numbers = rows.column("snapshot").to_numpy()
-    order = np.lexsort((codes, numbers))
-    again = (np.diff(numbers[order]) == 0) & (np.diff(codes[order]) == 0)
-    if not again.any():
-        return rows
-    return rows.take(pa.array(np.sort(order[np.append(True, ~again)])))
+def _verdicts(
+    rows: pa.Table, predicates: Sequence[Predicate], snapshots: NDArray[np.int64], revisions: NDArray[np.int64]
+) -> pa.Table:
+    if not rows.num_rows:
+        return FOUND.empty_table()
+    found = verdicts_on(assembled(rows), predicates, findings=True)
+    revision = revisions[np.searchsorted(snapshots, found.column("snapshot").to_numpy())]
+    place = found.schema.get_field_index("revision")
+    return found.set_column(place, found.schema.field(place), pa.array(revision, pa.int32(), mask=revision == 0))
 
 
-def _complete(rows: pa.Table, at: Wholes, headers: NDArray[np.bool_], count: int, patience: Patience) -> NDArray[np.bool_]:
-    """(S,) whether all are there that are expected."""
-    reported = np.bincount(at[~headers], minlength=count)
-    expected = np.zeros(count, np.int64)
-    np.maximum.at(expected, at, rows.column("members").to_numpy())
-    if headers.any():
-        told = rows.filter(pa.array(headers)).column("header").combine_chunks()
-        whole = told.chunk(0) if isinstance(told, pa.ChunkedArray) else told
-        np.subtract.at(expected, at[headers], pc.fill_null(pc.list_value_length(whole.field("missing")), 0).to_numpy())
-    complete: NDArray[np.bool_] = reported >= expected
-    if patience.headers_expected:
-        complete &= np.bincount(at[headers], minlength=count) > 0
-    return complete
-
-
-def _newest(begun: NDArray[np.float64]) -> float | None:
-    return float(begun.max()) if len(begun) else None
+def _newest(rows: pa.Table) -> float | None:
+    newest: float | None = pc.max(pc.fill_null(rows.column("begun"), 0.0)).as_py()
+    return newest

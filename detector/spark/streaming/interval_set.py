@@ -35,6 +35,9 @@ class Finished:
         return Finished(intervals=_joined(parts))
 
 
+NONE = Finished()
+
+
 def _joined(parts: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     joined: list[tuple[int, int]] = []
     for low, high in parts:

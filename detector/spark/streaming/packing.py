@@ -7,46 +7,69 @@ and costs Spark what one row costs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from detector.analysis.assembly import HEADER, header_rows
+from detector.analysis.assembly import HEADER_SOURCE, header_rows
 from detector.archive.files import ArchiveError, ArchiveFile, Store
-from detector.spark.streaming.interval_set import Finished
+from detector.archive.once import by_archive
+from detector.archive.schema import REPORTS, conformed
+from detector.spark.streaming.interval_set import NONE
+from detector.spark.streaming.progress import Progress
 
 PIECES = pa.schema([("table", pa.string()), ("path", pa.string()), ("content", pa.binary())])
-"""What comes in: a file's URI, or an Arrow stream, of rows of ``reports`` or ``snapshots``."""
-PACKED = pa.schema([("bucket", pa.int32()), ("content", pa.binary()), ("path", pa.string()), ("reason", pa.string())])
-"""What goes on: rows of one bucket as an Arrow stream; or a file that is left out, and why."""
-HEADER_COLUMNS = ("snapshot", "begun", "members", *(field.name for field in HEADER))
+"""What comes in: a file's path, or an Arrow stream, of rows of ``reports`` or ``snapshots``."""
+PACKED = pa.schema(
+    [
+        ("bucket", pa.int32()),
+        ("content", pa.binary()),
+        ("late", pa.int64()),
+        ("path", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+"""What goes on: rows of one bucket as an Arrow stream; how many reports came too late; or a file that is left out, and why."""
 BYTES_AT_ONCE = 64 * 2**20
 
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def packing(location: str, columns: tuple[str, ...], finished: Finished, buckets: int) -> Worker:
+def packing(location: str, columns: tuple[str, ...], before: Progress) -> Worker:
     """A worker from ``PIECES`` to ``PACKED``: rows of finished snapshots are passed over (they are late, or come twice)."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gathered: dict[str, list[pa.Table]] = {"reports": [], "snapshots": []}
-        held = 0
+        held = late = 0
         for batch in batches:
             for row in batch.to_pylist():
                 try:
-                    for rows in _opened(row, location, columns):
-                        fresh = rows.filter(pa.array(~finished.has(rows.column("snapshot").to_numpy())))
+                    for rows, compacted in _opened(row, location, columns):
+                        fresh, dropped = _unfinished(rows, before)
+                        late += dropped if row["table"] == "reports" and not compacted else 0
                         gathered[row["table"]].append(fresh)
                         held += fresh.nbytes
                 except ArchiveError as error:
-                    yield _left_out(row["path"], str(error))
+                    yield _row({"bucket": 0, "path": row["path"], "reason": error.reason})
                 if held > BYTES_AT_ONCE:
-                    yield from _packed(gathered, buckets)
+                    yield from _packed(gathered, before.buckets)
                     gathered, held = {"reports": [], "snapshots": []}, 0
-        yield from _packed(gathered, buckets)
+        yield from _packed(gathered, before.buckets)
+        if late:
+            yield _row({"bucket": 0, "late": late})
 
     return work
+
+
+def _unfinished(rows: pa.Table, before: Progress) -> tuple[pa.Table, int]:
+    """The rows of snapshots that are not finished; how many were of some that were given up for good."""
+    kept, late = [rows.slice(0, 0)], 0
+    for archive, own in by_archive(rows):
+        numbers = own.column("snapshot").to_numpy()
+        kept.append(own.filter(pa.array(~before.finished.get(archive, NONE).has(numbers))))
+        late += int(before.closed.get(archive, NONE).has(numbers).sum())
+    return pa.concat_tables(kept), late
 
 
 def opened(content: bytes) -> pa.Table:
@@ -54,37 +77,33 @@ def opened(content: bytes) -> pa.Table:
     return pa.ipc.open_stream(content).read_all()
 
 
-def _opened(row: dict[str, str | bytes | None], location: str, columns: tuple[str, ...]) -> Iterator[pa.Table]:
+def _opened(row: dict[str, str | bytes | None], location: str, columns: tuple[str, ...]) -> Iterator[tuple[pa.Table, bool]]:
+    """Rows, and whether they may have come before, in the files that a compacted one replaces."""
     table, path, content = row["table"], row["path"], row["content"]
     assert isinstance(table, str)
-    wanted = columns if table == "reports" else HEADER_COLUMNS
+    schema = pa.schema([REPORTS.field(name) for name in columns]) if table == "reports" else HEADER_SOURCE
     if isinstance(content, bytes):
-        yield opened(content).select(wanted)
+        yield conformed(opened(content), schema), False
     elif isinstance(path, str):
-        yield from _read(Store(location), table, path_of(path), wanted)
+        yield from _read(Store(location), table, path, schema)
 
 
-def _read(store: Store, table: str, path: str, columns: tuple[str, ...]) -> Iterator[pa.Table]:
+def _read(store: Store, table: str, path: str, schema: pa.Schema) -> Iterator[tuple[pa.Table, bool]]:
     """The rows of a file; none when it was compacted: then they come with the file that replaces it."""
     try:
-        yield from _file_rows(store, table, path, columns)
+        found = _looked_at(store, table, path)
+        for group in range(found.groups):
+            yield store.read_parts(found, schema, [group]), bool(found.replaces)
     except ArchiveError:
         if not store.compacted(table, path):
             raise
 
 
-def _file_rows(store: Store, table: str, path: str, columns: tuple[str, ...]) -> Iterator[pa.Table]:
+def _looked_at(store: Store, table: str, path: str) -> ArchiveFile:
     found = store.look(table, path)
-    if not isinstance(found, ArchiveFile):
-        raise ArchiveError("it was removed before it was read" if found is None else found.reason)
-    for rows in store.read(found, columns=columns):
-        yield rows.select(columns)
-
-
-def path_of(uri: str) -> str:
-    """A file's path within its filesystem, from the URI that Spark gives."""
-    parts = urlsplit(uri)
-    return unquote(parts.path) if parts.scheme in {"", "file"} else parts.netloc + unquote(parts.path)
+    if isinstance(found, ArchiveFile):
+        return found
+    raise ArchiveError("it was removed before it was read" if found is None else found.reason, path)
 
 
 def _packed(gathered: dict[str, list[pa.Table]], buckets: int) -> Iterator[pa.RecordBatch]:
@@ -99,18 +118,16 @@ def _packed(gathered: dict[str, list[pa.Table]], buckets: int) -> Iterator[pa.Re
         ends = np.cumsum(np.bincount(bucket, minlength=buckets)).tolist()
         for at, (low, high) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
             if high > low:
-                yield _row(at, sorted_rows.slice(low, high - low))
+                yield _row({"bucket": at, "content": _stream(sorted_rows.slice(low, high - low))})
 
 
-def _row(bucket: int, rows: pa.Table) -> pa.RecordBatch:
+def _row(told: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([told], schema=PACKED)
+
+
+def _stream(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
-    content = pa.array([sink.getvalue().to_pybytes()], pa.binary())
-    return pa.RecordBatch.from_arrays(
-        [pa.array([bucket], pa.int32()), content, pa.nulls(1, pa.string()), pa.nulls(1, pa.string())], schema=PACKED
-    )
-
-
-def _left_out(path: str | None, reason: str) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"bucket": 0, "path": path, "reason": reason}], schema=PACKED)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,10 @@ from typing import Any
 from detector.spark.streaming.interval_set import Finished
 
 KEPT = 2
+VERSION = 2
+"""Of what is remembered; 2 knows archives and late reports."""
+RESULTS = ("verdicts", "left_out")
+Newest = tuple[float | None, float | None]
 
 
 class ProgressError(ValueError):
@@ -22,12 +25,17 @@ class ProgressError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """The rows of one bucket's unfinished snapshots: the file's name, how many, and the oldest beginning (seconds)."""
+    """The rows of one bucket's unfinished snapshots.
+
+    ``file``: its name; ``snapshots``: that are not judged; ``given_up``: that are, and wait for late reports; ``due``: by
+    archive, when by its watermark something is to be done with them.
+    """
 
     file: str
     snapshots: int
+    given_up: int
     rows: int
-    oldest: float
+    due: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,47 +47,64 @@ class Progress:
     query : the id of the query, as its checkpoint says.
     buckets : snapshots' numbers are taken modulo this.
     making : the folder in which this batch's results were made; published, it is ``batch=N``.
-    reports_newest, headers_newest : the newest beginnings seen, seconds; None: none was.
-    finished : the snapshots whose verdicts have been given.
+    newest : by archive, the newest beginnings seen in reports and in headers, seconds; None: none was.
+    finished : by archive, the snapshots whose last verdicts have been given; ``closed``: those that never got all reports.
     pending : by bucket.
+    verdicts, corrected, late : verdicts written, those of them with a revision, and reports that came after the last.
     """
 
     batch: int = -1
     query: str = ""
     buckets: int = 8
     making: str = ""
-    reports_newest: float | None = None
-    headers_newest: float | None = None
-    finished: Finished = field(default_factory=Finished)
+    newest: Mapping[str, Newest] = field(default_factory=dict)
+    finished: Mapping[str, Finished] = field(default_factory=dict)
+    closed: Mapping[str, Finished] = field(default_factory=dict)
     pending: Mapping[int, Pending] = field(default_factory=dict)
+    verdicts: int = 0
+    corrected: int = 0
+    late: int = 0
+    version: int = VERSION
 
-    @property
-    def watermark(self) -> float | None:
-        """The beginning up to which reports and headers have come; where no header ever came, that of the reports."""
-        if self.reports_newest is None or self.headers_newest is None:
-            return self.reports_newest
-        return min(self.reports_newest, self.headers_newest)
+    def watermarks(self) -> dict[str, float]:
+        """By archive, the beginning up to which reports and headers have come; without any header, that of the reports."""
+        return {
+            archive: reports if headers is None else min(reports, headers)
+            for archive, (reports, headers) in self.newest.items()
+            if reports is not None
+        }
+
+    def finished_count(self) -> int:
+        """How many snapshots are finished."""
+        return sum(numbers.count() for numbers in self.finished.values())
+
+    def given_up(self) -> int:
+        """Snapshots with a verdict that wait for late reports."""
+        return sum(pending.given_up for pending in self.pending.values())
 
     def waiting(self) -> int:
-        """Snapshots that are not finished."""
+        """Snapshots without a verdict."""
         return sum(pending.snapshots for pending in self.pending.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """``state``: the commits, and the rows of unfinished snapshots; ``results``: a folder for each batch."""
+    """``state``: the commits, and the rows of unfinished snapshots; ``results``: in it a folder for each of ``RESULTS``."""
 
     state: Path
     results: Path
 
     def last(self) -> Progress:
-        """After the newest committed batch; before the first: nothing."""
+        """After the newest committed batch; before the first: nothing. Raises :class:`ProgressError`."""
         found = sorted(self.state.glob("batch-*.json"))
         return _parsed(json.loads(found[-1].read_text())) if found else Progress()
 
+    def made(self, progress: Progress) -> Path:
+        """Where a batch's results are made."""
+        return self.state / progress.making
+
     def commit(self, progress: Progress) -> None:
         """From here on the batch has been: first the state, then its results come to light, then what is old goes."""
-        self.state.mkdir(parents=True, exist_ok=True)
         aside = self.state / f"_{progress.making}.json"
         with aside.open("w") as sink:
             json.dump(asdict(progress), sink)
@@ -90,15 +115,19 @@ class Folder:
         self._forget(progress)
 
     def publish(self, progress: Progress) -> None:
-        """Let readers see the results of a committed batch; done already, nothing happens."""
-        made = self.results / progress.making
-        if progress.making:
-            with suppress(FileNotFoundError):
-                made.rename(self.results / f"batch={progress.batch}")
+        """Let readers see the results of a committed batch. Idempotent."""
+        if not progress.making or not self.made(progress).exists():
+            return
+        for table in RESULTS:
+            made = self.made(progress) / table
+            if made.exists():
+                (self.results / table).mkdir(parents=True, exist_ok=True)
+                made.rename(self.results / table / f"batch={progress.batch}")
+        shutil.rmtree(self.made(progress), ignore_errors=True)
 
     def clear(self) -> None:
         """Remove results that were in the making when a batch was cut short."""
-        for made in self.results.glob("_making-*"):
+        for made in self.state.glob("_making-*"):
             shutil.rmtree(made, ignore_errors=True)
 
     def _forget(self, progress: Progress) -> None:
@@ -121,6 +150,13 @@ def continued(last: Progress, *, query: str, buckets: int) -> Progress:
 
 
 def _parsed(raw: dict[str, Any]) -> Progress:
-    intervals = tuple((low, high) for low, high in raw["finished"]["intervals"])
+    if raw.get("version") != VERSION:
+        raise ProgressError("the state here is of an earlier version of stilltrue: name another folder, or remove this one")
     pending = {int(bucket): Pending(**each) for bucket, each in raw["pending"].items()}
-    return Progress(**raw | {"finished": Finished(intervals=intervals), "pending": pending})
+    newest = {archive: (reports, headers) for archive, (reports, headers) in raw["newest"].items()}
+    sets = {name: {archive: _intervals(each) for archive, each in raw[name].items()} for name in ("finished", "closed")}
+    return Progress(**raw | {"pending": pending, "newest": newest} | sets)
+
+
+def _intervals(raw: dict[str, Any]) -> Finished:
+    return Finished(intervals=tuple((low, high) for low, high in raw["intervals"]))

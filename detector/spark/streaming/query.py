@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from detector.analysis.results import CountsError
 from detector.archive.files import ArchiveError, Store
 from detector.core.registry import PluginError, Settings, UnknownPredicateError, find_predicates
 from detector.spark.java import JavaError
@@ -39,6 +40,7 @@ class Wish:
     predicates: tuple[str, ...]
     settings: Mapping[str, Settings]
     give_up_seconds: float
+    late_seconds: float
     once: bool
 
 
@@ -48,6 +50,7 @@ def run(wish: Wish, progress: Callable[[str], None]) -> Progress:
         return _run(wish, progress)
     except (
         ArchiveError,
+        CountsError,
         PluginError,
         UnknownPredicateError,
         JavaError,
@@ -73,8 +76,10 @@ def _run(wish: Wish, progress: Callable[[str], None]) -> Progress:
         predicates=asked,
         settings=wish.settings,
         give_up_seconds=wish.give_up_seconds,
+        late_seconds=wish.late_seconds,
     )
     plan.out.mkdir(parents=True, exist_ok=True)
+    plan.folder.last()  # of an earlier version it is refused before Spark starts
     progress("starting Spark ...")
     with interruptible():
         spark = open_session(wish.master)

@@ -16,7 +16,7 @@ from detector.synthetic.snapshots import random_snapshots
 def main() -> None:
     """Twelve random snapshots with the verdicts of every predicate, and the verdicts as JSON to compare with."""
     folder = Path(__file__).parent / f"v{SCHEMA_VERSION}"
-    writer = ArchiveWriter(Store(str(folder)), seconds_max=1e9)
+    writer = ArchiveWriter(Store(str(folder)), archive="golden", seconds_max=1e9)
     predicates = [find_predicate(name) for name in predicate_names()]
     wanted = []
     for made in random_snapshots(11, 12):

@@ -134,7 +134,7 @@ def test_a_wrong_address_is_said_in_words(source: SparkSession) -> None:
     [
         ("table", "nothing", "no table 'nothing'; there are reports"),
         ("columns", "nothing", "no column 'nothing' in reports"),
-        ("address", "somewhere", "no HOST:PORT"),
+        ("address", "somewhere", "not a valid HOST:PORT"),
         ("tabel", "reports", "no option 'tabel'; there are"),
         ("rows_per_batch_max", "0", "rows_per_batch_max: '0' is no whole number from 1"),
         ("starting", "now", "starting: 'now' is none of earliest, latest"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from detector.analysis.assembly import WAIT_REPORT_COLUMNS, header_rows
+from detector.analysis.assembly import STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, header_rows
 from detector.archive.compact import compact
 from detector.archive.files import Store
 from detector.archive.row_decoder import verdict_of
@@ -20,7 +19,7 @@ from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
 from detector.spark.streaming.bucket import Assembled, Patience, assemble, fragment_schema
 from detector.spark.streaming.interval_set import Finished
-from detector.spark.streaming.packing import PIECES, opened, packing, path_of
+from detector.spark.streaming.packing import PIECES, opened, packing
 from detector.spark.streaming.progress import Folder, Pending, Progress, ProgressError, continued
 from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, WorldShape, judged, random_snapshots
 
@@ -34,7 +33,12 @@ def short() -> Judged:
 
 
 def _patience(watermark: float | None = None, *, headers: bool = True) -> Patience:
-    return Patience(watermark=watermark, give_up_seconds=100.0, headers_expected=headers)
+    marks = {} if watermark is None else {"": watermark}
+    return Patience(watermarks=marks, give_up_seconds=100.0, late_seconds=1000.0, headers_expected=headers)
+
+
+def _one(rows: pa.Table, patience: Patience) -> Assembled:
+    return assemble(rows, [DEADLOCK], patience)[""]
 
 
 def _rows(*tables: pa.Table) -> pa.Table:
@@ -63,23 +67,23 @@ def test_whole_snapshots_are_finished_however_they_come(short: Judged) -> None:
     rows = _rows(short.reports, header_rows(short.snapshots), short.reports.slice(3, 30))
     order = list(range(rows.num_rows))
     Random(2).shuffle(order)
-    made = assemble(rows.take(pa.array(order)), [DEADLOCK], _patience())
+    made = _one(rows.take(pa.array(order)), _patience())
     assert _verdicts(made) == list(short.verdicts)
     assert (made.finished, made.waits, made.waiting.num_rows) == (tuple(range(1, 21)), 0, 0)
-    assert made.reports_newest == made.headers_newest == EPOCH_SECONDS + 60 * 20
+    assert made.newest == (EPOCH_SECONDS + 60 * 20, EPOCH_SECONDS + 60 * 20)
 
 
 def test_a_snapshot_waits_for_its_last_report_and_its_header(short: Judged) -> None:
     first = short.reports.filter(pc.equal(short.reports.column("snapshot"), 1))
     header = header_rows(short.snapshots.slice(0, 1))
     for rows in (_rows(first), _rows(first.slice(1), header)):
-        waiting = assemble(rows, [DEADLOCK], _patience())
+        waiting = _one(rows, _patience())
         assert (waiting.finished, waiting.waits, waiting.verdicts.num_rows) == ((), 1, 0)
-        assert waiting.oldest == EPOCH_SECONDS + 60
-    whole = assemble(_rows(waiting.waiting, first.slice(0, 1)), [DEADLOCK], _patience())
+        assert waiting.due == EPOCH_SECONDS + 160
+    whole = _one(_rows(waiting.waiting, first.slice(0, 1)), _patience())
     assert _verdicts(whole) == [short.verdicts[0]]
     all_came = not short.made[0].assembled.snapshot.missing
-    assert assemble(_rows(first), [DEADLOCK], _patience(headers=False)).finished == ((1,) if all_came else ())
+    assert _one(_rows(first), _patience(headers=False)).finished == ((1,) if all_came else ())
 
 
 def test_by_the_watermark_it_is_finished_with_those_that_have_reported(short: Judged) -> None:
@@ -87,39 +91,111 @@ def test_by_the_watermark_it_is_finished_with_those_that_have_reported(short: Ju
     number = at + 1
     rows = short.reports.filter(pc.equal(short.reports.column("snapshot"), number)).slice(1)
     begun = EPOCH_SECONDS + 60.0 * number
-    assert assemble(_rows(rows), [DEADLOCK], _patience(begun + 100)).finished == ()
-    late = assemble(_rows(rows), [DEADLOCK], _patience(begun + 100.5))
-    assert late.finished == (number,)
+    assert _one(_rows(rows), _patience(begun + 100)).finished == ()
+    late = _one(_rows(rows), _patience(begun + 100.5))
+    assert (late.finished, late.given_up, late.judged) == ((), 1, 1)
     assert late.verdicts.column("missing").to_pylist()[0]
+    assert late.verdicts.column("holds").to_pylist() != ["false"]
+
+
+def test_late_reports_correct_the_verdict_and_doubled_ones_do_not(short: Judged) -> None:
+    at = next(at for at, verdict in enumerate(short.verdicts) if not verdict.missing)
+    number, begun = at + 1, EPOCH_SECONDS + 60.0 * (at + 1)
+    own = short.reports.filter(pc.equal(short.reports.column("snapshot"), number))
+    header = header_rows(short.snapshots.slice(at, 1))
+    given_up = _one(_rows(own.slice(2), header), _patience(begun + 101))
+    absent = own.slice(0, 2).column("process").to_pylist()
+    assert given_up.verdicts.column("missing").to_pylist() == [absent]
+    assert given_up.verdicts.column("revision").to_pylist() == [None]
+    doubled = _one(_rows(given_up.waiting, own.slice(2), header), _patience(begun + 101))
+    assert (doubled.verdicts.num_rows, doubled.given_up) == (0, 1)
+    once_more = _one(_rows(doubled.waiting, own.slice(0, 1)), _patience(begun + 101))
+    assert once_more.verdicts.column("missing").to_pylist() == [absent[1:]]
+    whole = _one(_rows(once_more.waiting, own.slice(1, 1)), _patience(begun + 101))
+    assert _verdicts(whole) == [short.verdicts[at]]
+    assert (whole.verdicts.column("revision").to_pylist(), whole.finished, whole.closed) == ([2], (number,), ())
+    closed = _one(_rows(once_more.waiting), _patience(begun + 1001))
+    assert (closed.verdicts.num_rows, closed.finished, closed.closed) == (0, (number,), (number,))
+
+
+def test_no_report_lost_makes_a_false_or_a_true(short: Judged) -> None:
+    """Of each snapshot, whichever one report is lost, its header there: the service's answer, or none."""
+    asked = [DEADLOCK, find_predicate("termination"), find_predicate("quiescence")]
+    wanted = judged(short.made, asked)
+    truth = {(verdict.snapshot.id, verdict.predicate): verdict for verdict in wanted.verdicts}
+    schema = fragment_schema((*WAIT_REPORT_COLUMNS, *STATE_REPORT_COLUMNS))
+    names = {name for row in wanted.reports.column("process").unique().to_pylist() for name in [row]}
+    told = 0
+    for name in sorted(names):
+        kept = wanted.reports.filter(pc.not_equal(wanted.reports.column("process"), name))
+        rows = pa.concat_tables([conformed(table, schema) for table in (kept, header_rows(wanted.snapshots))])
+        made = assemble(rows, asked, _patience(EPOCH_SECONDS + 1e6))[""]
+        for row in made.verdicts.to_pylist():
+            service = truth[row["snapshot"], row["predicate"]]
+            if name in row["missing"] and name not in service.missing:
+                told += 1
+                assert row["holds"] in {"undetermined", service.holds.value}
+                assert row["holds"] != "false"
+    assert told > 100
+
+
+def test_two_archives_are_put_together_apart(short: Judged) -> None:
+    rows = _rows(short.reports, header_rows(short.snapshots))
+    at = rows.schema.get_field_index("archive")
+    other = rows.set_column(at, "archive", pa.array(["b"] * rows.num_rows)).filter(pc.not_equal(rows.column("snapshot"), 3))
+    made = assemble(pa.concat_tables([rows, other]), [DEADLOCK], _patience())
+    assert _verdicts(made[""]) == list(short.verdicts)
+    assert _verdicts(made["b"]) == [verdict for verdict in short.verdicts if verdict.snapshot.id != 3]
+    assert set(made["b"].verdicts.column("archive").to_pylist()) == {"b"}
+
+
+def _committed(folder: Folder, batch: int) -> Progress:
+    making = f"_making-{batch}"
+    name = f"pending-{making}-0-x.arrow"
+    pending = {0: Pending(file=name, snapshots=1, given_up=0, rows=2, due={"": 3.0})}
+    progress = Progress(
+        batch=batch,
+        query="q",
+        making=making,
+        pending=pending,
+        finished={"": Finished().also([1, 2, 5])},
+        newest={"": (1.0, None)},
+    )
+    for table in ("verdicts", "left_out"):
+        (folder.made(progress) / table).mkdir(parents=True)
+        (folder.made(progress) / table / "x.parquet").write_text(table)
+    (folder.state / name).write_text("rows")
+    folder.commit(progress)
+    return progress
 
 
 def test_a_commit_brings_results_to_light_and_forgets_what_is_old(tmp_path: Path) -> None:
-    folder = Folder(state=tmp_path / "state", results=tmp_path / "verdicts")
+    folder = Folder(state=tmp_path / "state", results=tmp_path)
     assert folder.last() == Progress()
     for batch in range(4):
-        making = f"_making-{batch}"
-        (folder.results / making).mkdir(parents=True)
-        folder.state.mkdir(exist_ok=True)
-        name = f"pending-{making}-0-x.arrow"
-        (folder.state / name).write_text("rows")
-        pending = {0: Pending(file=name, snapshots=1, rows=2, oldest=3.0)}
-        progress = Progress(batch=batch, query="q", making=making, pending=pending, finished=Finished().also([1, 2, 5]))
-        folder.commit(progress)
-        assert folder.last() == progress
-    assert sorted(path.name for path in folder.results.iterdir()) == [f"batch={batch}" for batch in range(4)]
+        assert _committed(folder, batch) == folder.last()
+    for table in ("verdicts", "left_out"):
+        assert sorted(path.name for path in (tmp_path / table).iterdir()) == [f"batch={batch}" for batch in range(4)]
+        assert (tmp_path / table / "batch=3" / "x.parquet").read_text() == table
     assert sorted(path.name[:16] for path in folder.state.glob("pending-*")) == ["pending-_making-"] * 2
     assert len(list(folder.state.glob("batch-*"))) == 2
 
 
 def test_what_was_cut_short_before_its_commit_goes_and_after_it_stays(tmp_path: Path) -> None:
-    folder = Folder(state=tmp_path / "state", results=tmp_path / "verdicts")
-    (folder.results / "_making-0").mkdir(parents=True)
+    folder = Folder(state=tmp_path / "state", results=tmp_path)
+    (folder.state / "_making-0" / "verdicts").mkdir(parents=True)
     folder.clear()
-    assert list(folder.results.iterdir()) == []
-    (folder.results / "_making-1").mkdir()
-    folder.publish(Progress(batch=1, making="_making-1"))
-    folder.publish(Progress(batch=1, making="_making-1"))
-    assert [path.name for path in folder.results.iterdir()] == ["batch=1"]
+    assert list(folder.state.iterdir()) == []
+    (folder.state / "_making-1" / "verdicts").mkdir(parents=True)
+    for _ in range(2):
+        folder.publish(Progress(batch=1, making="_making-1"))
+    assert [path.name for path in (tmp_path / "verdicts").iterdir()] == ["batch=1"]
+
+
+def test_state_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "batch-000000000001.json").write_text('{"batch": 1, "reports_newest": 3.0}')
+    with pytest.raises(ProgressError, match="earlier version"):
+        Folder(state=tmp_path, results=tmp_path).last()
 
 
 def test_the_state_of_another_query_is_refused() -> None:
@@ -129,23 +205,9 @@ def test_the_state_of_another_query_is_refused() -> None:
         continued(mine, query="other", buckets=8)
 
 
-def test_the_watermark_is_the_earlier_of_both_where_both_come() -> None:
-    both = Progress(reports_newest=5.0, headers_newest=3.0)
-    assert (both.watermark, replace(both, headers_newest=None).watermark) == (3.0, 5.0)
-    assert replace(both, reports_newest=None).watermark is None
-
-
-@pytest.mark.parametrize(
-    ("uri", "path"),
-    [
-        ("file:///a/day=1/x.parquet", "/a/day=1/x.parquet"),
-        ("file:/a/b%20c.parquet", "/a/b c.parquet"),
-        ("s3a://bucket/a/x.parquet", "bucket/a/x.parquet"),
-        ("/a/x.parquet", "/a/x.parquet"),
-    ],
-)
-def test_the_path_that_a_uri_says(uri: str, path: str) -> None:
-    assert path_of(uri) == path
+def test_an_archives_watermark_is_the_earlier_of_both_where_both_come() -> None:
+    both = Progress(newest={"a": (5.0, 3.0), "b": (9.0, None), "c": (None, 7.0)})
+    assert both.watermarks() == {"a": 3.0, "b": 9.0}
 
 
 def test_a_file_that_was_compacted_is_passed_over_and_one_that_was_removed_is_named(short: Judged, tmp_path: Path) -> None:
@@ -155,13 +217,24 @@ def test_a_file_that_was_compacted_is_passed_over_and_one_that_was_removed_is_na
         writer.add(made.assembled, members=made.members)
     writer.flush()
     files = store.scan("snapshots").files
-    pieces = [{"table": "snapshots", "path": f"file:{file.path}", "content": None} for file in files]
+    pieces = [{"table": "snapshots", "path": file.path, "content": None} for file in files]
     compact(store)
     (whole,) = store.scan("snapshots").files
-    pieces.append({"table": "snapshots", "path": f"file:{whole.path}", "content": None})
-    pieces.append({"table": "snapshots", "path": f"file:{tmp_path}/snapshots/day={whole.day}/x.parquet", "content": None})
-    work = packing(store.location, WAIT_REPORT_COLUMNS, Finished().also([1, 2]), 3)
+    pieces.append({"table": "snapshots", "path": whole.path, "content": None})
+    pieces.append({"table": "snapshots", "path": f"{tmp_path}/snapshots/day={whole.day}/x.parquet", "content": None})
+    work = packing(store.location, WAIT_REPORT_COLUMNS, Progress(buckets=3, finished={"": Finished().also([1, 2])}))
     packed = [row for batch in work([pa.RecordBatch.from_pylist(pieces, schema=PIECES)]) for row in batch.to_pylist()]
     assert [row["reason"] for row in packed if row["path"]] == ["it was removed before it was read"]
     found = {row["bucket"]: opened(row["content"]).column("snapshot").to_pylist() for row in packed if row["content"]}
     assert found == {bucket: [number for number in range(3, 21) if number % 3 == bucket] for bucket in range(3)}
+
+
+def test_reports_of_a_snapshot_given_up_for_good_are_counted(short: Judged, tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    path = store.write("reports", "2026-09-21", short.reports)
+    numbers = short.reports.column("snapshot").to_pylist()
+    done, closed = Finished().also([1, 2, 3]), Finished().also([2])
+    work = packing(store.location, WAIT_REPORT_COLUMNS, Progress(buckets=1, finished={"": done}, closed={"": closed}))
+    pieces = pa.RecordBatch.from_pylist([{"table": "reports", "path": path}], schema=PIECES)
+    packed = [row for batch in work([pieces]) for row in batch.to_pylist()]
+    assert [row["late"] for row in packed if row["late"] is not None] == [numbers.count(2)]

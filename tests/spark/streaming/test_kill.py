@@ -88,13 +88,13 @@ class Killed:
 
     def found(self, spark: SparkSession) -> list[Verdict]:
         rows = [row.asDict(recursive=True) for row in verdicts(spark, self.plan).collect()]
-        assert [row["left_out_path"] for row in rows if row["left_out_path"]] == []
+        assert not list((self.plan.out / "left_out").rglob("*.parquet"))
         return sorted(map(verdict_of, rows), key=lambda verdict: (verdict.snapshot.id or 0, verdict.predicate))
 
 
 def _making(plan: StreamPlan) -> bool:
     """Some results of a micro-batch are written and not all: its commit is not there yet."""
-    return plan.folder.last().batch >= 0 and any(plan.folder.results.glob("_making-*/*.parquet"))
+    return plan.folder.last().batch >= 0 and any(plan.folder.state.glob("_making-*/verdicts/*.parquet"))
 
 
 def _done_but_not_known(plan: StreamPlan) -> bool:

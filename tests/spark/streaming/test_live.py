@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -24,10 +25,10 @@ from detector.service.storage.archive_sink import FOLDER
 from detector.spark.batch import verdicts_of_archive
 from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start, verdicts
 from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, judged
-from stilltrue.model import CallNumber, ProcessId, SnapshotId, Verdict, process_of
+from stilltrue.model import CallNumber, Holds, ProcessId, SnapshotId, Verdict, process_of
 from stilltrue.protocol.report import Report
 
-SUITE = Path(__file__).parents[3] / "shared" / "suites" / "waits-sample.jsonl"
+SUITE = Path(__file__).parents[4] / "shared" / "suites" / "waits-sample.jsonl"
 PREDICATES = ("deadlock", "gridlock", "termination", "token-lost")
 
 
@@ -53,7 +54,7 @@ def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
             _end(start(detector_stream(spark, {"address": address}, plan), plan, once=True))
     assert _verdicts(verdicts(spark, plan)) == list(run.verdicts)
     progress = plan.folder.last()
-    assert progress.finished.intervals == ((1, len(run.made)),)
+    assert [each.intervals for each in progress.finished.values()] == [((1, len(run.made)),)]
     assert progress.waiting() == 0
 
 
@@ -80,13 +81,13 @@ def test_a_torn_file_is_named_and_the_rest_evaluated(spark: SparkSession, run: J
     plan = StreamPlan(out=tmp_path / "out", predicates=("deadlock",), give_up_seconds=60, buckets=3)
     _end(start(archive_stream(spark, store.location, plan), plan, location=store.location, once=True))
     rows = verdicts(spark, plan).collect()
-    assert [row.left_out_path.removeprefix("file:") for row in rows if row.left_out_path] == [str(torn)]
+    left_out = pq.read_table(plan.out / "left_out").to_pylist()
+    assert [row["path"] for row in left_out] == [str(torn)]
     lost = range(*_snapshots(torn))
-    found = {
-        verdict.snapshot.id: verdict for verdict in map(verdict_of, (r.asDict(recursive=True) for r in rows if r.predicate))
-    }
+    found = {verdict.snapshot.id: verdict for verdict in map(verdict_of, (row.asDict(recursive=True) for row in rows))}
     assert set(found) == set(range(1, 41))
     assert all(found[each.snapshot.id] == each for each in run.verdicts[:160:4] if (each.snapshot.id or 0) not in lost)
+    assert not any(found[SnapshotId(number)].holds is Holds.FALSE for number in lost)
 
 
 def _snapshots(path: Path) -> tuple[int, int]:

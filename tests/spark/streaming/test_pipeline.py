@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from random import Random
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from detector.analysis.results import CountsError
 from detector.archive.files import Store
 from detector.archive.row_decoder import verdict_of
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate, find_predicates
-from detector.spark.streaming.pipeline import StreamPlan, archive_stream, start, verdicts
+from detector.spark.session import _retrying
+from detector.spark.streaming.pipeline import StreamPlan, _check, archive_stream, start, verdicts
 from detector.synthetic.snapshots import Judged, WorldShape, judged, random_snapshots
-from stilltrue.model import Verdict
+from stilltrue.model import Holds, Verdict
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +85,76 @@ def test_who_never_reports_is_given_up(spark: SparkSession, short: Judged, tmp_p
     _run(spark, folder, plan)
     found = {verdict.snapshot.id for verdict in _found(spark, plan)}
     assert found == {1, 2, 3, 4, 5, 6}
+
+
+def test_old_files_in_any_order_of_times_with_one_lost_and_brought_later(
+    spark: SparkSession, short: Judged, tmp_path: Path
+) -> None:
+    """Whatever is lost is never a FALSE; when it comes, the verdict is corrected, and is the service's."""
+    folder = tmp_path / "archive"
+    _archive(short, folder, 0, 40)
+    random = Random(3)
+    files = sorted(folder.rglob("*.parquet"))
+    for path in files:  # older than the seven days that Spark's own source would take
+        old = path.stat().st_mtime - random.uniform(8, 16) * 86_400
+        os.utime(path, (old, old))
+    lost = sorted(folder.rglob("reports/*/*.parquet"))[0]
+    kept = lost.rename(tmp_path / lost.name)
+    first, last = (int(part) for part in lost.name.split("-")[:2])
+    plan = StreamPlan(
+        out=tmp_path / "out", predicates=("deadlock", "termination"), give_up_seconds=300, bytes_per_batch_max=60_000
+    )
+    _run(spark, folder, plan)
+    found = {(verdict.snapshot.id, verdict.predicate): verdict for verdict in _found(spark, plan)}
+    assert len(found) == len(short.verdicts)
+    for verdict in short.verdicts:
+        got = found[verdict.snapshot.id, verdict.predicate]
+        if first <= (verdict.snapshot.id or 0) <= last:
+            assert got.holds is Holds.UNDETERMINED
+            assert got.snapshot.members == len(got.missing)
+        else:
+            assert got == verdict
+    kept.rename(lost)
+    _run(spark, folder, plan)
+    assert _found(spark, plan) == list(short.verdicts)
+    progress = plan.folder.last()
+    assert progress.corrected == 2 * (last - first + 1)
+    assert (progress.waiting(), progress.given_up(), progress.late) == (0, 0, 0)
+
+
+def test_two_detectors_in_one_folder(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    for archive, until in (("a", 40), ("b", 25)):
+        writer = ArchiveWriter(Store(str(folder)), archive=archive, reports_max=90, seconds_max=1e9)
+        for made in short.made[:until]:
+            writer.add(made.assembled, members=made.members)
+        writer.flush()
+    plan = StreamPlan(out=tmp_path / "out", predicates=("deadlock", "termination"))
+    _run(spark, folder, plan)
+    frame = verdicts(spark, plan)
+    for archive, until in (("a", 40), ("b", 25)):
+        rows = frame.where(f"archive = '{archive}'").orderBy("snapshot", "predicate").collect()
+        assert [verdict_of(row.asDict(recursive=True)) for row in rows] == list(short.verdicts[: 2 * until])
+
+
+def test_results_on_a_disk_that_the_driver_does_not_see_fail_with_the_numbers(tmp_path: Path) -> None:
+    with pytest.raises(CountsError, match=r"^6 verdicts were written and 0 are in .*: all workers must share --out"):
+        _check(tmp_path, 6)
+
+
+def test_a_worker_that_dies_is_started_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Also on one machine, where Spark of itself would give up."""
+    assert _retrying("local") == "local[1,4]"
+    assert _retrying("local[*]") == "local[*,4]"
+    assert _retrying("local[2,9]") == "local[2,9]"
+    assert _retrying("spark://host:7077") == "spark://host:7077"
+    mark = tmp_path / "died"
+
+    def dies_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if not mark.exists():
+            mark.write_text("once")
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    assert spark.range(0, 10, 1, 1).mapInArrow(dies_once, "id long").count() == 10
+    assert mark.exists()

@@ -6,23 +6,24 @@ Each method fails open: what goes wrong here is counted, and the application's s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from stilltrue.model import WaitNumber
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.protocol.report import CallerTarget
-from stilltrue.runtime.callbacks import Callbacks
-from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import read_stamp, with_stamp
+
+DEADLINE_SECONDS_MAX = 10.0**8
+"""gRPC reports a deadline this far off, or farther, when there is none."""
 
 
 class IncomingCall:
     """A call that has arrived and is not over."""
 
-    __slots__ = ("callbacks", "live", "over", "served", "session")
+    __slots__ = ("live", "over", "served", "session")
 
     def __init__(self, session: Session, served: ServerCall) -> None:
         """``served`` is its entry in the recorder."""
@@ -30,7 +31,6 @@ class IncomingCall:
         self.live = session.live
         self.served = served
         self.over = False
-        self.callbacks: Callbacks | None = None
 
     def __del__(self) -> None:
         if not self.over:
@@ -57,12 +57,6 @@ class IncomingCall:
             self.live.hung_up(self.served)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a caller hangs up")
-
-    def counted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """A callback of the application's, which counts as work while it runs."""
-        if self.callbacks is None:
-            self.callbacks = Callbacks(self.live)
-        return self.callbacks.counted(callback)
 
     @contextmanager
     def acting(self) -> Iterator[None]:
@@ -113,9 +107,6 @@ class IncomingCall:
         if self.over:
             return trailing
         self.over = True
-        self.session.parties.roots.pop(self.served.party, None)
-        if self.callbacks is not None:
-            self.callbacks.call_ends()
         try:
             return with_stamp(trailing, self.live.replied(self.served))
         except Exception:  # noqa: BLE001 - fail open
@@ -126,7 +117,6 @@ class IncomingCall:
     def withdraw(self) -> None:
         """The call will never be served, or not to its end. May run in a finalizer."""
         self.over = True
-        self.session.parties.roots.pop(self.served.party, None)
         self.live.withdrawn(self.served)
 
 

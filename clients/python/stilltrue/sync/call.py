@@ -183,12 +183,11 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """As ``grpc.RpcContext.add_callback``; ours was added first, so the call is settled by then."""
-        return bool(self._inner.add_callback(self._call.counted(callback)))
+        return bool(self._inner.add_callback(callback))
 
     def add_done_callback(self, fn: Callable[[Any], None]) -> None:
         """As ``grpc.Future.add_done_callback``; ``fn`` gets this very object."""
-        counted = self._call.counted(fn)
-        self._inner.add_done_callback(lambda _: counted(self))
+        self._inner.add_done_callback(lambda _: fn(self))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,57 @@
+"""Rows that come twice count once; rows of several archives in one folder are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from detector.archive.list_columns import Whole, whole
+
+KEYS = {"reports": ("archive", "snapshot", "process"), "snapshots": ("archive", "snapshot")}
+"""What tells the rows of a table apart."""
+
+
+def once(rows: pa.Table, keys: Sequence[str] = KEYS["reports"]) -> pa.Table:
+    """``rows`` sorted by ``keys``, of those with equal keys the first; a null is the empty text. Sorted rows are not copied."""
+    ranks = [_ranks(rows.column(name)) for name in keys if name in rows.column_names]
+    if rows.num_rows < 2 or _rising(ranks):
+        return rows
+    order = np.lexsort(ranks[::-1])
+    changed = np.any([np.diff(rank[order]) != 0 for rank in ranks], axis=0)
+    return rows.take(pa.array(order[np.append(True, changed)]))
+
+
+def by_archive(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each archive, by its id; those without the column are one archive's."""
+    if "archive" not in rows.column_names:
+        yield "", rows
+        return
+    archives = pc.fill_null(whole(rows.column("archive")).cast(pa.string()), "")
+    names = sorted(pc.unique(archives).to_pylist())
+    for name in names:
+        yield name, rows if len(names) == 1 else rows.filter(pc.equal(archives, name))
+
+
+def _ranks(column: pa.ChunkedArray) -> Whole:
+    """Numbers in the order of the values."""
+    values = whole(column)
+    if pa.types.is_integer(values.type):
+        numbers: Whole = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+        return numbers
+    coded = pc.fill_null(values.cast(pa.string()), "").dictionary_encode()
+    rank = np.empty(len(coded.dictionary), np.int64)
+    rank[pc.array_sort_indices(coded.dictionary).to_numpy()] = np.arange(len(rank))
+    ranked: Whole = rank[coded.indices.to_numpy(zero_copy_only=False)]
+    return ranked
+
+
+def _rising(ranks: Sequence[Whole]) -> bool:
+    """Whether each row's keys are greater than those of the one before."""
+    steps = [np.diff(rank) for rank in ranks]
+    greater = np.zeros(len(steps[0]), np.bool_)
+    for step in reversed(steps):
+        greater = (step > 0) | ((step == 0) & greater)
+    return bool(greater.all())

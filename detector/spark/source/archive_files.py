@@ -1,0 +1,210 @@
+"""The files of an archive as a stream's source: in the order of their days and names, each once, whatever their times say.
+
+What was read in which micro-batch is kept in a folder beside the stream's state, so a batch that Spark runs again gets the same
+files. A file whose size has changed since (it was being copied) is read again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from detector.archive.files import Store, snapshots_of_name
+from detector.spark.streaming.packing import PIECES
+
+NAME = "stilltrue-archive"
+TABLES = ("snapshots", "reports")
+LOOK_SECONDS = 1.0
+LOOK_SECONDS_MAX = 10.0
+"""How long an idle stream waits before it looks at the newest days again: at first, and after a while."""
+WHOLE_SECONDS = 60.0
+"""How often the older days are looked at: files may be brought there at any time."""
+NEW_DAYS = 2
+ENTRIES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One file: its table, day and size."""
+
+    table: str
+    day: str
+    path: str
+    bytes: int
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """By day, then by the first snapshot that the name says, a header before its reports."""
+        name = self.path.rpartition("/")[2]
+        numbers = snapshots_of_name(name)
+        return (self.day, numbers is None, numbers or (0, 0), TABLES.index(self.table), name)
+
+
+class FileLog:
+    """Which files were read in which micro-batch: a small file for each, and one for all the older ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._old: dict[str, int] = self._parsed("seen") if (folder / "seen.json").exists() else {}
+        self._batches = {int(path.stem): self._parsed(path.stem) for path in folder.glob("[0-9]*.json")}
+
+    def sizes(self) -> Mapping[str, int]:
+        """By path, the size with which each file was read last."""
+        return self._old | {path: size for at in sorted(self._batches) for path, size in self._batches[at].items()}
+
+    def __contains__(self, batch: int) -> bool:
+        return batch in self._batches
+
+    def files(self, batch: int) -> Sequence[str]:
+        """The files of a micro-batch."""
+        return list(self._batches[batch])
+
+    def add(self, batch: int, files: Mapping[str, int]) -> None:
+        """From here on these are the micro-batch's files."""
+        self._write(f"{batch:012d}", files)
+        self._batches[batch] = dict(files)
+
+    def forget(self, batch: int, there: set[str]) -> None:
+        """Batches up to ``batch`` will not be run again: many of them become one entry, without files that are gone."""
+        done = [at for at in sorted(self._batches) if at <= batch]
+        if len(done) < ENTRIES_MAX:
+            return
+        for at in done:
+            self._old |= self._batches[at]
+        self._old = {path: size for path, size in self._old.items() if path in there}
+        self._write("seen", self._old)
+        for at in done:
+            del self._batches[at]
+            (self._folder / f"{at:012d}.json").unlink(missing_ok=True)
+
+    def _parsed(self, name: str) -> dict[str, int]:
+        parsed: dict[str, int] = json.loads((self._folder / f"{name}.json").read_text())
+        return parsed
+
+    def _write(self, name: str, files: Mapping[str, int]) -> None:
+        aside = self._folder / f"_{name}.json"
+        with aside.open("w") as sink:
+            json.dump(files, sink)
+            sink.flush()
+            os.fsync(sink.fileno())
+        aside.rename(self._folder / f"{name}.json")
+
+
+class Lister:
+    """The files that were not read yet, looked for no more often than there is reason to."""
+
+    def __init__(self, store: Store, log: FileLog) -> None:
+        self.there: set[str] = set()
+        self._store, self._log = store, log
+        self._pause = LOOK_SECONDS
+        self._looked = self._looked_whole = -WHOLE_SECONDS
+
+    def new(self, now: float) -> list[Listed]:
+        """At ``now`` (seconds, monotonic): in order; nothing while it is too soon to look again."""
+        whole = now - self._looked_whole >= WHOLE_SECONDS
+        if not whole and now - self._looked < self._pause:
+            return []
+        self._looked = now
+        self._looked_whole = now if whole else self._looked_whole
+        found = [each for table in TABLES for each in self._table(table, whole=whole)]
+        if whole:
+            self.there = {each.path for each in found}
+        sizes = self._log.sizes()
+        fresh = sorted((each for each in found if sizes.get(each.path) != each.bytes), key=lambda each: each.order)
+        self._pause = LOOK_SECONDS if fresh else min(2 * self._pause, LOOK_SECONDS_MAX)
+        return fresh
+
+    def _table(self, table: str, *, whole: bool) -> Iterator[Listed]:
+        days = self._store.days(table)
+        for day in days if whole else days[-NEW_DAYS:]:
+            for entry in self._store.entries(table, day):
+                yield Listed(table=table, day=day, path=entry.path, bytes=entry.size)
+
+
+@dataclass
+class Part(InputPartition):
+    """Files that one task reads."""
+
+    files: tuple[tuple[str, str], ...]
+
+
+class ArchiveFilesSource(DataSource):
+    """What Spark asks for by the name ``stilltrue-archive``; its rows name a file each."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> str:
+        """Of :data:`~detector.spark.streaming.packing.PIECES`."""
+        return "table string, path string, content binary"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        """For ``spark.readStream``."""
+        return _Reader(self.options)
+
+
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """An offset is ``{"batch": N}``: the files of N micro-batches have been read.
+
+    Options: ``location`` of the archive, ``log`` (the folder), ``bytes_per_batch_max``, ``tasks``.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._bytes_max, self._tasks = int(options["bytes_per_batch_max"]), int(options["tasks"])
+        self._log = FileLog(Path(options["log"]))
+        self._lister = Lister(Store(options["location"]), self._log)
+        self._waiting: list[Listed] = []
+        self._no_more = False
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {"batch": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._waiting = self._lister.new(time.monotonic())
+        self._no_more = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+        batch = int(start["batch"]) + 1
+        if batch not in self._log:
+            if not self._waiting and not self._no_more:
+                self._waiting = self._lister.new(time.monotonic())
+            if not self._waiting:
+                return start
+            self._log.add(batch, dict(self._some()))
+        return {"batch": batch}
+
+    def _some(self) -> Iterator[tuple[str, int]]:
+        """As many of the waiting files as one batch takes, at least one."""
+        held = 0
+        while self._waiting and (not held or held + self._waiting[0].bytes <= self._bytes_max):
+            each = self._waiting.pop(0)
+            held += max(each.bytes, 1)
+            yield each.path, each.bytes
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        paths = [path for batch in range(start["batch"] + 1, end["batch"] + 1) for path in self._log.files(batch)]
+        files = [(path.split("/")[-3], path) for path in paths]
+        return [Part(tuple(files[at :: self._tasks])) for at in range(min(self._tasks, len(files)))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        rows = [{"table": table, "path": path} for table, path in partition.files]
+        yield pa.RecordBatch.from_pylist(rows, schema=PIECES)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._log.forget(int(end["batch"]), self._lister.there)
