@@ -6,6 +6,7 @@ This module is the public API; README.md has an example, and docs/checkpoints.md
   that says what each stage's vertices do (:class:`Source`, :class:`Operator`, :class:`Commits`).
 - Ready-made operators: :class:`SplitSource`, :class:`Step`, :class:`KeyedFold`, :class:`Collected`.
 - Run: :class:`LocalRuntime` with :class:`PipelineSettings` and a :class:`Schedule`.
+- Recover: :func:`region` says which vertices restart with a failed one, under a :class:`Scheme`.
 - Keep and restore: :class:`PointDirectory`; :func:`rescaled` for another parallelism.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from detector.checkpoints.graph.graph import DataflowGraph, Edge, Routing, Sharing, Stage, StageName
 from detector.checkpoints.graph.job import Commits, Emit, Job, Operator, Source, VertexContext
+from detector.checkpoints.graph.region import Region, Scheme, region
 from detector.checkpoints.protocol.coordinator import Schedule
 from detector.checkpoints.protocol.points import CompletedPoint, Value
 from detector.checkpoints.runtime.operators import Collected, KeyedFold, SplitSource, Step
@@ -38,9 +40,11 @@ __all__ = [
     "PipelineSettings",
     "PointDirectory",
     "PointFailedError",
+    "Region",
     "RescaleError",
     "Routing",
     "Schedule",
+    "Scheme",
     "Sharing",
     "SnapshotFileError",
     "Source",
@@ -51,6 +55,7 @@ __all__ = [
     "Value",
     "VertexContext",
     "read_channels",
+    "region",
     "rescaled",
     "write_channels",
 ]

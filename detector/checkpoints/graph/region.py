@@ -1,4 +1,4 @@
-"""When a vertex fails: which vertices must restart with it, and which go on as if nothing had happened."""
+"""Which vertices must restart when one fails, and which are unaffected."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stilltrue.model import ProcessName
 
 
 class Scheme(Enum):
-    """How much restarts.
+    """How much is restarted.
 
-    CONNECTED is exact by itself: all that is connected with the failed vertex goes back to one point. UPSTREAM restarts only
-    what feeds it, up to the sources (Carbone et al. 2015, on failure recovery); those downstream stay ahead of the point
-    and must drop what they have had already, by the sources' sequence numbers.
+    CONNECTED is exact by itself: everything connected to the failed vertex returns to one point. UPSTREAM restarts only what
+    feeds it, up to the sources (Carbone et al. 2015, on failure recovery); vertices downstream stay ahead of the point and must
+    drop repeated records, by the sources' sequence numbers.
     """
 
     CONNECTED = "the whole connected pipeline"
@@ -24,7 +24,7 @@ class Scheme(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """What one failure means: the failed vertex, what restarts (it included), who must drop repeats, what is left alone."""
+    """The effect of one failure: the vertices that restart, those that must drop repeated records, and those unaffected."""
 
     failed: ProcessName
     restart: tuple[ProcessName, ...]
@@ -33,7 +33,7 @@ class Region:
 
 
 def region(graph: DataflowGraph, failed: ProcessName, scheme: Scheme = Scheme.CONNECTED) -> Region:
-    """Compute the region of ``failed``; ValueError if there is no such vertex."""
+    """The region of ``failed``; ValueError if there is no such vertex."""
     if failed not in graph.topology.processes:
         raise ValueError(f"there is no vertex {failed}")
     pairs = [(one.source, one.target) for one in graph.topology.channels]

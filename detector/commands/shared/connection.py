@@ -14,7 +14,6 @@ import grpc
 
 from detector.commands.shared.run import CommandError
 from detector.ops.address import AddressError, parse_address
-from stilltrue.runtime.credentials import Security
 from stilltrue.v1 import detector_pb2_grpc
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,14 +37,6 @@ _WORDS = {
     ),
     grpc.StatusCode.DEADLINE_EXCEEDED: "the detector at {address} did not answer in time (--timeout-seconds)",
     grpc.StatusCode.UNIMPLEMENTED: "the server at {address} is not a detector ({details}); name the detector with --detector",
-}
-
-
-_SECURITY = {
-    "tls_ca_file": ("ca", "PEM CA bundle to verify the detector with; enables TLS."),
-    "tls_cert_file": ("certificate", "PEM client certificate, for mTLS; enables TLS."),
-    "tls_key_file": ("key", "PEM private key of that certificate."),
-    "token_file": ("token_file", "File with the bearer token to send."),
 }
 
 
@@ -124,18 +115,6 @@ def detector_stub(endpoint: Endpoint) -> Iterator[detector_pb2_grpc.DetectorServ
             yield detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]
         except grpc.RpcError as error:
             raise failure(error, endpoint.address) from None
-
-
-def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value and param.name:
-        ctx.meta[f"stilltrue.{param.name}"] = value
-
-
-def _security() -> Security:
-    """The credentials given by the flags of the command."""
-    context = click.get_current_context(silent=True)
-    given = {} if context is None else context.meta
-    return Security(**{field: given.get(f"stilltrue.{name}", "") for name, (field, _) in _SECURITY.items()})
 
 
 def failure(error: grpc.RpcError, address: str) -> CommandError:
