@@ -1,1 +1,1 @@
-"""Wait graphs as columns, and what follows from them: the remainder, its core, the witness, the victims."""
+"""Wait-for graphs as columns, and the algorithms on them: remainder, core, witness, victims."""

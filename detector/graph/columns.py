@@ -1,4 +1,4 @@
-"""Waits as columns: names kept apart, numbers in numpy arrays, no Python object per edge."""
+"""Wait-for graphs as columns: names apart, numbers in numpy arrays, no Python object per edge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_NUMBER = -1
 
 
 class WaitError(ValueError):
-    """One wait breaks the rules; ``index`` is its position in the input, ``key`` the offending key, the text says how."""
+    """A wait is invalid: ``index`` is its position in the input, ``key`` the offending key, and ``text`` the reason."""
 
     def __init__(self, index: int, key: str, text: str) -> None:
         super().__init__(f"wait {index}: {key}: {text}")
@@ -34,19 +34,19 @@ class WaitError(ValueError):
 class WaitColumns:
     """The waits of one snapshot, W of them over P parties with T targets in all, in canonical order.
 
-    Parties are their position in ``names`` (sorted, different). Waits are sorted by waiter, then by all else that they
-    say; the targets of one wait are sorted and different. So the same waits in any order give the same columns.
+    A party is its position in ``names`` (sorted, distinct). Waits are sorted by waiter, then by their other values; the targets
+    of one wait are sorted and distinct. So the same waits in any order give the same columns.
 
     Attributes
     ----------
     names : the P names.
-    waiter : (W,) the party that waits.
-    needs : (W,) how many of its targets must come; 1 <= needs <= number of targets.
+    waiter : (W,) the waiting party.
+    needs : (W,) how many of its targets must be granted; 1 <= needs <= number of targets.
     indptr : (W + 1,) where each wait's targets begin in ``targets``.
     targets : (T,) the parties waited for.
     deadline, since : (W,) seconds since the epoch; NaN when there is none.
     number : (W,) the wait's number within its process; -1 when there is none.
-    uncoloured : (W,) no stamp vouches for the wait.
+    uncoloured : (W,) whether no stamp vouches for the wait.
     what : W texts, or () when no wait has one.
 
     Notes
@@ -73,12 +73,16 @@ class WaitColumns:
 
     @classmethod
     def of(cls, waits: Iterable[Wait]) -> WaitColumns:
-        """Make columns from waits in any order.
+        """Build columns from waits in any order.
+
+        Parameters
+        ----------
+        waits : the waits, in any order.
 
         Raises
         ------
         WaitError
-            When ``needs`` is not between 1 and the number of different names in ``among``.
+            When ``needs`` is not between 1 and the number of distinct names in ``among``.
         """
         rows = list(waits)
         return columns_of_lists(
@@ -116,7 +120,7 @@ class WaitColumns:
         )
 
     def only(self, keep: Bools) -> WaitColumns:
-        """The waits in ``keep`` (W,) alone, with the names that they mention."""
+        """Select the waits in ``keep`` (W,), with the names that they mention."""
         if keep.all():
             return self
         waits = np.flatnonzero(keep)
@@ -162,18 +166,29 @@ def columns_of_lists(
     uncoloured: Sequence[bool] = (),
     what: Sequence[str] = (),
 ) -> WaitColumns:
-    """Columns from parallel lists: the fast door, with no object per wait.
+    """Build columns from parallel lists, with no object per wait: the fast way in.
 
     Parameters
     ----------
-    waiters, needs, sizes : one entry a wait; ``sizes`` says how many of ``among`` belong to each wait, in turn.
-    among : the names waited for, all waits' one after the other; a name repeated within a wait counts once.
-    deadline, since, number, uncoloured, what : one entry a wait, or empty when no wait has any.
+    waiters, needs, sizes : one entry per wait; ``sizes`` says how many entries of ``among`` belong to each wait, in turn.
+    among : the names waited for, those of all waits concatenated; a name repeated within a wait counts once.
+    deadline, since, number, uncoloured, what : one entry per wait, or empty when no wait has a value.
+
+    Returns
+    -------
+    WaitColumns
+        The same, in canonical order, whatever the order of the input.
 
     Raises
     ------
     WaitError
         As :meth:`WaitColumns.of`.
+
+    Examples
+    --------
+    >>> columns = columns_of_lists(waiters=["b", "a"], needs=[1, 2], sizes=[1, 2], among=["a", "b", "c"])
+    >>> columns.names, columns.waiter.tolist(), columns.targets.tolist()
+    (('a', 'b', 'c'), [0, 1], [1, 2, 0])
     """
     names = sorted({*waiters, *among})
     whole = np.int32 if max(len(names), len(among), len(waiters)) < 2**31 - 1 else np.int64
@@ -217,7 +232,7 @@ def _distinct(rows: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:
 
 
 def _checked(needs: Sequence[int], different: Ints, whole: type[np.int32] | type[np.int64]) -> Ints:
-    """``needs`` as a column; the first wait that breaks the rule is named."""
+    """``needs`` as a column; raises for the first invalid wait."""
     try:
         column = np.asarray(needs, np.int64)
     except OverflowError:
@@ -233,7 +248,7 @@ def _checked(needs: Sequence[int], different: Ints, whole: type[np.int32] | type
 
 
 def _canonical(waiter: Ints, values: tuple[Sequence[Any], ...], rows: Ints, targets: Ints) -> Ints:
-    """The order of the waits that depends on what they say alone: by waiter, then (for ties) by all the rest."""
+    """The canonical order of the waits: by waiter, then (for ties) by their other values."""
     if bool(np.all(waiter[1:] > waiter[:-1])):
         return np.arange(len(waiter))
     order = np.argsort(waiter, kind="stable")
@@ -253,7 +268,7 @@ def _canonical(waiter: Ints, values: tuple[Sequence[Any], ...], rows: Ints, targ
 
 
 def _comparable(value: Any) -> tuple[bool, Any]:
-    """``value`` with NaN made equal to itself, and last."""
+    """A sort key for ``value`` in which NaN equals itself and comes last."""
     return (True, 0) if isinstance(value, float) and math.isnan(value) else (False, value)
 
 

@@ -1,4 +1,4 @@
-"""The smallest directed cycle of a graph, for a witness that a person can check."""
+"""Finds the smallest directed cycle of a graph, as a witness that a person can check."""
 
 from __future__ import annotations
 
@@ -11,30 +11,39 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from detector.graph.columns import Bools, Ints
 
 STEPS_MAX = 6_000
-"""Edges looked at, one by one, for a smaller cycle than those found in whole-graph searches."""
+"""Edges examined one by one for a smaller cycle than the whole-graph searches found."""
 SMALL_PARTIES_MAX = 40
-"""With so few parties, the first search alone is sure to close a cycle within ``STEPS_MAX`` edges."""
+"""Up to this many parties, the first search is sure to close a cycle within ``STEPS_MAX`` edges."""
 
 
 def smallest_cycle(graph: csr_array, within: Bools) -> Ints:
-    """The smallest directed cycle of ``graph`` through parties in ``within``; empty when there is none.
+    """Find the smallest directed cycle of ``graph`` that starts at a party in ``within``.
 
     Parameters
     ----------
-    graph : (N, N) an entry, once, where a party waits for another.
+    graph : (N, N) the wait-for graph: an entry, once, where a party waits for another.
     within : (N,) the parties that may be on it.
 
     Returns
     -------
     Ints
-        The parties in the order of the cycle, from the lowest.
+        The parties in the order of the cycle, from the lowest; empty when there is no cycle.
 
     Notes
     -----
-    Cycles of one and of two are found at once. For longer ones: one breadth-first search from each party, lowest first in
-    the smallest component, each cut off at the best length so far. Exact where that takes fewer than ``STEPS_MAX`` edges,
-    else the smallest found within them; a first cycle is found in any case. On small graphs the searches from each party alone
-    are faster.
+    Cycles of length one and two are found directly. For longer ones: a breadth-first search from each party, lowest first in
+    the smallest strong component, each cut off at the best length so far. Exact if that takes fewer than ``STEPS_MAX`` edges,
+    else the smallest found within them; a first cycle is always found. On small graphs only the searches from each party run.
+
+    References
+    ----------
+    A. Itai and M. Rodeh, Finding a minimum circuit in a graph, SIAM Journal on Computing 7 (1978).
+
+    Examples
+    --------
+    >>> ring = csr_array(([1, 1, 1, 1], ([0, 1, 2, 3], [1, 2, 0, 0])), shape=(4, 4))
+    >>> smallest_cycle(ring, np.ones(4, np.bool_)).tolist()
+    [0, 1, 2]
     """
     loops = np.flatnonzero((graph.diagonal() > 0) & within)
     if len(loops):
@@ -72,7 +81,7 @@ def _pair(graph: csr_array, within: Bools) -> Ints:
 
 
 def _first(graph: csr_array, start: int) -> list[int]:
-    """The smallest cycle through ``start``, which is on one: a search in compiled code over the whole graph."""
+    """The smallest cycle through ``start``, which lies on one: a compiled search over the whole graph."""
     order, parents = breadth_first_order(graph, start, directed=True)
     closes = np.zeros(graph.shape[0], np.bool_)
     closes[graph.T.tocsr()[[start]].indices] = True
@@ -83,7 +92,7 @@ def _first(graph: csr_array, start: int) -> list[int]:
 
 
 def _through(lists: tuple[list[int], list[int], list[int]], start: int, below: int, steps: int) -> tuple[list[int], int]:
-    """The smallest cycle through ``start`` that is shorter than ``below``, if any; and how many of ``steps`` are left."""
+    """The smallest cycle through ``start`` shorter than ``below``, if any, and the number of ``steps`` left."""
     indptr, indices, labels = lists
     parent, depth = {start: start}, {start: 1}
     todo = deque([start])

@@ -1,10 +1,8 @@
-"""Where ways lead on which everybody waits for one: found by walking many pieces of them at once, not step after step.
+"""Resolves functional graphs, in which every party waits for one other: which parties lead to an end, and which to a cycle.
 
-Along one way each step must wait for memory to answer the step before; a thousand ways walked side by side do not. So some
-parties, one in ``APART`` and scattered, each walk to the next one of them, to an end, or to where another has walked already:
-whoever was met on the way shares the walker's fate. What is left is the same question about the walkers alone.
-
-The idea is that of list ranking by splitters: M. Reid-Miller, List ranking and list scan on the Cray C-90, SPAA (1994).
+Following a single path, each step waits for memory; a thousand paths followed side by side do not. So some parties (walkers,
+one in ``APART``, scattered) each walk to the next walker, to an end, or to where another has already walked; the parties met
+on the way share the walker's fate. What remains is the same problem on the walkers alone: list ranking by splitters.
 """
 
 from __future__ import annotations
@@ -20,19 +18,34 @@ Fates = NDArray[np.int8]
 UNKNOWN, STUCK, FREE = -1, 0, 1
 APART = 8
 FEW = 1 << 14
-"""So few are doubled: who is two steps on, four, eight, ..."""
+"""Up to this many parties, pointer doubling is faster: the party two steps on, four, eight, ..."""
 LOOKED_AHEAD_MAX = 8
-"""Steps for those whom no walker met; then they are a question of their own."""
+"""Steps for parties that no walker met, before they become a problem of their own."""
 
 
 def follow(after: Steps, fates: Fates, salt: int = 1) -> None:
-    """Complete ``fates`` (N,), in place: whoever's is unknown shares that of ``after`` (N,); who goes round for ever is stuck.
+    """Resolve unknown ``fates`` in place: a party shares the fate of its successor, and one that leads to a cycle is stuck.
 
     Parameters
     ----------
-    after : the next party on each one's way; not read where the fate is known.
-    fates : FREE, STUCK or UNKNOWN.
-    salt : scatters the walkers.
+    after : (N,) the successor of each party; not read where the fate is known.
+    fates : (N,) FREE, STUCK or UNKNOWN; no UNKNOWN is left.
+    salt : seed for choosing walkers.
+
+    Notes
+    -----
+    Linear work in expectation, in few passes over memory. The result does not depend on ``salt``.
+
+    References
+    ----------
+    M. Reid-Miller, List ranking and list scan on the Cray C-90, SPAA (1994).
+
+    Examples
+    --------
+    >>> fates = np.array([UNKNOWN, UNKNOWN, FREE, UNKNOWN, UNKNOWN], np.int8)
+    >>> follow(np.array([1, 2, 2, 4, 3]), fates)  # 0 -> 1 -> 2, which is free; 3 <-> 4
+    >>> (fates == FREE).tolist()
+    [True, True, True, False, False]
     """
     count = int(np.count_nonzero(fates == UNKNOWN))
     if count <= FEW:
@@ -56,14 +69,14 @@ def follow(after: Steps, fates: Fates, salt: int = 1) -> None:
 
 
 def _places(parties: Steps, size: int) -> Ints:
-    """(size,) the position in ``parties`` of each of them; -1 of all others."""
+    """(size,) the position of each party in ``parties``; -1 for the others."""
     place: Ints = np.full(size, -1, np.int32 if size < 2**31 else np.int64)
     place[parties] = np.arange(len(parties))
     return place
 
 
 def _scattered(parties: Steps, salt: int) -> NDArray[np.bool_]:
-    """One in ``APART`` of ``parties``, whatever is regular about them."""
+    """One in ``APART`` of ``parties``, chosen by a hash so that no pattern matters."""
     mixed = parties.astype(np.uint64)
     mixed += np.uint64(salt)
     mixed *= np.uint64(0x9E3779B97F4A7C15)
@@ -74,12 +87,12 @@ def _scattered(parties: Steps, salt: int) -> NDArray[np.bool_]:
 
 
 def _walked(after: Steps, fates: Fates, walkers: Steps, place: Ints) -> tuple[Ints, Steps]:
-    """By which walker each party was met (-1: none); and where each walker came to: itself when it goes round for ever."""
+    """The walker that met each party (-1: none), and where each walker ended: at itself when it is on a cycle."""
     met: Ints = np.full_like(place, -1)
     halt = (fates != UNKNOWN) | (place >= 0)
     goals = after[walkers]
     alive = np.flatnonzero(~halt[goals])
-    while len(alive):  # as many steps as the longest piece has: of a million parties, a hundred or so
+    while len(alive):  # as many steps as the longest piece: about a hundred for a million parties
         here = goals[alive]
         met_by = met[here]
         fresh = met_by < 0
@@ -95,7 +108,7 @@ def _walked(after: Steps, fates: Fates, walkers: Steps, place: Ints) -> tuple[In
 
 
 def _looked_ahead(after: Steps, fates: Fates, left: Steps, salt: int) -> None:
-    """The same for those whom no walker met: some steps each; what is left is a question of its own."""
+    """Resolve the parties that no walker met: a few steps each, and the rest as a smaller problem."""
     here = after[left]
     for _ in range(LOOKED_AHEAD_MAX):
         if not len(left):
@@ -111,8 +124,8 @@ def _looked_ahead(after: Steps, fates: Fates, left: Steps, salt: int) -> None:
 
 
 def _doubled(after: Steps, fates: Fates, count: int) -> None:
-    """The same for the ``count`` unknown ones, by looking one step ahead, then two, four, ...: who has no end goes round."""
-    if 2 * count + 4 < len(after):  # few of many: numbered anew
+    """Resolve ``count`` unknown fates by pointer doubling; those that reach no end are on a cycle."""
+    if 2 * count + 4 < len(after):  # few of many: renumber
         left = np.flatnonzero(fates == UNKNOWN)
         onward, own = _alone(after, fates, left)
         _doubled(onward, own, count)
@@ -128,7 +141,7 @@ def _doubled(after: Steps, fates: Fates, count: int) -> None:
 
 
 def _alone(after: Steps, fates: Fates, left: Steps) -> tuple[Steps, Fates]:
-    """The question about ``left`` alone, numbered anew: two more stand for all whose fate is known."""
+    """The problem on ``left`` alone, renumbered; two more nodes stand for all known fates."""
     count = len(left)
     onward: Steps = np.empty(count + 2, np.intp)
     step = onward[:count]

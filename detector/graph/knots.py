@@ -1,4 +1,4 @@
-"""The smallest closed knot found in a remainder: a set of parties that keep each other stuck, all by themselves."""
+"""Finds a small closed knot in a remainder: a set of parties that keep each other blocked by themselves."""
 
 from __future__ import annotations
 
@@ -8,21 +8,30 @@ from detector.graph.columns import Bools, Ints
 from detector.graph.remainder import RemainderGraph
 
 SHRUNK_PARTIES_MAX = 64
-"""A larger knot is given whole: to leave out its parties one by one would cost its square, and nobody would read it."""
+"""A larger knot is returned whole: minimizing it is quadratic, and no one would read the result."""
 
 
 def smallest_knot(graph: RemainderGraph, *, most: int) -> Ints:
-    """The smallest bottom component, shrunk until no party of it can be left out.
+    """Find the smallest bottom component, shrunk until no party can be removed.
 
     Parameters
     ----------
     graph : the remainder.
-    most : give up (empty) when a knot cannot be smaller than this many parties; 0 is no limit.
+    most : return an empty array when no knot can be smaller than this many parties; 0: no limit.
+
+    Returns
+    -------
+    Ints
+        The parties of the knot, as positions in the remainder, sorted.
 
     Notes
     -----
-    A bottom component has no edge out of it, so the open waits of its parties have all their stuck targets inside: it is
-    closed. Every remainder has one, since each of its parties waits for another.
+    A bottom component has no outgoing edge, so the open waits of its parties have all their blocked targets inside: it is
+    closed. Every remainder has one, since each of its parties waits for another. The result is minimal, not always minimum.
+
+    References
+    ----------
+    R. C. Holt, Some deadlock properties of computer systems, Computing Surveys 4 (1972) (knots).
     """
     labels, sizes = graph.labels, np.bincount(graph.labels)
     inside = bottom(graph)
@@ -42,7 +51,7 @@ def smallest_knot(graph: RemainderGraph, *, most: int) -> Ints:
 
 
 def bottom(graph: RemainderGraph) -> Bools:
-    """(N,) whether the party's component is a bottom one: nobody in it waits for anybody outside."""
+    """(N,) whether the party lies in a bottom component: none of its parties waits for one outside."""
     labels, matrix = graph.labels, graph.matrix
     waiters = np.repeat(labels, np.diff(matrix.indptr))
     leaves = np.ones(int(labels.max()) + 1, np.bool_)

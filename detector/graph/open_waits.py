@@ -1,4 +1,4 @@
-"""The open waits of a reduction under way, as CSR columns, and what is left of them as more parties are free."""
+"""The open waits of a reduction in progress, as CSR columns, and what is left of them as more parties become free."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from scipy.sparse import csr_array
 from detector.graph.columns import Bools, Ints, WaitColumns
 
 PIECE_TARGETS = 1 << 19
-"""Targets worked on at once: what is computed of more would be given back to the system, and taken anew, at every step."""
+"""Targets processed at once: larger temporaries would be returned to the system and allocated anew at every step."""
 PIECE_WAITS = 1 << 15
-"""Waits looked at once: indices of another type than numpy's own are converted, and large results are new memory each time."""
+"""Waits examined at once: index types other than numpy's own are converted, and large results are newly allocated."""
 COUNT_BYTE_MAX = 126
-"""Waits for fewer targets than this are counted in bytes: a quarter of the memory."""
+"""Waits with fewer targets than this are counted in bytes: a quarter of the memory."""
 SOME_WAITS = 256
-"""Waits that are looked at before all are."""
+"""Waits examined first, before all are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OpenWaits:
-    """Some open waits, sorted by waiter.
+    """A set of open waits, sorted by waiter.
 
     Attributes
     ----------
     open : (O,) their positions in the columns.
-    waiter : (O,) who waits in each of them.
-    short : (O,) how many of the targets must come.
-    indptr, targets : the targets of each, as CSR.
-    parties : P.
+    waiter : (O,) the waiting party of each.
+    short : (O,) how many more targets must be granted.
+    indptr, targets : their targets, as CSR.
+    parties : P, the number of parties.
     """
 
     open: Ints
@@ -44,7 +44,7 @@ class OpenWaits:
 
     @classmethod
     def of(cls, columns: WaitColumns, *, positions: bool = True) -> OpenWaits:
-        """All waits of ``columns``; without ``positions`` nobody will ask which of them are open."""
+        """All waits of ``columns``; without ``positions``, ``open`` is not filled in."""
         kind = columns.waiter.dtype
         return cls(
             open=np.arange(len(columns), dtype=kind) if positions else np.broadcast_to(kind.type(0), len(columns)),
@@ -59,11 +59,11 @@ class OpenWaits:
         return len(self.waiter)
 
     def single(self) -> bool:
-        """Whether nobody waits twice."""
+        """Whether each party has at most one wait."""
         return bool((self.waiter[1:] > self.waiter[:-1]).all())
 
     def waits_of_each(self) -> Ints:
-        """(P,) how many of the waits are whose."""
+        """(P,) the number of waits of each party."""
         owed: Ints = np.zeros(self.parties, self.waiter.dtype)
         if self.single():
             owed[self.waiter.astype(np.intp)] = 1
@@ -71,14 +71,14 @@ class OpenWaits:
         return np.bincount(self.waiter, minlength=self.parties).astype(self.waiter.dtype, copy=False)
 
     def one_way(self) -> bool:
-        """Whether all wait for parties of lower numbers alone, or all for higher ones: then nobody waits in a circle.
+        """Whether all targets precede their waiters, or all follow them: then there is no cycle.
 
-        Seen from the first or the last target of each wait, and mostly from the first few waits.
+        Decided by the first or last target of each wait, and mostly by the first few waits.
         """
         return self._outside(1, np.less) or self._outside(0, np.greater)
 
     def _outside(self, end: int, outside: np.ufunc) -> bool:
-        """Whether the last (``end`` 1) or the first (0) target of each wait is so: seen in pieces that fit the cache."""
+        """Whether ``outside`` holds for the last (``end`` 1) or first (0) target of each wait; in pieces that fit the cache."""
         low, high = 0, SOME_WAITS
         while low < len(self):
             ends = self.indptr[low + end : min(high, len(self)) + end].astype(np.intp)
@@ -89,16 +89,16 @@ class OpenWaits:
         return True
 
     def set_waiters(self, flags: Bools, flag: bool) -> None:
-        """Set ``flags`` (P,) of everybody who waits, in pieces that fit the cache."""
+        """Set ``flags`` (P,) of every waiter to ``flag``, in pieces that fit the cache."""
         first, last = (int(self.waiter[0]), int(self.waiter[-1])) if len(self) else (0, -1)
-        if last - first + 1 == len(self) and self.single():  # all from the first to the last
+        if last - first + 1 == len(self) and self.single():  # a contiguous range
             flags[first : last + 1] = flag
             return
         for low in range(0, len(self), PIECE_WAITS):
             flags[self.waiter[low : low + PIECE_WAITS].astype(np.intp)] = flag
 
     def only(self, keep: Bools) -> OpenWaits:
-        """The waits in ``keep`` (O,), with all their targets."""
+        """Select the waits in ``keep`` (O,), with all their targets."""
         rows = np.flatnonzero(keep)
         if len(rows) == len(keep):
             return self
@@ -118,7 +118,7 @@ class OpenWaits:
         )
 
     def without_over(self, free: Bools) -> OpenWaits:
-        """The waits of parties that are not free; of who has several, those that are not over (or all, where all are)."""
+        """The waits of parties that are not free; for a party with several, those still open (or all, if none is)."""
         left = self.only(~free[self.waiter.astype(np.intp)])
         if not len(left) or left.single():
             return left
@@ -128,10 +128,10 @@ class OpenWaits:
         return left.only(keep | ~still[left.waiter])
 
     def settled(self, free: Bools) -> OpenWaits:
-        """The waits that are not over, of parties that are not free, without the targets that have come.
+        """The waits still open, of parties that are not free, without the targets already granted.
 
-        At the end of a reduction whoever is not free has such a wait, or is held. Before the end a wait that is over may be
-        among them, short of none; and a party of whose several waits none is among them is free.
+        At the end of a reduction every party that is not free has such a wait, or is held. Before the end a finished wait may
+        be among them, short of none; and a party none of whose several waits is among them is free.
         """
         stuck = ~free[self.waiter.astype(np.intp)]
         if 2 * np.count_nonzero(stuck) < len(stuck):
@@ -166,9 +166,9 @@ class OpenWaits:
         )
 
     def counting(self) -> Iterator[tuple[int, int, Any, Ints]]:
-        """The waits in pieces (from, to), no party's in two: how many targets have come is a matrix's product with who is free.
+        """The waits in pieces (from, to), each party's in one, as matrices: times ``free``, they count the granted targets.
 
-        With each matrix, how many must come: as narrow as the counts, and so capped, beyond what they can reach.
+        With each matrix, how many must be granted, in the same narrow type, capped beyond what the counts can reach.
         """
         if not len(self):
             return

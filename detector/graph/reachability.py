@@ -1,12 +1,12 @@
-"""The reduction's leap: frees in one search whoever must become free in any order, however long the way.
+"""Frees, in one search, parties that must become free in any order, however long the path to them.
 
-Three kinds of parties are known without going round by round, the latter two with a search in compiled code:
+Three kinds of parties are found without going round by round, the last two by a compiled search:
 
-- *Along*: where everybody waits for one, whoever's way ends at a free party (:mod:`detector.graph.functional_graph`).
-- *By one*: a party with one open wait that is short of one target is free when any of its targets is. So all that is
-  reached from the free parties through such waits is free.
-- *On no cycle*: among the open waits every party waits for another, so a way along them ends at a free party, at one that
-  is held, or goes round for ever. A party whose every way ends at free parties is free, whatever it needs of its targets.
+- *Along*: where each party waits for one, those whose path ends at a free party (:mod:`detector.graph.functional_graph`).
+- *By one*: a party with one open wait, short of one target, is free as soon as any of its targets is. So everything reachable
+  from the free parties through such waits is free.
+- *On no cycle*: among the open waits every party waits for another, so a path ends at a free party, at a held one, or in a
+  cycle. A party all of whose paths end at free parties is free, whatever it needs of its targets.
 """
 
 from __future__ import annotations
@@ -23,19 +23,33 @@ from detector.graph.functional_graph import FREE, STUCK, UNKNOWN, follow
 from detector.graph.open_waits import OpenWaits
 
 FREED_SHARE_MIN = 32
-"""A leap that frees fewer than one in this many of the waiting parties is not worth another."""
+"""A search that frees fewer than one in this many of the waiting parties is not worth repeating."""
 WAITS_MIN = 500
-"""With fewer open waits than this, going party by party is faster than a search."""
+"""With fewer open waits than this, the worklist is faster than a search."""
 
 
 def free_reachable(free: Bools, held: Bools | None, rest: OpenWaits) -> bool:
-    """Free what follows from ``free`` (in place); whether it was worth it, so that another leap may be.
+    """Free what follows from ``free``, in place.
 
     Parameters
     ----------
-    free : (P,) who is free.
-    held : (P,) who is not to be freed, whatever ends; None: nobody.
-    rest : the open waits, none of a party that is free.
+    free : (P,) the free parties; more are set.
+    held : (P,) parties that are never freed; None: none.
+    rest : the open waits, none of a free party.
+
+    Returns
+    -------
+    bool
+        Whether enough was freed for another search to be worthwhile.
+
+    Examples
+    --------
+    >>> from detector.graph.columns import columns_of_lists
+    >>> names = [f"p{at:04}" for at in range(WAITS_MIN + 1)]
+    >>> chain = columns_of_lists(waiters=names[:-1], needs=[1] * WAITS_MIN, sizes=[1] * WAITS_MIN, among=names[1:])
+    >>> free = np.arange(len(names)) == WAITS_MIN
+    >>> free_reachable(free, None, OpenWaits.of(chain)), bool(free.all())
+    (True, True)
     """
     waiter, short, indptr, targets = rest.waiter, rest.short, rest.indptr, rest.targets
     if len(waiter) < WAITS_MIN:
@@ -56,11 +70,11 @@ def free_reachable(free: Bools, held: Bools | None, rest: OpenWaits) -> bool:
 
 
 def _along(free: Bools, held: Bools | None, rest: OpenWaits) -> int:
-    """Free all whose way, on which each waits for one, ends at a free party; how many parties that frees."""
+    """Free the parties whose path, each waiting for one, ends at a free party; returns their number."""
     after = np.arange(len(free))
     waiter = rest.waiter.astype(np.intp)
     after[waiter] = rest.targets
-    fates = free.astype(np.int8)  # who waits for nothing is FREE, or STUCK (held)
+    fates = free.astype(np.int8)  # a party without waits is FREE, or STUCK (held)
     fates[waiter] = UNKNOWN
     del waiter
     if held is not None:
@@ -72,7 +86,7 @@ def _along(free: Bools, held: Bools | None, rest: OpenWaits) -> int:
 
 
 def _by_one(free: Bools, easy: Bools, waiter: Ints, indptr: Ints, targets: Ints) -> int:
-    """Free all that is reached through the waits in ``easy`` (O,), short of one; how many parties that frees."""
+    """Free everything reachable through the waits in ``easy`` (O,), short of one; returns the number freed."""
     if easy.all():
         sources, sinks = targets, np.repeat(waiter, np.diff(indptr))
     else:
@@ -87,7 +101,7 @@ def _by_one(free: Bools, easy: Bools, waiter: Ints, indptr: Ints, targets: Ints)
 
 
 def _on_no_cycle(free: Bools, held: Bools | None, rest: OpenWaits) -> int:
-    """Free all from whom no way leads to a cycle or to a party that is held; how many parties that frees."""
+    """Free the parties from which no path leads to a cycle or to a held party; returns their number."""
     waiter, indptr, targets, size = rest.waiter, rest.indptr, rest.targets, len(free)
     graph = _by_waiter(waiter, indptr, targets, size)
     components, labels = connected_components(graph, directed=True, connection="strong")
@@ -106,9 +120,9 @@ def _on_no_cycle(free: Bools, held: Bools | None, rest: OpenWaits) -> int:
 
 
 def _by_waiter(waiter: Ints, indptr: Ints, targets: Ints, size: int) -> Any:
-    """Who waits for whom, a row a party, no entry twice: scipy's search for strong components may never end on those."""
+    """The wait-for matrix without duplicate entries, on which scipy's search for strong components may not terminate."""
     sizes = np.diff(indptr)
-    if (waiter[1:] > waiter[:-1]).all():  # nobody waits twice, and a wait's targets are different
+    if (waiter[1:] > waiter[:-1]).all():  # one wait per party, with distinct targets
         begins = np.zeros(size + 1, targets.dtype)
         begins[waiter + 1] = sizes
         np.cumsum(begins, out=begins)
@@ -119,19 +133,19 @@ def _by_waiter(waiter: Ints, indptr: Ints, targets: Ints, size: int) -> Any:
 
 
 def _ones(count: int) -> NDArray[np.float64]:
-    """Weights that take no memory: scipy's searches ask for float64 and do not read them."""
+    """Weights without memory: scipy's searches require float64 and do not read them."""
     return np.broadcast_to(np.float64(1.0), count)
 
 
 def _among(parties: Ints, size: int) -> Bools:
-    """(size,) who is among ``parties``."""
+    """(size,) whether each party is among ``parties``."""
     among = np.zeros(size, np.bool_)
     among[parties.astype(np.intp)] = True
     return among
 
 
 def _reached(sources: Ints, sinks: Ints, begins: Ints, size: int) -> Bools:
-    """(size,) what is reached from ``begins``, themselves included, along the edges from ``sources`` to ``sinks``."""
+    """(size,) what is reachable from ``begins``, these included, along the edges from ``sources`` to ``sinks``."""
     turned = csr_array((np.ones(len(sinks), np.int8), (sources, sinks)), shape=(size, size))
     ends = np.append(turned.indptr, turned.indptr[-1] + len(begins)).astype(turned.indptr.dtype, copy=False)
     ways = np.concatenate((turned.indices, begins.astype(turned.indices.dtype, copy=False)))

@@ -1,4 +1,4 @@
-"""The reduction: frees every party that some sequence of grants can free; what is left is the remainder.
+"""Reduces a wait-for graph: frees every party that some sequence of grants can free; what is left is the remainder.
 
 The rules (docs/design.md section 5):
 
@@ -6,15 +6,14 @@ The rules (docs/design.md section 5):
 2. A wait whose ``needs`` free parties are among its targets ends.
 3. A party with no open wait left is free. Repeat.
 
-Rules 2 and 3 only ever add, so the order does not matter, and a reduction that was run to its end can go on when more
-becomes known to be free: :meth:`Reduction.further`. That is how one pass over the columns answers several questions, the
-most pessimistic first.
+Rules 2 and 3 are monotone, so the order does not matter, and a finished reduction can continue when more parties become known
+to be free: :meth:`Reduction.further`. So one pass over the columns answers several questions, the most pessimistic first.
 
-Where everybody waits for lower numbers alone (or for higher ones) nobody waits in a circle, and all are free. Else the work has
-three gears. Sweep over all open waits (:mod:`detector.graph.sweep`) while a sweep frees many, or the sweeps die out or grow
-quickly. When they do neither, ways are long: leap along whatever must follow in any order (:mod:`detector.graph.reachability`).
-What no leap frees goes party by party (:mod:`detector.graph.worklist`). So a random graph takes a few passes, a chain of
-a million one search, and the worst case is linear.
+If all targets precede their waiters (or all follow them) there is no cycle, and every party is free. Otherwise the work has
+three gears. Sweep over all open waits (:mod:`detector.graph.sweep`) while a sweep frees many, or while sweeps die out or grow
+quickly. If they do neither, paths are long: search what must follow in any order (:mod:`detector.graph.reachability`). What no
+search frees is done with a worklist (:mod:`detector.graph.worklist`). So a random graph takes a few passes, a chain of a
+million one search, and the worst case is linear.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from detector.graph.sweep import sweep_all
 from detector.graph.worklist import Worklist
 
 SEARCHES_MAX = 8
-"""So many leaps, then party by party: what bounds the searches."""
+"""The most searches before the worklist takes over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reduction:
-    """Where a reduction has come to: who is free, and which waits are open and for whom.
+    """The state of a reduction: the free parties, and the open waits with their targets.
 
     Attributes
     ----------
     free : (P,) the parties that are free.
-    held : (P,) the parties that are not free whatever they wait for; None: nobody.
+    held : (P,) parties that are never freed, whatever they wait for; None: none.
     open : (O,) the open waits, as positions in the columns.
-    waiter : (O,) who waits in each of them.
-    short : (O,) how many more targets must come.
-    indptr, targets : the targets of each open wait that are not free, as CSR.
+    waiter : (O,) the waiting party of each.
+    short : (O,) how many more targets must be granted.
+    indptr, targets : their targets that are not free, as CSR.
     """
 
     free: Bools
@@ -60,12 +59,17 @@ class Reduction:
         return np.flatnonzero(~self.free)
 
     def further(self, *, ended: Bools | None = None, released: Bools | None = None) -> Reduction:
-        """Go on with more known: waits that have ended, and parties that are free whatever they wait for.
+        """Continue with more known: waits that have ended, and parties that are free whatever they wait for.
 
         Parameters
         ----------
         ended : (W,) waits of the columns that end by themselves.
         released : (P,) parties that are free from now on.
+
+        Returns
+        -------
+        Reduction
+            Run to its end; its remainder is a subset of this one's.
         """
         rest = OpenWaits(
             open=self.open,
@@ -92,8 +96,8 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
     Parameters
     ----------
     columns : the waits.
-    ended : (W,) waits to take as over already.
-    held : (P,) parties that are not free though they wait for nothing (missing members, seen pessimistically).
+    ended : (W,) waits to treat as ended.
+    held : (P,) parties that are not free though they wait for nothing (missing members, in the pessimistic view).
 
     Returns
     -------
@@ -110,7 +114,7 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
 
     Notes
     -----
-    Linear in the number of targets. Freed in any order, the result is the same: the greatest fixed point of "not free".
+    Linear in the number of targets. The result does not depend on the order: it is the greatest fixed point of "not free".
 
     References
     ----------
@@ -122,7 +126,11 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
 
 
 def remainder(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | None = None) -> Ints:
-    """The parties that no sequence of grants can ever free, sorted; as :func:`reduce`, without the books to go on from.
+    """The parties that no sequence of grants can ever free, sorted; as :func:`reduce`, without the state to continue from.
+
+    Parameters
+    ----------
+    columns, ended, held : as for :func:`reduce`.
 
     Examples
     --------
@@ -141,7 +149,7 @@ def _open_waits(columns: WaitColumns, ended: Bools | None, *, positions: bool = 
 
 
 def initial(rest: OpenWaits, held: Bools | None) -> tuple[Bools, Bools | None, OpenWaits]:
-    """Rule 1: who is free when ``rest`` are all open waits, who is held (None: nobody), and the waits."""
+    """Apply rule 1: the free parties when ``rest`` are all open waits, the held ones (None: none), and the waits."""
     free = np.ones(rest.parties, np.bool_)
     rest.set_waiters(free, False)
     if held is None or not held.any():
@@ -151,9 +159,9 @@ def initial(rest: OpenWaits, held: Bools | None) -> tuple[Bools, Bools | None, O
 
 
 def _run(free: Bools, held: Bools | None, rest: OpenWaits) -> OpenWaits:
-    """Apply the rules to their end, in place for ``free``; some waits among which are all that are open then."""
+    """Apply the rules to their end, setting ``free``; returns waits that include all that are still open."""
     if not free.any():
-        return rest  # nobody is there to begin with
+        return rest  # nothing to start from
     if held is None and rest.one_way():
         free[:] = True
         return rest
@@ -163,7 +171,7 @@ def _run(free: Bools, held: Bools | None, rest: OpenWaits) -> OpenWaits:
 
 
 def run_to_end(free: Bools, held: Bools | None, rest: OpenWaits) -> OpenWaits:
-    """The same where sweeps are no longer worth their while; ``rest``: the waits of parties that are not free."""
+    """Apply the rules to their end where sweeps no longer pay; ``rest``: the waits of parties that are not free."""
     for _ in range(SEARCHES_MAX):
         if not free_reachable(free, held, rest):
             break
@@ -178,7 +186,7 @@ def run_to_end(free: Bools, held: Bools | None, rest: OpenWaits) -> OpenWaits:
 
 
 def _owed(held: Bools | None, rest: OpenWaits) -> Ints:
-    """(P,) the waits of each party, and one more for who is held."""
+    """(P,) the number of waits of each party, plus one for held parties."""
     owed = rest.waits_of_each()
     if held is not None:
         owed += held
@@ -186,7 +194,7 @@ def _owed(held: Bools | None, rest: OpenWaits) -> Ints:
 
 
 def _settled(free: Bools, held: Bools | None, rest: OpenWaits) -> Reduction:
-    """The reduction as it stands, run to its end, when all open waits are among ``rest``."""
+    """The finished reduction, given that all open waits are among ``rest``."""
     left = rest.settled(free)
     return Reduction(
         free=free,

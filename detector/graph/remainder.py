@@ -1,4 +1,4 @@
-"""The remainder of a reduction as a graph of its own, numbered anew."""
+"""The remainder of a reduction as a graph of its own, renumbered."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from detector.graph.reduction import Reduction
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RemainderGraph:
-    """The remainder as a graph of its own: N parties, numbered anew, and the open waits among them.
+    """The remainder as a graph of its own: N parties, renumbered, and the open waits among them.
 
     Attributes
     ----------
     parties : (N,) the remainder, sorted, as positions in the columns' names.
     waits : (O,) the open waits as positions in the columns; ``waiter``, ``indptr`` and ``targets`` follow them.
-    waiter : (O,) who waits, as positions in ``parties``.
-    proof : (O,) how many stuck targets keep the wait open: n - needs + 1.
-    indptr, targets : each wait's stuck targets, as positions in ``parties``.
+    waiter : (O,) the waiting parties, as positions in ``parties``.
+    proof : (O,) how many blocked targets suffice to keep the wait open: n - needs + 1.
+    indptr, targets : each wait's blocked targets, as positions in ``parties``.
     matrix : (N, N) an entry where a party waits for another.
     labels : (N,) the strong component of each party.
     cyclic : (N,) whether the party lies on a cycle: the core.
@@ -39,7 +39,7 @@ class RemainderGraph:
     cyclic: Bools
 
     def solid(self) -> csr_array:
-        """As ``matrix``, of the waits alone that any one of their stuck targets keeps open."""
+        """As ``matrix``, restricted to the waits that a single blocked target keeps open."""
         alone = self.proof == 1
         if alone.all():
             return self.matrix
@@ -48,14 +48,31 @@ class RemainderGraph:
         return _matrix(rows[chosen], self.targets[chosen], len(self.parties))
 
     def targets_of(self, wait: int) -> Ints:
-        """The stuck targets of the open wait at ``wait``."""
+        """The blocked targets of the open wait at ``wait``."""
         return self.targets[self.indptr[wait] : self.indptr[wait + 1]]
 
 
 def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGraph:
-    """The remainder of a finished reduction as a graph of its own; parties that are merely held are left out.
+    """Extract the remainder of a finished reduction as a graph of its own.
 
-    A held party waits for nothing that is known, so what waits for it is kept as it is, without that target.
+    Parameters
+    ----------
+    columns, reduction : the waits, and their reduction, run to its end.
+
+    Returns
+    -------
+    RemainderGraph
+        Without the parties that are merely held: what such a party waits for is unknown, so a wait for it keeps its ``proof``
+        and loses that target.
+
+    Examples
+    --------
+    >>> from detector.graph.columns import columns_of_lists
+    >>> from detector.graph.reduction import reduce
+    >>> waits = columns_of_lists(waiters=["a", "b", "c", "d"], needs=[1] * 4, sizes=[1] * 4, among=["b", "a", "a", "e"])
+    >>> graph = remainder_graph(waits, reduce(waits))
+    >>> waits.named(graph.parties), graph.cyclic.tolist()
+    (('a', 'b', 'c'), [True, True, False])
     """
     waiting = np.zeros(len(columns.names), np.bool_)
     waiting[reduction.waiter] = True
@@ -85,6 +102,6 @@ def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGrap
 
 def _matrix(rows: Ints, columns: Ints, size: int) -> csr_array:
     matrix = csr_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(size, size))
-    matrix.sum_duplicates()  # scipy's search for strong components may never end on entries given twice
+    matrix.sum_duplicates()  # scipy's search for strong components may not terminate on duplicate entries
     matrix.data[:] = 1
     return matrix

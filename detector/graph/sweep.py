@@ -1,7 +1,7 @@
-"""The reduction's first gear: sweeps over all open waits, block by block, each block seeing what the ones before it freed.
+"""The first gear of the reduction: sweeps over all open waits, block by block, each block seeing what the previous ones freed.
 
-A block is so many waits that what is computed of them stays in the processor's cache and below the size from which memory is
-taken from the system anew each time. How many targets have come is one sparse product over bytes.
+A block is small enough for its temporaries to stay in the processor's cache, and below the size from which memory is allocated
+from the system each time. The number of granted targets is one sparse product over bytes.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from detector.graph.columns import Bools, Ints
 from detector.graph.open_waits import OpenWaits
 
 MANY_SHARE = 32
-"""A sweep that frees fewer than one in this many of those who wait frees few."""
+"""A sweep frees few if it frees fewer than one in this many of the waiting parties."""
 FEW_SWEEPS_MAX = 2
 SWEEPS_MAX = 64
-"""Sweeps in a row, whatever they free: what bounds the passes over memory."""
+"""The most sweeps in a row, whatever they free: bounds the passes over memory."""
 COMPACT_SHARE = 3
-"""A block in which no more than one in this many waits is open leaves the others out."""
+"""A block in which at most one in this many waits is open drops the others."""
 COMPACT_WAITS_MIN = 5_000
-"""With fewer waits than this, leaving out those that are over costs more than it saves."""
+"""With fewer waits than this, dropping finished ones costs more than it saves."""
 FEW_SHARE = 8
-"""Up to one in this many parties newly free is written one by one; beyond, all are written."""
+"""If at most one in this many parties is newly free, they are written one by one; else all are."""
 
 
 class Block:
-    """Some open waits, all those of their waiters; changed in place as waits end."""
+    """A block of open waits, with all waits of its waiters; updated in place as waits end."""
 
     def __init__(self, waiter: Ints, short: Ints, matrix: Any) -> None:
-        """A row a wait: who waits, how many targets must come, and the targets as entries of 1 in ``matrix``."""
+        """One row per wait: the waiter, how many targets must be granted, and the targets as ones in ``matrix``."""
         self._matrix = matrix
         self._short = short
         self._who = waiter
         self._begins: Ints | None = None
-        if not (waiter[1:] > waiter[:-1]).all():  # somebody waits twice
+        if not (waiter[1:] > waiter[:-1]).all():  # some party has several waits
             self._begins = np.flatnonzero(np.concatenate(([True], waiter[1:] != waiter[:-1])))
             self._who = waiter[self._begins]
         self._waiter = waiter
@@ -45,7 +45,7 @@ class Block:
         self._count = 0
 
     def sweep(self, free: Bools) -> int:
-        """Free whoever has all waits over, in place: how many that is."""
+        """Free the parties whose waits have all ended, setting ``free``; returns their number."""
         over = self._matrix @ free.view(np.int8) >= self._short
         freed = over if self._begins is None else np.logical_and.reduceat(over, self._begins)
         count = int(np.count_nonzero(freed))
@@ -62,7 +62,7 @@ class Block:
         return fresh
 
     def left(self) -> int:
-        """How many parties still wait."""
+        """The number of parties still waiting."""
         return len(self._who) - self._count
 
     def _compact(self, over: Bools) -> None:
@@ -79,10 +79,20 @@ class Block:
 
 
 def sweep_all(free: Bools, held: Bools | None, rest: OpenWaits, share_min: float = 0.0) -> bool:
-    """Sweep over the waits in ``rest``, in place for ``free`` (P,); whether that was the end.
+    """Sweep over the open waits repeatedly, setting ``free``.
 
-    It was not when ``FEW_SWEEPS_MAX`` sweeps freed few, and about as many as the sweep before: ways are long then.
-    A sweep that frees less than ``share_min`` of what the first one did is taken as the end, too.
+    Parameters
+    ----------
+    free : (P,) the free parties; more are set.
+    held : (P,) parties that are never freed; None: none.
+    rest : the open waits.
+    share_min : stop as if finished when a sweep frees less than this share of what the first one freed.
+
+    Returns
+    -------
+    bool
+        True when nothing more can be freed (or ``share_min`` was reached). False when ``FEW_SWEEPS_MAX`` sweeps freed few
+        parties, and about as many as the sweep before: then paths are long, and sweeping is the wrong tool.
     """
     parts = list(_blocks(held, rest))
     few = last = first = 0
@@ -100,7 +110,7 @@ def sweep_all(free: Bools, held: Bools | None, rest: OpenWaits, share_min: float
 
 
 def _blocks(held: Bools | None, rest: OpenWaits) -> Iterator[Block]:
-    """The waits in blocks; of a held party (P,) none ever ends."""
+    """The waits in blocks; those of a held party (P,) never end."""
     for low, high, matrix, short in rest.counting():
         waiter = rest.waiter[low:high]
         if held is not None:

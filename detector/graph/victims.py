@@ -1,4 +1,4 @@
-"""Whose giving up would free everybody: the smallest set of parties on small cores, a bounded approximation on large ones."""
+"""Which parties to abort to free all others: a smallest set on small cores, a bounded approximation on large ones."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from detector.graph.remainder import RemainderGraph, remainder_graph
 
 EXACT_PARTIES_MAX = 24
 TRIES_MAX = 3_000
-"""Sets tried before the exact search gives up: some 50 ms."""
+"""Sets tried before the exact search stops: about 50 ms."""
 SOUGHT_PARTIES_MAX = 16
-"""Parties of one knot among which the approximation looks for the cheapest: the most waited for."""
+"""The parties of one knot, the most waited for, among which the approximation seeks the cheapest."""
 SINGLE_ROUNDS = 8
-"""Rounds of the approximation that take one party of each knot; later rounds take ever more, so that it ends soon."""
+"""Rounds of the approximation that take one party per knot; later rounds take more and more, to finish soon."""
 LARGE_PARTIES_MIN = 1_000
-"""Of so many stuck parties a round must free one in ``FREED_SHARE_MIN``, or the next takes eight times as many of each knot."""
+"""From this many blocked parties on, a round must free one in ``FREED_SHARE_MIN``, or the next takes eight times as many."""
 FREED_SHARE_MIN = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Victims:
-    """Parties whose giving up frees the whole remainder; ``exact`` when no smaller set does.
+    """Parties whose abort frees the whole remainder; ``exact`` when no smaller set does.
 
-    ``parties`` (positions in the columns' names, sorted) is empty when those that must not give up stand in the way.
+    ``parties`` (positions in the columns' names, sorted) is empty when the excluded parties make it impossible.
     """
 
     parties: Ints
@@ -38,22 +38,42 @@ class Victims:
 
 
 Cost = Callable[[Ints], Floats]
-"""What it costs that each of some parties gives up; infinity: never."""
+"""The cost of aborting each of some parties; infinity: never."""
 
 
 def victims(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, cost: Cost) -> Victims:
-    """Find parties whose giving up (all their waits end, and they let go) frees the remainder of ``reduction``.
+    """Find parties whose abort (their waits end, and they release what they hold) frees the remainder of ``reduction``.
 
     Parameters
     ----------
-    columns, reduction, graph : the waits, their reduction run to its end, and its remainder.
-    cost : of the smallest sets the cheapest is taken.
+    columns, reduction, graph : the waits, their finished reduction, and its remainder.
+    cost : among smallest sets, the cheapest is taken.
+
+    Returns
+    -------
+    Victims
+        The set found, and whether no smaller one exists.
 
     Notes
     -----
-    Finding the smallest set is NP-hard (feedback vertex set, for AND waits). Up to ``EXACT_PARTIES_MAX`` parties on and
-    between the cycles, sets are tried in order of size and cost. Beyond, each round takes the cheapest party of every
-    bottom component, the most waited-for first among equals, and reduces again.
+    Finding a smallest set is NP-hard (feedback vertex set, for AND waits). Up to ``EXACT_PARTIES_MAX`` parties on and between
+    the cycles, sets are tried in order of size and cost. Beyond that, each round takes the cheapest party of every bottom
+    component, the most waited-for first among equals, and reduces again.
+
+    References
+    ----------
+    R. M. Karp, Reducibility among combinatorial problems (1972) (feedback node set).
+
+    Examples
+    --------
+    >>> from detector.graph.columns import columns_of_lists
+    >>> from detector.graph.reduction import reduce
+    >>> from detector.graph.remainder import remainder_graph
+    >>> waits = columns_of_lists(waiters=["a", "b", "c", "c"], needs=[1] * 4, sizes=[1] * 4, among=["b", "c", "a", "b"])
+    >>> reduction = reduce(waits)
+    >>> found = victims(waits, reduction, remainder_graph(waits, reduction), lambda parties: np.ones(len(parties)))
+    >>> waits.named(found.parties), found.exact
+    (('b',), True)
     """
     inner = _between_cycles(graph)
     if len(inner) <= EXACT_PARTIES_MAX:
@@ -64,7 +84,7 @@ def victims(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, c
 
 
 def _between_cycles(graph: RemainderGraph) -> Ints:
-    """The parties on cycles, and those on the way from one cycle to another; the others follow by themselves."""
+    """The parties on cycles and on paths between cycles; the others become free by themselves."""
     _, begins = np.unique(graph.labels[graph.cyclic], return_index=True)
     if np.count_nonzero(graph.cyclic) > EXACT_PARTIES_MAX:
         return np.flatnonzero(graph.cyclic)
@@ -75,7 +95,7 @@ def _between_cycles(graph: RemainderGraph) -> Ints:
 
 
 def _smallest(graph: RemainderGraph, inner: Ints, prices: Floats) -> Ints | None:
-    """The smallest, then cheapest set out of ``inner``; None when it was not found in ``TRIES_MAX`` tries."""
+    """The smallest, then cheapest subset of ``inner``; None if not found within ``TRIES_MAX`` tries."""
     price = dict(zip(inner.tolist(), prices.tolist(), strict=True))
     bit = {party: 1 << at for at, party in enumerate(inner.tolist())}
     waits: list[tuple[int, int, int]] = []
@@ -99,8 +119,8 @@ def _smallest(graph: RemainderGraph, inner: Ints, prices: Floats) -> Ints | None
     return np.empty(0, np.int64)
 
 
-def _frees(waits: Sequence[tuple[int, int, int]], free: int, everybody: int) -> bool:
-    """Whether the parties in ``free`` free everybody; parties are bits, waits are (waiter, targets, how many must come)."""
+def _frees(waits: Sequence[tuple[int, int, int]], free: int, everyone: int) -> bool:
+    """Whether the parties in ``free`` free all others; parties are bits, waits are (waiter, targets, number needed)."""
     while True:
         blocked = 0
         for waiter, targets, short in waits:
@@ -108,14 +128,14 @@ def _frees(waits: Sequence[tuple[int, int, int]], free: int, everybody: int) -> 
                 blocked |= waiter
         if not blocked:
             return True
-        if everybody & ~blocked == free:
+        if everyone & ~blocked == free:
             return False
-        free = everybody & ~blocked
+        free = everyone & ~blocked
 
 
 def _rounds(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, cost: Cost) -> Victims:
-    """A party of every bottom component a round, later ever more, until everybody is free."""
-    given_up = np.zeros(len(columns.names), np.bool_)
+    """Take a party of every bottom component per round, later more and more, until all are free."""
+    aborted = np.zeros(len(columns.names), np.bool_)
     rounds, count = 0, 1
     while True:
         chosen = _of_each_knot(graph, cost, count)
@@ -123,10 +143,10 @@ def _rounds(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, c
             return Victims(parties=chosen, exact=False)
         released = np.zeros(len(columns.names), np.bool_)
         released[graph.parties[chosen]] = True
-        given_up |= released
+        aborted |= released
         reduction = reduction.further(released=released)
         if reduction.free.all():
-            return Victims(parties=np.flatnonzero(given_up), exact=bool(given_up.sum() == 1))
+            return Victims(parties=np.flatnonzero(aborted), exact=bool(aborted.sum() == 1))
         before = len(graph.parties)
         graph = remainder_graph(columns, reduction)
         rounds += 1
@@ -137,9 +157,9 @@ def _rounds(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, c
 
 
 def _of_each_knot(graph: RemainderGraph, cost: Cost, count: int) -> Ints:
-    """The ``count`` cheapest of the most waited for in each bottom component.
+    """The ``count`` cheapest of the most waited-for parties in each bottom component.
 
-    Of all its parties where none of these may give up; of all parties there are where no bottom may.
+    Falls back to all its parties if none of those may be aborted, and to all parties if no bottom component has one.
     """
     at_bottom = bottom(graph)
     wanted = np.bincount(graph.matrix.indices, minlength=len(graph.labels))
@@ -156,7 +176,7 @@ def _of_each_knot(graph: RemainderGraph, cost: Cost, count: int) -> Ints:
 
 
 def _first_of_each(parties: Ints, labels: Ints, count: int) -> Ints:
-    """The first ``count`` of each component but never all of it, of parties that are sorted by component."""
+    """The first ``count`` parties of each component, but never all of it; ``parties`` are sorted by component."""
     own = labels[parties]
     begins = np.flatnonzero(np.concatenate(([True], own[1:] != own[:-1])))
     rank = np.arange(len(parties)) - np.repeat(begins, np.diff(np.append(begins, len(parties))))

@@ -1,9 +1,9 @@
-"""The evidence for a remainder: which of it is core, and the smallest cycle or closed knot that a person can check.
+"""The evidence for a remainder: its core, and a smallest cycle or closed knot that a person can check.
 
-A wait with n targets that needs k of them stays open while n - k + 1 of them are stuck: its *slack* plus one. So a set of
-parties is a proof by itself (*closed*) when each of them has an open wait with at least n - k + 1 targets in the set.
-Where that number is 1 the wait is *solid*: one stuck target suffices. A cycle of solid waits is closed; for OR and k-of-n
-the smallest proof is a knot, a closed set.
+A wait with n targets that needs k of them stays open while n - k + 1 of them are blocked. So a set of parties is a proof by
+itself (*closed*) when each has an open wait with at least n - k + 1 targets in the set. If that number is 1 the wait is
+*solid*: one blocked target suffices. A cycle of solid waits is closed; for OR and k-of-n waits the smallest proof is a knot, a
+closed set.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from detector.graph.knots import smallest_knot
 from detector.graph.remainder import RemainderGraph
 
 RESTING_MAX = 64
-"""Waits that are looked up for a witness: more sentences than this nobody reads."""
+"""The most waits quoted for a witness."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """Core, behind and witness of a remainder, as positions in the columns' names, sorted (a cycle: in its order)."""
+    """The core, the parties behind it and the witness, as positions in the columns' names; sorted, a cycle in its order."""
 
     core: Ints
     behind: Ints
@@ -33,7 +33,11 @@ class Evidence:
 
 
 def evidence(graph: RemainderGraph) -> Evidence:
-    """Core, behind and the smallest witness found for a remainder that is not empty.
+    """Find the core, the parties behind it, and a smallest witness.
+
+    Parameters
+    ----------
+    graph : the remainder, which must not be empty.
 
     Returns
     -------
@@ -43,8 +47,18 @@ def evidence(graph: RemainderGraph) -> Evidence:
 
     Notes
     -----
-    Finding the smallest closed set is NP-hard (it contains hitting set); cycles are exact on small cores, knots are
-    shrunk until no party can be left out, which is minimal, not always minimum.
+    Finding the smallest closed set is NP-hard (it contains hitting set). Cycles are exact on small cores; knots are shrunk
+    until no party can be removed, which is minimal but not always minimum.
+
+    Examples
+    --------
+    >>> from detector.graph.columns import columns_of_lists
+    >>> from detector.graph.reduction import reduce
+    >>> from detector.graph.remainder import remainder_graph
+    >>> waits = columns_of_lists(waiters=["a", "b", "c"], needs=[1] * 3, sizes=[1] * 3, among=["b", "a", "a"])
+    >>> found = evidence(remainder_graph(waits, reduce(waits)))
+    >>> found.kind, waits.named(found.witness), waits.named(found.behind)
+    ('cycle', ('a', 'b'), ('c',))
     """
     cycle = smallest_cycle(graph.solid(), graph.cyclic)
     only_cycles = len(cycle) > 0 and bool((graph.proof == 1).all())
@@ -60,7 +74,7 @@ def evidence(graph: RemainderGraph) -> Evidence:
 
 
 def _resting(graph: RemainderGraph, members: Ints, kind: str) -> Ints:
-    """For each member of the witness (the first ``RESTING_MAX``) the first of its waits that the members keep open."""
+    """For each member of the witness (the first ``RESTING_MAX``), the first of its waits that the members keep open."""
     shown = members[:RESTING_MAX]
     telling = np.zeros(len(graph.parties), np.bool_)
     telling[shown] = True

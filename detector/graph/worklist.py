@@ -1,4 +1,4 @@
-"""The reduction's third gear: from newly free parties to the waits that they end, touching nothing else."""
+"""The third gear of the reduction: from newly free parties to the waits that they end, touching nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRONTIER_PARTIES_MIN = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Worklist:
-    """The books of a reduction under way, changed in place; columns as in :class:`~detector.graph.reduction.Reduction`."""
+    """The state of a reduction in progress, updated in place; columns as in :class:`~detector.graph.reduction.Reduction`."""
 
     free: Bools
     owed: Ints
@@ -24,7 +24,7 @@ class Worklist:
     short: Ints
 
     def run(self, indptr: Ints, targets: Ints) -> None:
-        """Run the rules to their end, given the open waits' targets; every free party among them counts once, now."""
+        """Apply the rules to their end, given the open waits' targets; free parties among these are counted first."""
         ups, waits = _turned(indptr, targets, len(self.free))
         listed = np.zeros(len(self.free), np.bool_)
         listed[targets] = True
@@ -33,7 +33,7 @@ class Worklist:
             frontier = (self._few if len(frontier) < FRONTIER_PARTIES_MIN else self._many)(ups, waits, frontier)
 
     def _many(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
-        """One round with arrays: the parties that ``frontier`` frees."""
+        """One round on arrays; returns the parties that ``frontier`` frees."""
         begins = ups[frontier]
         counts = ups[frontier + 1] - begins
         ends = np.cumsum(counts)
@@ -48,7 +48,7 @@ class Worklist:
         return freed
 
     def _few(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
-        """One party at a time, until nothing is left to do or the frontier has grown: who is left to do."""
+        """One party at a time, until done or the frontier has grown; returns the parties still to process."""
         free, owed, waiter, short = _view(self.free), _view(self.owed), _view(self.waiter), _view(self.short)
         begins, lined = _view(ups), _view(waits)
         todo: list[int] = frontier.tolist()
@@ -66,12 +66,12 @@ class Worklist:
 
 
 def _turned(indptr: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:
-    """For each party the open waits that wait for it, as CSR."""
+    """For each party, the open waits for it, as CSR."""
     shape = (len(indptr) - 1, parties)
     graph = csr_array((np.ones(len(targets), np.int8), targets, indptr), shape=shape).tocsc()
     return graph.indptr, graph.indices
 
 
 def _view(column: Any) -> memoryview[Any]:
-    """The column with Python's own numbers as items: reading one is several times faster than reading numpy's."""
+    """The column with Python's numbers as items, which read several times faster than numpy's."""
     return memoryview(column)
