@@ -142,11 +142,14 @@ def _frame_speaks(frame: FrameType) -> bool:
 
 
 def _speaks(callback: Any) -> bool:
+    """Whether a callback's code speaks of ending things, or that of the application's callback that one of ours carries."""
     function = getattr(callback, "func", callback)
     code = getattr(function, "__code__", None)
-    return code is not None and speaks_of_ending(
-        code, getattr(function, "__globals__", {}), getattr(function, "__self__", None)
-    )
+    if code is None:
+        return False
+    if is_ours(code):
+        return any(_speaks(one) for one in compat.bound_to(function) if callable(one) and one is not function)
+    return speaks_of_ending(code, getattr(function, "__globals__", {}), getattr(function, "__self__", None))
 
 
 def _is_timer(frame: FrameType) -> bool:

@@ -1,0 +1,178 @@
+"""The door to what others keep private: each reading against the gRPC and Python at hand, and what it says without them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from stilltrue import Agent
+from stilltrue.runtime import compat
+from tests.client.look_worlds import PATIENCE_SECONDS, LoopWorld, Stuck, serving
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.go.set()
+
+
+def frames_where(found: Callable[[Any], bool]) -> list[Any]:
+    return [frame for frames in compat.frames_of_threads().values() for frame in frames if found(frame)]
+
+
+def test_the_callbacks_of_calls_of_threads_can_be_read(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    contexts: list[Any] = []
+    asked = threading.Event()
+
+    def get(request: bytes, context: Any) -> bytes:
+        contexts.append(context)
+        context.add_callback(asked.is_set)
+        return bytes(stuck(request, context))
+
+    with serving(alone("back"), Get=get) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Get")
+        call = stub.future(b"")
+        call.add_callback(asked.set)
+        stuck.wait_for_callers()
+        assert asked.set in (compat.callbacks_of_made(call) or ())
+        at_end = compat.callbacks_of_served(contexts[0]) or ()
+        assert any(asked.is_set in (callback, *compat.bound_to(callback)) for callback in at_end)
+        servers = [frame.f_locals["state"] for frame in frames_where(compat.is_serving)]
+        assert any(id(contexts[0]._state) in compat.calls_of(server) for server in servers)
+        assert not any(compat.is_stopping(server) for server in servers if id(contexts[0]._state) in compat.calls_of(server))
+        stuck.go.set()
+        assert call.result() == b""
+
+
+def test_the_feeding_of_a_request_stream_is_found_by_the_state_of_its_call(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def feeds() -> Iterator[bytes]:
+        yield b""
+        stuck.go.wait(PATIENCE_SECONDS)
+
+    def upload(requests: Any, context: Any) -> bytes:
+        return bytes(stuck(next(requests), context))
+
+    with serving(alone("back"), Upload=("stream_unary", upload)) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.stream_unary("/s/Upload")
+        call = stub.future(feeds())
+        stuck.wait_for_callers()
+        (frame,) = frames_where(compat.is_feeding)
+        assert compat.state_in(frame) is call._state
+        stuck.go.set()
+        assert call.result() == b""
+
+
+async def test_the_tasks_and_feeders_of_grpc_on_a_loop_are_known(alone: Callable[..., Agent]) -> None:
+    world = LoopWorld(alone("front"), alone("back"))
+    await world.start()
+
+    async def feeds() -> AsyncIterator[bytes]:
+        yield b""
+        await world.go.wait()
+
+    channel = grpc.aio.insecure_channel("127.0.0.1:1")
+    plain: Any = channel.stream_unary("/t.T/Upload")
+    call = plain(feeds())
+    feeder = compat.feeder_of(call)
+    assert feeder is not None
+    assert compat.is_grpc_task(feeder)
+    own = asyncio.current_task()
+    assert own is not None
+    assert not compat.is_grpc_task(own)
+    others = [task for task in compat.tasks_of(asyncio.get_running_loop()) or () if task is not own]
+    assert all(compat.is_grpc_task(task) for task in others)
+    call.cancel()
+    await channel.close()
+    await world.stop()
+
+
+async def test_what_a_loop_has_scheduled_and_in_which_context() -> None:
+    loop = asyncio.get_running_loop()
+    variable: ContextVar[int] = ContextVar("variable")
+    variable.set(7)
+    timer = loop.call_later(60, variable.get)
+    handles = compat.handles_of(loop)
+    assert handles is not None
+    assert timer in handles
+    assert compat.called_by(timer) == (variable.get, ())
+    task = loop.create_task(asyncio.sleep(0), context=copy_context())
+    for thing in (timer, task):
+        context = compat.context_of(thing)
+        assert context is not None
+        assert context[variable] == 7
+    timer.cancel()
+    assert timer not in (compat.handles_of(loop) or ())
+    await task
+
+
+async def test_an_asynchronous_generator_is_looked_through() -> None:
+    go = asyncio.Event()
+
+    async def items() -> AsyncIterator[int]:
+        await go.wait()
+        yield 1
+
+    async def takes() -> None:
+        async for _ in items():
+            pass
+
+    task = asyncio.create_task(takes())
+    await asyncio.sleep(0)
+    names = [code.co_name for one in compat.chain_of(task.get_coro()) if (code := compat.code_of(one)) is not None]
+    assert names == ["takes", "items", "wait"]
+    go.set()
+    await task
+
+
+def test_who_runs_an_item_and_who_waits_for_it() -> None:
+    executor = ThreadPoolExecutor(1)
+    go, begun = threading.Event(), threading.Event()
+
+    def works() -> None:
+        begun.set()
+        go.wait()
+
+    future: Future[None] = executor.submit(works)
+    assert begun.wait(PATIENCE_SECONDS)
+    assert [item for frames in compat.frames_of_threads().values() if (item := compat.item_run_by(frames))] == [future]
+    assert compat.is_being_run(future)
+    waiter = threading.Thread(target=future.result)
+    waiter.start()
+    while not any(compat.future_awaited(frame) is future for frame in compat.innermost_frames().values()):
+        assert waiter.is_alive()
+    age = compat.age_of(waiter)
+    assert age is None or 0 <= age < PATIENCE_SECONDS
+    go.set()
+    waiter.join()
+    executor.shutdown()
+
+
+async def test_a_loops_future_is_known_by_the_executors() -> None:
+    go = threading.Event()
+    loop = asyncio.get_running_loop()
+    awaited = loop.run_in_executor(None, go.wait, PATIENCE_SECONDS)
+    assert isinstance(compat.source_of(awaited), Future)
+    go.set()
+    await awaited
+
+
+def test_what_is_not_there_is_doubt() -> None:
+    class Loop:
+        """As uvloop's: it shows nothing."""
+
+    nothing: Any = Loop()
+    assert compat.handles_of(nothing) is None
+    assert compat.callbacks_of_made(nothing) is None
+    assert compat.callbacks_of_served(nothing) is None
+    assert compat.feeder_of(nothing) is None
+    assert compat.source_of(nothing) is None
+    assert compat.callbacks_of(nothing) == []
