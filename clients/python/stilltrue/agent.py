@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, overload
-from weakref import ref
+from typing import Any, TypeVar, overload
+from weakref import WeakSet, ref
 
 import grpc
 import grpc.aio
@@ -40,6 +40,7 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.retry_policy import Options, retry_policy_of
 from stilltrue.runtime.session import Session
+from stilltrue.runtime.sight import Sight
 from stilltrue.settings import Settings, read_settings
 from stilltrue.sync import locks
 from stilltrue.sync.channel import RecordedChannel
@@ -47,6 +48,8 @@ from stilltrue.sync.pool import record_pool
 from stilltrue.sync.server import RecordedServer
 
 _LOGGER = logging.getLogger("stilltrue")
+START_SECONDS = 1.0
+Seen = TypeVar("Seen")
 
 
 class Agent:
@@ -85,6 +88,7 @@ class Agent:
         self.parties = Parties(self._process.instance)
         self.live = LockedRecorder(self._begin, reports_max=self.settings.reports_max)
         self._session = Session(self.live, self.parties, self.settings.enabled)
+        self.sight = Sight(self.live)
         self._pools = 0
         self._look: Callable[[LookRequest], Look] | None = None
         self._for_threads = ForThreads(self._session)
@@ -103,9 +107,16 @@ class Agent:
         """Begin to dial the detector; the first channel, pool or server does it too. Doing it twice is nothing."""
         with self._lifecycle:
             if self._connection is None and not self._closed and self.settings.enabled:
-                self._connection = Connection(self.live, self.settings, self._look or self.looker().look, self._rename)
+                look, sight = self._look or self.looker().look, None if self._look else self.sight.to_wire
+                self._connection = Connection(self.live, self.settings, look, self._rename, sight)
                 self._connection.start()
         return self
+
+    def start_soon(self) -> None:
+        """Begin to dial after ``START_SECONDS``, unless something begins it before: a server that forks first had better."""
+        timer = threading.Timer(START_SECONDS, self.start)
+        timer.daemon = True
+        timer.start()
 
     def close(self) -> None:
         """Say goodbye to the detector: the process is no member any more. Doing it twice is nothing."""
@@ -145,25 +156,24 @@ class Agent:
             return channel
         self.start()
         if isinstance(channel, grpc.aio.Channel):
-            return RecordedAioChannel(channel, self._session, target, retry_policy_of(options))
+            return self._seen(self.sight.channels, RecordedAioChannel(channel, self._session, target, retry_policy_of(options)))
         address = target or str(getattr(channel, "_target", ""))
-        return RecordedChannel(channel, self._session, address, retry_policy_of(options))
+        return self._seen(self.sight.channels, RecordedChannel(channel, self._session, address, retry_policy_of(options)))
 
     def server_interceptor(self) -> grpc.ServerInterceptor:
         """The interceptor for ``grpc.server``; give it first."""
         self.start()
-        return RecordedServer(self._session)
+        return self._seen(self.sight.servers, RecordedServer(self._session))
 
     def aio_server_interceptor(self) -> grpc.aio.ServerInterceptor:
         """The interceptor for ``grpc.aio.server``; give it first."""
         self.start()
-        return RecordedAioServer(self._session)
+        return self._seen(self.sight.servers, RecordedAioServer(self._session))
 
     def pool(self, executor: ThreadPoolExecutor, name: str = "") -> ThreadPoolExecutor:
         """``executor``, whose size and queue are recorded from now on; without this no pool ever counts as full."""
         if not self.settings.enabled:
             return executor
-        self.start()
         self._pools += 1
         record_pool(executor, self.live, name or f"pool-{self._pools}")
         return executor
@@ -220,6 +230,7 @@ class Agent:
     def fact(self, **changes: Fact) -> None:
         """Facts of this process change, in a step of their own. Raises ``TypeError`` for what is no fact."""
         self.live.fact(checked(changes))
+        self._start()
 
     def idle(self) -> None:
         """The application owes no message of its own accord: it acts again only when one comes, or after :meth:`active`.
@@ -227,15 +238,18 @@ class Agent:
         It ends what the same thread or task began with :meth:`active`; other threads and tasks that did so stay active.
         """
         self.live.idle(self.parties.now())
+        self._start()
 
     def active(self) -> None:
         """The application may do something of its own accord, until this very thread or task says :meth:`idle`."""
         self.live.active(self.parties.now())
+        self._start()
 
     @contextmanager
     def busy(self) -> Iterator[None]:
         """Inside the block the application may do something of its own accord. Blocks nest, and count over all threads."""
         self.live.busy()
+        self._start()
         try:
             yield
         finally:
@@ -253,6 +267,14 @@ class Agent:
         self._look = look
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _seen(self, among: WeakSet[Any], one: Seen) -> Seen:
+        among.add(one)
+        return one
+
+    def _start(self) -> None:
+        if self._connection is None:
+            self.start()
 
     def looker(self) -> Looker:
         """Who takes the second look at this process's parties."""

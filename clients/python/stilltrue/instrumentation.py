@@ -3,14 +3,16 @@
     import stilltrue
     stilltrue.instrument(service="orders")
 
-It replaces the functions of the modules ``grpc`` and ``grpc.aio`` that make servers and channels, and the thread pools given to
-servers. It cannot reach what was made before, nor what was imported by name before (``from grpc import insecure_channel``).
+It replaces the functions of the modules ``grpc`` and ``grpc.aio`` that make servers and channels, also where another module has
+imported them by name (``from grpc import insecure_channel``), and records the thread pools given to servers. It cannot reach
+servers and channels that were made before: a warning says how many there are, and so do the detector's answers.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +22,9 @@ import grpc
 import grpc.aio
 
 from stilltrue.agent import Agent
+from stilltrue.runtime.rebinding import Undo, rebind
 
-_Patch = tuple[Any, str, Any]
+_LOGGER = logging.getLogger("stilltrue")
 
 
 class _Instrumented:
@@ -30,7 +33,7 @@ class _Instrumented:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.agent: Agent | None = None
-        self.patches: list[_Patch] = []
+        self.undo: list[Undo] = []
 
 
 _STATE = _Instrumented()
@@ -42,36 +45,56 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
         if _STATE.agent is None:
             agent = Agent(service, **settings)
             _STATE.agent = agent
-            _replace(grpc, "insecure_channel", functools.partial(_channel, agent))
-            _replace(grpc, "secure_channel", functools.partial(_channel, agent))
-            _replace(grpc.aio, "insecure_channel", functools.partial(_channel, agent))
-            _replace(grpc.aio, "secure_channel", functools.partial(_channel, agent))
-            _replace(grpc, "server", functools.partial(_server, agent))
-            _replace(grpc.aio, "server", functools.partial(_aio_server, agent))
-            agent.start()
+            channel = functools.partial(_channel, agent)
+            replaced = dict(
+                [
+                    _replace(grpc, "insecure_channel", channel),
+                    _replace(grpc, "secure_channel", channel),
+                    _replace(grpc.aio, "insecure_channel", channel),
+                    _replace(grpc.aio, "secure_channel", channel),
+                    _replace(grpc, "server", functools.partial(_server, agent)),
+                    _replace(grpc.aio, "server", functools.partial(_aio_server, agent)),
+                ]
+            )
+            _STATE.undo += rebind(replaced)
+            _warn_of_unseen(agent)
+            agent.start_soon()
         return _STATE.agent
 
 
 def uninstrument() -> None:
     """Put back what was replaced, and leave the detector. What was made meanwhile goes on being recorded, for nobody."""
     with _STATE.lock:
-        for module, name, original in _STATE.patches:
-            setattr(module, name, original)
-        _STATE.patches.clear()
+        for undo in _STATE.undo:
+            undo()
+        _STATE.undo.clear()
         agent, _STATE.agent = _STATE.agent, None
     if agent is not None:
         agent.close()
 
 
-def _replace(module: Any, name: str, make: Callable[..., Any]) -> None:
+def _warn_of_unseen(agent: Agent) -> None:
+    try:
+        unseen = agent.sight.look_for_unseen()
+    except Exception:  # noqa: BLE001 - fail open
+        agent.live.report_failure("servers and channels are looked for")
+        return
+    if unseen:
+        text = "made before instrument(), and not seen: servers and channels=%d; call it before they are made"
+        _LOGGER.warning(text, unseen)
+
+
+def _replace(module: Any, name: str, make: Callable[..., Any]) -> tuple[Any, Any]:
+    """Replace one function: it, and what is in its place now."""
     original = getattr(module, name)
 
     @functools.wraps(original)
     def recorded(*args: Any, **kwargs: Any) -> Any:
         return make(original, *args, **kwargs)
 
-    _STATE.patches.append((module, name, original))
+    _STATE.undo.append(functools.partial(setattr, module, name, original))
     setattr(module, name, recorded)
+    return original, recorded
 
 
 def _channel(agent: Agent, original: Callable[..., Any], target: str, *args: Any, **kwargs: Any) -> Any:

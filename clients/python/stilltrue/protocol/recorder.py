@@ -492,6 +492,11 @@ class Recorder:
         return Activity.BLOCKED if blocked else Activity.ACTIVE
 
     @property
+    def calls(self) -> int:
+        """How many calls were made and served since the process began."""
+        return int(self._next_call) + self._next_party - 2
+
+    @property
     def lost(self) -> int:
         """How much had to be left out for the bounds: while it is not 0, calls may be missing from the reports."""
         return self._callers.lost + self._doubts.dropped

@@ -67,15 +67,18 @@ class Connection:
         settings: Settings,
         look: Callable[[LookRequest], Look] | None = None,
         rename: Callable[[], None] = lambda: None,
+        sight: Callable[[], pb.Sight] | None = None,
     ) -> None:
         """``live`` is where markers go and reports come from; ``look`` sees what a verification round asks for.
 
         ``rename`` gives the process another name: it is called when the name is that of a program that stays connected.
+        ``sight`` says what is seen of the process.
         """
         self._live = live
         self._look = look or live.look
         self._looks: deque[Look] = deque(maxlen=LOOKS_MAX)
         self._rename = rename
+        self._sight = sight
         self._taken_since: float | None = None
         self._settings = settings
         self._triggers = SnapshotRequests(settings.block_seconds_max)
@@ -235,6 +238,7 @@ class Connection:
                 agent=f"python/{__version__}",
                 reactive=self._settings.reactive,
                 looks=True,
+                sight=None if self._sight is None else self._sight(),
             )
         )
         leased = time.monotonic()
@@ -273,6 +277,7 @@ class Connection:
             colour=live.recorder.colour,
             reports_dropped=live.dropped,
             stamps_refused=live.recorder.refused + live.stamps_refused,
+            sight=None if self._sight is None else self._sight(),
         )
         return pb.ConnectRequest(lease=lease)
 

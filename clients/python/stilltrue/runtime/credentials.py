@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from grpc import insecure_channel, secure_channel
+from grpc import _auth, _channel, _interceptor, _plugin_wrapping, experimental, insecure_channel, secure_channel
+
+LOADED = (_auth, _channel, _interceptor, _plugin_wrapping, experimental)
+"""What gRPC would import when a channel is made, on the agent's own thread: a fork meanwhile leaves the child an import lock
+that nobody ever opens, and its first channel hangs."""
 
 
 class SecurityRefusedError(ValueError):

@@ -1,0 +1,94 @@
+"""Replaces functions wherever modules hold them by name: ``from grpc import insecure_channel`` before the agent came.
+
+Looked at in every loaded module: its attributes, the values of its dictionaries, the attributes of its classes, the defaults
+of its functions, and ``functools.partial`` in any of these places.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from types import FunctionType, ModuleType
+from typing import Any
+
+DICTIONARY_SIZE_MAX = 1_000
+"""Larger dictionaries of a module are data, and not looked into."""
+LEFT_OUT = ("grpc", "stilltrue")
+
+Undo = Callable[[], object]
+
+
+def rebind(replacements: Mapping[Any, Any]) -> list[Undo]:
+    """Put each replacement in the place of its original; what undoes that. Where it fails, the place stays as it is."""
+    by_id = {id(original): replacement for original, replacement in replacements.items()}
+    undo: list[Undo] = []
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType) and name.partition(".")[0] not in LEFT_OUT:
+            # past a lazy module's own way of loading itself when it is touched
+            names: dict[str, Any] = object.__getattribute__(module, "__dict__")
+            _Places(by_id, name, undo).in_dictionary(names, deep=True)
+    return undo
+
+
+class _Places:
+    """The places in one module."""
+
+    def __init__(self, by_id: Mapping[int, Any], module: str, undo: list[Undo]) -> None:
+        self._by_id = by_id
+        self._module = module
+        self._undo = undo
+
+    def in_dictionary(self, names: dict[Any, Any], *, deep: bool) -> None:
+        for key, value in list(names.items()):
+            new = self._by_id.get(id(value))
+            if new is not None:
+                names[key] = new
+                self._undo.append(functools.partial(_put_back, names, key, new, value))
+            elif type(value) is functools.partial:
+                self._in_partial(value)
+            elif deep:
+                self._within(value)
+
+    def _within(self, value: Any) -> None:
+        if isinstance(value, type):
+            if value.__module__ == self._module:
+                self._in_class(value)
+        elif isinstance(value, FunctionType):
+            if value.__defaults__ and any(id(one) in self._by_id for one in value.__defaults__):
+                self._in_defaults(value, value.__defaults__)
+        elif type(value) is dict and len(value) <= DICTIONARY_SIZE_MAX:
+            self.in_dictionary(value, deep=False)
+
+    def _in_class(self, owner: type) -> None:
+        for name, value in list(vars(owner).items()):
+            inner = value.__func__ if isinstance(value, staticmethod) else value
+            new = self._by_id.get(id(inner))
+            if new is not None:
+                setattr(owner, name, staticmethod(new) if isinstance(value, staticmethod) else new)
+                self._undo.append(functools.partial(setattr, owner, name, value))
+            elif type(inner) is functools.partial:
+                self._in_partial(inner)
+            elif isinstance(inner, FunctionType):
+                self._within(inner)
+
+    def _in_defaults(self, function: FunctionType, defaults: tuple[Any, ...]) -> None:
+        function.__defaults__ = tuple(self._by_id.get(id(one), one) for one in defaults)
+        self._undo.append(functools.partial(setattr, function, "__defaults__", defaults))
+
+    def _in_partial(self, value: functools.partial[Any]) -> None:
+        new = self._by_id.get(id(value.func))
+        if new is not None:
+            before = value.func
+            _point(value, new)
+            self._undo.append(functools.partial(_point, value, before))
+
+
+def _point(value: functools.partial[Any], func: Any) -> None:
+    """Let a partial call another function, with the same arguments."""
+    value.__setstate__((func, value.args, value.keywords, value.__dict__ or None))  # type: ignore[attr-defined]  # not in the stubs
+
+
+def _put_back(names: dict[Any, Any], key: Any, new: Any, value: Any) -> None:
+    if names.get(key) is new:
+        names[key] = value

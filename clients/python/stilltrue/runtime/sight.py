@@ -1,0 +1,57 @@
+"""What the agent sees of its process, and what it cannot see: servers and channels with it, and those made before it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakSet
+
+from grpc import _channel, _server
+from grpc.aio import _channel as _aio_channel
+from grpc.aio import _server as _aio_server
+
+from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.v1 import agent_pb2 as pb
+
+_CHANNELS = (_channel.Channel, _aio_channel.Channel)
+_SERVERS = (_server._Server, _aio_server.Server)  # noqa: SLF001 - what grpc.server() makes
+
+
+class Sight:
+    """Counts what there is now; nothing is kept alive by it."""
+
+    def __init__(self, live: LockedRecorder) -> None:
+        """``live`` counts the calls."""
+        self._live = live
+        self.channels: WeakSet[Any] = WeakSet()
+        """The recorded channels."""
+        self.servers: WeakSet[Any] = WeakSet()
+        """The interceptors of recorded servers."""
+        self._channels_unseen: WeakSet[Any] = WeakSet()
+        self._servers_unseen: WeakSet[Any] = WeakSet()
+
+    def look_for_unseen(self) -> int:
+        """Find the channels and servers that were made before the agent: how many. Walks the heap once."""
+        recorded = {id(channel._inner) for channel in self.channels}  # noqa: SLF001 - what a stand-in stands before
+        made = [thing for thing in gc.get_referrers(*_CHANNELS, *_SERVERS) if type(thing) in (*_CHANNELS, *_SERVERS)]
+        self._channels_unseen.update(one for one in made if type(one) in _CHANNELS and id(one) not in recorded)
+        self._servers_unseen.update(one for one in made if type(one) in _SERVERS and not _is_recorded(one, self.servers))
+        return len(self._channels_unseen) + len(self._servers_unseen)
+
+    def to_wire(self) -> pb.Sight:
+        """As the detector is told."""
+        return pb.Sight(
+            servers=len(self.servers),
+            channels=len(self.channels),
+            calls=self._live.recorder.calls,
+            servers_unseen=len(self._servers_unseen),
+            channels_unseen=len(self._channels_unseen),
+        )
+
+
+def _is_recorded(server: Any, interceptors: Iterable[Any]) -> bool:
+    """Whether one of our interceptors is in the server's pipeline; where that cannot be seen, it is not."""
+    state = getattr(server, "_state", None)
+    pipeline = getattr(getattr(state, "interceptor_pipeline", None), "interceptors", ())
+    return any(one in interceptors for one in pipeline)

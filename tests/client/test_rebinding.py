@@ -1,0 +1,115 @@
+"""Functions that modules hold by name are found and replaced, and put back; what was made before the agent is counted."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from stilltrue.runtime.rebinding import rebind
+
+PROGRAM = """
+from functools import partial
+def original(address): return "plain"
+def recorded(address): return "recorded"
+by_name = original
+bound = partial(original, "a")
+def with_default(make=original): return make("a")
+class Client:
+    make = staticmethod(original)
+    bound = partial(original, "a")
+    def method(self, make=original): return make("a")
+makers = {"one": original}
+def all_ways():
+    return [by_name("a"), bound(), with_default(), Client.make("a"), Client.bound(), Client().method(), makers["one"]("a")]
+"""
+
+
+@pytest.fixture
+def program() -> Iterator[ModuleType]:
+    module = ModuleType("stranger")
+    exec(PROGRAM, vars(module))
+    sys.modules["stranger"] = module
+    yield module
+    del sys.modules["stranger"]
+
+
+def test_every_way_of_holding_a_function_is_found_and_undone(program: ModuleType) -> None:
+    assert set(program.all_ways()) == {"plain"}
+    undo = rebind({program.original: program.recorded})
+    assert program.all_ways() == ["recorded"] * 7
+    for one in undo:
+        one()
+    assert program.all_ways() == ["plain"] * 7
+
+
+def test_a_partial_keeps_its_arguments(program: ModuleType) -> None:
+    program.bound = functools.partial(program.original, address="b")
+    rebind({program.original: lambda address: f"recorded {address}"})
+    assert program.bound() == "recorded b"
+
+
+LATE = """
+import logging, sys
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+from grpc import insecure_channel, server
+import grpc, grpc.aio
+from concurrent.futures import ThreadPoolExecutor
+before = insecure_channel("127.0.0.1:1"), server(ThreadPoolExecutor(1))
+import stilltrue
+agent = stilltrue.instrument("late", detector="127.0.0.1:1")
+mine = insecure_channel("127.0.0.1:1")
+print(type(mine).__name__, mine is not before[0])
+s = server(ThreadPoolExecutor(1))
+sight = agent.sight.to_wire()
+print(sight.channels, sight.servers, sight.channels_unseen, sight.servers_unseen)
+stilltrue.uninstrument()
+print(type(insecure_channel("127.0.0.1:1")).__name__)
+del before
+print(agent.sight.to_wire().channels_unseen)
+"""
+
+
+def test_instrument_reaches_what_was_imported_before_and_warns_of_what_was_made_before() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == [
+        "made before instrument(), and not seen: servers and channels=2; call it before they are made",
+        "RecordedChannel True",
+        "1 1 1 1",
+        "Channel",
+        "0",
+    ]
+
+
+FORKS = """
+import os, sys, time
+import stilltrue
+agent = stilltrue.Agent("parent", detector="127.0.0.1:1")
+children = []
+agent.start()
+for n in range(20):
+    pid = os.fork()
+    if pid == 0:
+        import grpc
+        grpc.insecure_channel("127.0.0.1:1")
+        os._exit(0)
+    children.append(pid)
+    time.sleep(0.001 * (n % 4))
+end = time.monotonic() + 20
+while children and time.monotonic() < end:
+    children = [pid for pid in children if os.waitpid(pid, os.WNOHANG) == (0, 0)]
+    time.sleep(0.01)
+for pid in children:
+    os.kill(pid, 9)
+print(len(children), "hang")
+os._exit(0)
+"""
+
+
+def test_the_child_of_a_fork_right_after_the_start_can_make_a_channel() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["0 hang"], done.stderr
