@@ -167,7 +167,14 @@ class Resolution:
                 yield from self._between(source, call, place)
             case Where.REPLY_IN_TRANSIT:
                 facts = place.answered.facts if place.answered else NO_FACTS
-                if not call.doubtful:
+                if (
+                    place.answered and not place.answered.taken
+                ):  # refused: what it carried goes back to its caller, who keeps it
+                    facts = call.facts
+                if call.doubtful and place.answered and not place.answered.taken and call.facts:
+                    facts = dict.fromkeys(call.facts, UNKNOWN_FACT)
+                    yield Message(source=source, target=source, facts=facts, what=f"refusal of {call.method} (in doubt)")
+                elif not call.doubtful:
                     yield Message(source=place.server or source, target=source, facts=facts, what=f"reply to {call.method}")
             case Where.MISSING if call.doubtful:  # perhaps it is over: only who is missing could tell
                 return
@@ -175,8 +182,11 @@ class Resolution:
                 facts = dict.fromkeys(call.facts, UNKNOWN_FACT)
                 yield Message(source=source, target=None, facts=facts, what=f"request {call.method}")
             case _:
-                doubt = " (in doubt)" if call.doubtful else ""
-                yield Message(source=source, target=None, facts=call.facts, what=f"request {call.method}{doubt}")
+                if call.doubtful:  # perhaps it never left, and its caller has what it carried
+                    facts = dict.fromkeys(call.facts, UNKNOWN_FACT)
+                    yield Message(source=source, target=None, facts=facts, what=f"request {call.method} (in doubt)")
+                else:
+                    yield Message(source=source, target=None, facts=call.facts, what=f"request {call.method}")
 
     def _between(self, source: ProcessName, call: OutstandingCall, place: Place) -> Iterator[Message]:
         """Facts not yet taken, and stream items under way, between a caller and the server that has its call."""

@@ -51,7 +51,9 @@ class RecordedContext(StandIn):
 
     async def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> Any:
         """As ``grpc.aio.ServicerContext.abort``, which sends the reply: it is stamped here."""
-        await self._inner.abort(code, details, self._call.end(trailing_metadata or self._inner.trailing_metadata()))
+        await self._inner.abort(
+            code, details, self._call.end(trailing_metadata or self._inner.trailing_metadata(), failed=True)
+        )
 
     async def abort_with_status(self, status: Any) -> Any:
         """As ``grpc.aio.ServicerContext.abort_with_status``."""
@@ -82,4 +84,4 @@ class RecordedSyncContext(StandIn):
 
     def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> Any:
         """As ``grpc.ServicerContext.abort``, which sends the reply: it is stamped here."""
-        self._inner.abort(code, details, self._call.end(trailing_metadata or self.trailing))
+        self._inner.abort(code, details, self._call.end(trailing_metadata or self.trailing, failed=True))

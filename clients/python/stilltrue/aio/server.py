@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.aio.context import RecordedContext, RecordedSyncContext
-from stilltrue.runtime.incoming_call import IncomingCall, receive_call
+from stilltrue.runtime.incoming_call import IncomingCall, has_failed, receive_call
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
@@ -130,7 +130,7 @@ def _end(call: IncomingCall, context: Any) -> None:
     call.session.parties.roots.pop(call.served.party, None)
     if not call.over:
         try:
-            context.set_trailing_metadata(call.end(context.trailing_metadata()))
+            context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context)))
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("a reply is stamped")
 
@@ -242,6 +242,6 @@ def _hang_up_with_task(call: IncomingCall) -> None:
 def _end_in_thread(call: IncomingCall, context: RecordedSyncContext) -> None:
     if not call.over:
         try:
-            context.set_trailing_metadata(call.end(context.trailing))
+            context.set_trailing_metadata(call.end(context.trailing, failed=has_failed(context)))
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("a reply is stamped")

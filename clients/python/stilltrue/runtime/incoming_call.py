@@ -6,9 +6,12 @@ Each method fails open: what goes wrong here is counted, and the application's s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import grpc
 
 from stilltrue.model import WaitNumber
 from stilltrue.protocol.ledger import ServerCall
@@ -102,13 +105,13 @@ class IncomingCall:
 
     # -- the end; a second one changes nothing -------------------------------------------------------------------------
 
-    def end(self, trailing: Any) -> Any:
+    def end(self, trailing: Any, *, failed: bool = False) -> Any:
         """The service is over: ``trailing`` with the reply's stamp and no other; without any when that failed."""
         if self.over:
             return trailing
         self.over = True
         try:
-            return with_stamp(trailing, self.live.replied(self.served))
+            return with_stamp(trailing, self.live.replied(self.served, failed=failed))
         except Exception:  # noqa: BLE001 - fail open
             self.live.withdrawn(self.served)
             self.live.report_failure("a call is replied to")
@@ -118,6 +121,14 @@ class IncomingCall:
         """The call will never be served, or not to its end. May run in a finalizer."""
         self.over = True
         self.live.withdrawn(self.served)
+
+
+def has_failed(context: Any) -> bool:
+    """Whether the behaviour that is over here was left by an exception, or has set a status of its own that is not OK."""
+    kind = sys.exc_info()[0]
+    if kind is not None and not issubclass(kind, StopIteration | StopAsyncIteration):
+        return True
+    return context.code() not in (None, 0, grpc.StatusCode.OK)
 
 
 def receive_call(session: Session, metadata: Any, method: str, *, interruptible: bool) -> IncomingCall | None:

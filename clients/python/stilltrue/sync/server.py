@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from stilltrue.model import WaitNumber
-from stilltrue.runtime.incoming_call import IncomingCall, receive_call
+from stilltrue.runtime.incoming_call import IncomingCall, has_failed, receive_call
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
 from stilltrue.sync.context import record_context
@@ -116,7 +116,7 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         """The behaviour is over, in whatever way: the reply is stamped, beside what the application put there."""
         call = self.call
         try:
-            context.set_trailing_metadata(call.end(context.trailing_metadata()))
+            context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context)))
         except Exception:  # noqa: BLE001 - fail open
             call.withdraw()
             call.live.report_failure("a call is replied to")
