@@ -19,7 +19,9 @@ from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
 from detector.predicates import deadlock
 from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Wait
-from stilltrue.protocol.memory import CallerMemory
+from stilltrue.protocol.doubts import Doubts
+from stilltrue.protocol.memory import CallerMemory, Callers
+from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
 from stilltrue.protocol.stamp import Stamp
@@ -30,9 +32,12 @@ Function = Callable[..., Any]
 
 __all__ = [
     "CallerMemory",
+    "Callers",
     "Cancellation",
     "Channels",
+    "Doubts",
     "Initiator",
+    "Observation",
     "PoolView",
     "Recorder",
     "Reduction",
@@ -300,6 +305,33 @@ def none_missing(_right: Function) -> Function:
 def releases_nobody(right: Function) -> Function:
     """In the optimistic pass the missing stay where they are."""
     return lambda self, *, ended=None, released=None: right(self, ended=ended)  # noqa: ARG005
+
+
+def seen_in_vain(right: Function) -> Function:
+    """What a cut can see of who may stop a task is dropped."""
+    return lambda self, waits, ends, now: right(replace(self, ways_out={}), waits, ends, now)
+
+
+def unseen(right: Function) -> Function:
+    """What a cut can see of who waits for a task is dropped."""
+    return lambda self, waits, ends, now: right(replace(self, waits=()), waits, ends, now)
+
+
+def forgets_callers_quietly(right: Function) -> Function:
+    """A caller is forgotten for space, and nobody is told."""
+
+    def begin(self: Callers, caller: Any) -> CallerMemory:
+        lost = self.lost
+        memory: CallerMemory = right(self, caller)
+        self.lost = lost
+        return memory
+
+    return begin
+
+
+def forgets_answers_quietly(right: Function) -> Function:
+    """Answers are forgotten for space, and nobody is told."""
+    return lambda self: replace(right(self), forgotten=CallNumber(0))
 
 
 def believes_clocks(_right: Function) -> Function:

@@ -270,4 +270,29 @@ MUTANTS: tuple[Mutant, ...] = (
         "safe, stable",
         (parts.assembler, "in_detector_time", parts.believes_clocks),
     ),
+    _mutant(
+        "section 4", "who may stop a task is not heard of", "tasks", "safe", (parts.Observation, "added_to", parts.seen_in_vain)
+    ),
+    _mutant(
+        "section 4",
+        "who waits for a task is not heard of",
+        "tasks",
+        "sound, live",
+        (parts.Observation, "added_to", parts.unseen),
+    ),
+    _mutant("bounds", "doubts are dropped without a word", "bounds", "safe", (parts.Doubts, "dropped", parts.never)),
+    _mutant(
+        "bounds",
+        "a caller is forgotten without a word",
+        "bounds",
+        "safe",
+        (parts.Callers, "begin", parts.forgets_callers_quietly),
+    ),
+    _mutant(
+        "bounds",
+        "answers are forgotten without a word",
+        "bounds",
+        "safe",
+        (parts.CallerMemory, "seen", parts.forgets_answers_quietly),
+    ),
 )

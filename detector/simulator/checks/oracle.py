@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from detector.simulator.world import cancellation
 from detector.simulator.world.plan import Limits, Plan
-from detector.simulator.world.state import Lane, Party, Process, SimCall
+from detector.simulator.world.state import Lane, Lock, Party, Process, SimCall
+from detector.simulator.world.tasks import stoppers
 from detector.simulator.world.world import DOUBT_SECONDS, World
 from stilltrue.model import PartyName, ProcessName
 
@@ -62,8 +63,10 @@ def can_move(world: World, who: Party, left: set[Party], view: View, takers: Tak
     assert block is not None
     if _can_be_cancelled(world, who, left) or (view.deadlines and (block.deadline is not None or _interrupted(who))):
         return True
-    if block.lock is not None:
-        return len(block.lock.holders) < block.lock.capacity or any(holder not in left for holder in block.lock.holders)
+    if _can_be_stopped(who, left, view):
+        return True
+    if block.task is not None or block.lock is not None:
+        return block.task not in left if block.lock is None else _can_be_had(block.lock, left)
     if block.lane is not None and _item_can_come(block.calls[0], block.lane, left):
         return True
     if not block.calls or block.lane is block.calls[0].up:
@@ -82,6 +85,19 @@ def can_end(world: World, call: SimCall, left: set[Party], view: View, takers: T
     if view.doubt and _untraced(call, left, world.plan):
         return True
     return bool(call.requests or cancellation.may_hedge(world, call)) and _can_be_taken(world, call, left, view, takers)
+
+
+def _can_be_had(lock: Lock, left: set[Party]) -> bool:
+    """Whether a share of a lock is free, or may be given back: of one that was taken bare anybody may do that."""
+    return len(lock.holders) < lock.capacity or bool(lock.bare) or any(holder not in left for holder in lock.holders)
+
+
+def _can_be_stopped(who: Party, left: set[Party], view: View) -> bool:
+    """Whether another task may cancel it. Of a wait for some of several nobody can say in a report that it also ends so."""
+    others = stoppers(who)
+    if view.doubt and others and who.block is not None and 1 < who.block.needs < len(who.block.calls):
+        return True
+    return any(other not in left for other in others)
 
 
 def _item_can_come(call: SimCall, lane: Lane, left: set[Party]) -> bool:
@@ -144,8 +160,9 @@ def _awaited(world: World, who: Party, left: set[Party], view: View, takers: Tak
     if block is None:
         return
     yield from _cancellers(world.plan, who)
-    if block.lock is not None:
-        yield from block.lock.holders
+    yield from stoppers(who)
+    yield from () if block.task is None else (block.task,)
+    yield from () if block.lock is None else block.lock.holders
     if block.lane is not None and block.lane is block.calls[0].up:
         yield block.calls[0].party
         return

@@ -6,15 +6,32 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from detector.simulator.diagram import Kind
-from detector.simulator.world import calls, cancellation, streaming
-from detector.simulator.world.plan import Acquire, Call, Cancel, Finish, Open, Plan, Put, Release, Take, Work
+from detector.simulator.world import calls, cancellation, streaming, tasks
+from detector.simulator.world.plan import (
+    Acquire,
+    Call,
+    Cancel,
+    Finish,
+    GiveBack,
+    Join,
+    Open,
+    Plan,
+    Put,
+    Release,
+    Stop,
+    Take,
+    Work,
+)
 from detector.simulator.world.state import Block, Lock, Party, Process, SimCall
 from detector.simulator.world.world import World
-from stilltrue.model import ProcessName
+from stilltrue.model import ProcessName, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall
 from stilltrue.protocol.report import CallTarget, ResourceTarget
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
+
+OBSERVED_FROM = 2**52
+"""Waits that are observed are numbered from here."""
 
 
 def advance(world: World, who: Party) -> None:
@@ -236,17 +253,52 @@ def _acquires(world: World, who: Party, op: Acquire) -> None:
         lock.queue.append(who)
         who.step = 1
         world.tell(who.process, f"{who.name} waits for {lock.name}")
-        _blocks(world, who, Block(lock=lock, deadline=deadline))
+        _blocks(world, who, Block(lock=lock, deadline=deadline, bare=op.bare))
         if deadline is not None:
             world.enabled.add("expire", "expire", who.process.name, who.name)
         return
     if who.step == 0:
-        lock.holders.append(who)
-        who.locks.append(lock)
-    if lock in who.locks:
+        _grants(lock, who, bare=op.bare)
+    if lock in who.locks and not op.bare:
         recorder.holds(who.name, lock.name, lock.capacity)
         world.tell(who.process, f"{who.name} holds {lock.name}")
     who.next()
+
+
+def _grants(lock: Lock, who: Party, *, bare: bool) -> None:
+    lock.holders.append(who)
+    if bare:
+        lock.bare.append(who)
+    else:
+        who.locks.append(lock)
+
+
+def _gives_back_another_s(world: World, who: Party, op: GiveBack) -> None:
+    for name in (f"{who.process.name}/{op.resource}", f"store/{op.resource}"):
+        lock = world.locks.get(name)
+        if lock is not None and lock.bare:
+            world.tell(who.process, f"{who.name} gives back {lock.name}, which {lock.bare[0].name} took")
+            hand_over(world, lock.bare.pop(0), lock)
+            break
+    who.next()
+
+
+def _joins(world: World, who: Party, op: Join) -> None:
+    task = tasks.task_named(who.process, op.task)
+    if task is None or task is who or who.block is not None:
+        who.next()
+        return
+    who.process.joined += 1
+    who.next()  # it goes on behind this when the task is over
+    world.tell(who.process, f"{who.name} waits for {task.name}")
+    _blocks(world, who, Block(task=task, number=WaitNumber(OBSERVED_FROM + who.process.joined)))
+
+
+def _stops(world: World, who: Party, op: Stop) -> None:
+    task = tasks.task_named(who.process, op.task)
+    who.next()
+    if task is not None and task is not who:
+        abort(world, task)
 
 
 def _lock(world: World, process: Process, op: Acquire) -> Lock:
@@ -286,8 +338,7 @@ def hand_over(world: World, who: Party, lock: Lock) -> None:
     lock.holders.remove(who)
     if lock.queue:
         heir = lock.queue.popleft()
-        lock.holders.append(heir)
-        heir.locks.append(lock)
+        _grants(lock, heir, bare=heir.block is not None and heir.block.bare)
         world.wakes(heir)
 
 
@@ -310,6 +361,8 @@ def _ends(world: World, who: Party) -> None:
     world.enabled.discard("step", "step", process.name, who.name)
     if who.call is None or who.handle is None:
         world.tell(process, f"{who.name} is done")
+        for other in [other for other in process.parties.values() if other.block is not None and other.block.task is who]:
+            world.wakes(other)
         world.root_done(process)
         return
     call = who.call
@@ -354,6 +407,9 @@ _RUN: Mapping[type, Callable[[World, Party, Any], None]] = {
     Call: _calls,
     Acquire: _acquires,
     Release: _releases,
+    GiveBack: _gives_back_another_s,
+    Join: _joins,
+    Stop: _stops,
     Work: _works,
     Cancel: _cancels,
     Open: lambda world, who, op: streaming.opens(world, who, op, _sends),

@@ -49,11 +49,37 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquire:
-    """Take a share of a lock, waiting for it if need be. ``fleet``: the lock is kept outside the processes, uncoloured."""
+    """Take a share of a lock, waiting for it if need be. ``fleet``: the lock is kept outside the processes, uncoloured.
+
+    ``bare``: nobody is bound to give it back (a hand-over, a limiter that a callback releases).
+    """
 
     resource: str
     fleet: bool = False
     deadline_seconds: float | None = None
+    bare: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveBack:
+    """Give back a share of a lock that somebody took bare, whoever that was."""
+
+    resource: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Wait for the end of a root task of the own process, by its number."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Cancel a root task of the own process. ``deep``: that it could is not seen at a cut, only at a second look."""
+
+    task: int
+    deep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +126,7 @@ class Cancel:
     """Give up every call that this party has made and that is not over."""
 
 
-Op = Call | Acquire | Release | Work | Open | Put | Take | Finish | Cancel
+Op = Call | Acquire | Release | GiveBack | Work | Open | Put | Take | Finish | Cancel | Join | Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +224,10 @@ class Plan:
         """Every program: the root tasks' and the methods'."""
         methods = [method.body for service in self.services.values() for method in service.methods.values()]
         return [body for _, body in self.roots] + methods
+
+    def has_tasks(self) -> bool:
+        """Whether tasks wait for each other or stop each other."""
+        return any(isinstance(op, Join | Stop) for body in self.bodies() for op in body)
 
     def has_deadlines(self) -> bool:
         """Whether any wait can end by time alone."""

@@ -12,6 +12,8 @@ from detector.simulator.world.plan import (
     Cancel,
     Fault,
     Finish,
+    GiveBack,
+    Join,
     Limits,
     Method,
     Op,
@@ -21,6 +23,7 @@ from detector.simulator.world.plan import (
     Put,
     Release,
     Service,
+    Stop,
     Take,
     Weights,
     Work,
@@ -363,8 +366,10 @@ def _calling_m0(body: tuple[Op, ...]) -> tuple[Op, ...]:
 
 def _bounds(random: Random, seed: int, processes: int) -> Plan:
     """Recorders that must forget: few callers, few answers, few doubts; messages outlive their senders' patience."""
-    deadline = random.choice((0.2, 0.8))
-    usual = _mixture("bounds", random, seed, processes, wide=0.4, silent=0.2, deadline=deadline, cancel=0.3, pools=(0, 0, 1, 2))
+    deadline, token = random.choice(((0.2, 0.0), (0.8, 0.0), (0.0, 0.5)))
+    usual = _mixture(
+        "bounds", random, seed, processes, wide=0.4, silent=0.2, deadline=deadline, cancel=0.3, token=token, pools=(0, 0, 1, 2)
+    )
     few = Limits(callers_max=random.randint(1, 3), answered_max=random.randint(1, 3), doubts_max=random.randint(1, 2))
     late = replace(usual.weights, deliver=random.choice((0.02, 0.2)), expire=1.0, marker=1.0, report=2.0, ask=0.4)
     return replace(usual, limits=few, weights=late, asks=8)
@@ -390,6 +395,41 @@ def _detectors(random: Random, seed: int, processes: int) -> Plan:
     return replace(usual, weights=weights, asks=random.randint(6, 12))
 
 
+def _tasks(random: Random, seed: int, processes: int) -> Plan:
+    """Tasks that wait for each other, stop each other, and take locks of their process."""
+    usual = _mixture("tasks", random, seed, processes, wide=0.3, lock=0.3, pools=(0, 1, 1, 2))
+    names = list(usual.instances)[: random.randint(1, 2)]
+
+    def body(own: int, count: int) -> tuple[Op, ...]:
+        ops: list[Op] = []
+        for _ in range(random.randint(1, 3)):
+            other = random.choice([number for number in range(1, count + 1) if number != own])
+            lock = Acquire(resource="lock0")
+            call = _calls(random, len(usual.services), 1, wide=0.3, deadline=0.0, silent=0.1, token=0.0)
+            kinds: tuple[Op, ...] = (Join(task=other), Join(task=other), lock, call, Work())
+            ops.append(Stop(task=other) if random.random() < 0.15 else random.choice(kinds))
+        return tuple(ops)
+
+    roots = []
+    for name in names:
+        count = random.randint(2, 4)
+        roots += [(name, body(own, count)) for own in range(1, count + 1)]
+    return replace(usual, roots=tuple(roots), asks=6)
+
+
+def _handovers(random: Random, seed: int, processes: int) -> Plan:
+    """Locks that are taken bare and given back by others, beside locks that their holders give back."""
+
+    def changed(op: Op) -> list[Op]:
+        if isinstance(op, Acquire):
+            return [replace(op, bare=random.random() < 0.3)]
+        return [op, GiveBack(resource=f"lock{random.randrange(2)}")] if random.random() < 0.4 else [op]
+
+    usual = _mixture("handovers", random, seed, processes, lock=0.5, fleet=0.2, wide=0.2, pools=(0, 1, 1, 2))
+    roots = tuple((process, tuple(new for op in body for new in changed(op))) for process, body in usual.roots)
+    return replace(usual, roots=roots, asks=6)
+
+
 RECIPES: Mapping[str, Recipe] = {
     "pools": _pools,
     "fans": _fans,
@@ -411,4 +451,6 @@ RECIPES: Mapping[str, Recipe] = {
     "bounds": _bounds,
     "clocks": _clocks,
     "detectors": _detectors,
+    "tasks": _tasks,
+    "handovers": _handovers,
 }

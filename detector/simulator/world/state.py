@@ -109,20 +109,25 @@ class Lane:
 class Lock:
     """A lock or semaphore: who holds its shares, who queues for one."""
 
-    __slots__ = ("capacity", "fleet", "holders", "name", "queue")
+    __slots__ = ("bare", "capacity", "fleet", "holders", "name", "queue")
 
     def __init__(self, name: str, capacity: int, *, fleet: bool) -> None:
         self.name = name
         self.capacity = capacity
         self.fleet = fleet
         self.holders: list[Party] = []
+        self.bare: list[Party] = []
+        """Those of the holders that took it bare: nobody can tell who gives it back."""
         self.queue: deque[Party] = deque()
 
 
 class Block:
-    """Why a party does not go on: ``needs`` of ``calls``, a lock, or (with a ``lane``) the next item of its one call."""
+    """Why a party does not go on: ``needs`` of ``calls``, a lock, a ``task``, or (with a ``lane``) its one call's next item.
 
-    __slots__ = ("calls", "deadline", "lane", "lock", "needs")
+    ``bare``: the lock will be taken bare. ``number``: of a wait that is observed, not told.
+    """
+
+    __slots__ = ("bare", "calls", "deadline", "lane", "lock", "needs", "number", "task")
 
     def __init__(
         self,
@@ -132,12 +137,18 @@ class Block:
         lock: Lock | None = None,
         lane: Lane | None = None,
         deadline: float | None = None,
+        bare: bool = False,
+        task: Party | None = None,
+        number: WaitNumber = WaitNumber(0),
     ) -> None:
         self.calls = calls
         self.needs = needs
         self.lock = lock
         self.lane = lane
         self.deadline = deadline
+        self.bare = bare
+        self.task = task
+        self.number = number
 
 
 class Party:
@@ -222,6 +233,7 @@ class Process:
         "id",
         "idle",
         "instrumented",
+        "joined",
         "name",
         "parties",
         "queues",
@@ -253,6 +265,8 @@ class Process:
         self.services = services
         self.sizes = {pool: size for service in services.values() for pool, size in service.pools.items()}
         self.instrumented = instrumented
+        self.joined = 0
+        """How often a party has waited for a task."""
         self.gateway = gateway
         self.ahead = ahead
         self.recorder = recorder

@@ -14,7 +14,9 @@ from detector.simulator.world.enabled_actions import Action, EnabledActions
 from detector.simulator.world.network import Network
 from detector.simulator.world.plan import Limits, Plan
 from detector.simulator.world.state import CallKey, Lock, Party, Process, SimCall
+from detector.simulator.world.tasks import observed
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, party
+from stilltrue.protocol.observation import Observation, nothing_more
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp
@@ -23,10 +25,11 @@ STEP_SECONDS = 0.01
 DOUBT_SECONDS = 1_000.0
 """How long a simulated recorder remembers a doubt: longer than any run, for the bound is a promise of the network's."""
 
-RecorderOf = Callable[[ProcessId, bool, Limits], Recorder]
+Observe = Callable[[float], Observation]
+RecorderOf = Callable[[ProcessId, bool, Limits, Observe], Recorder]
 
 
-def plain_recorder(process: ProcessId, reactive: bool, limits: Limits) -> Recorder:
+def plain_recorder(process: ProcessId, reactive: bool, limits: Limits, observe: Observe) -> Recorder:
     """The recorder as it is shipped."""
     bounds = Bounds(
         callers_max=limits.callers_max,
@@ -34,7 +37,7 @@ def plain_recorder(process: ProcessId, reactive: bool, limits: Limits) -> Record
         doubts_max=limits.doubts_max,
         doubt_seconds_max=DOUBT_SECONDS,
     )
-    return Recorder(process=process, reactive=reactive, bounds=bounds)
+    return Recorder(process=process, reactive=reactive, bounds=bounds, observe=observe)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class World:
         self.tokens_lost = 0
         self._drawn: dict[Action, int] = {}
         self._recorder = recorder
+        self._has_tasks = plan.has_tasks()
         self._roots: dict[ProcessName, int] = {}
         for name in plan.instances:
             self.start(name, plan.instances[name], 1)
@@ -125,7 +129,8 @@ class World:
         runs = incarnation == 1 or self.plan.reruns
         roots = [body for process, body in self.plan.roots if process == name] if runs else []
         identity = ProcessId(service=service, instance=name, incarnation=incarnation)
-        recorder = self._recorder(identity, not roots, self.plan.limits)
+        observe: Observe = (lambda _: observed(self.processes[name])) if self._has_tasks else nothing_more
+        recorder = self._recorder(identity, not roots, self.plan.limits, observe)
         names = (service, *self.plan.also.get(name, ()))
         process = Process(
             identity,
