@@ -1,12 +1,13 @@
-"""Checks what a plug-in predicate returned before anything relies on it."""
+"""Checks what a plug-in predicate returned before anything relies on it, and answers where it cannot be asked."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import get_type_hints
 
+from detector.core.snapshot import Snapshot
 from detector.core.times import write_time
-from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
+from stilltrue.model import Holds, PartyName, SnapshotRef, Verdict, Witness
 
 _HINTS = get_type_hints(Verdict)
 _KINDS = [(name, hint) for name, hint in _HINTS.items() if hint in (Holds, Witness, SnapshotRef, str)]
@@ -44,3 +45,19 @@ def _is_moment(seconds: object) -> bool:
     except (OverflowError, ValueError):
         return False
     return True
+
+
+def depends_on_forgotten(name: str, snapshot: Snapshot) -> Verdict:
+    """UNDETERMINED: members had to forget something, and the answer depends on it."""
+    told = ", ".join(snapshot.forgetful)
+    return Verdict(
+        predicate=name,
+        holds=Holds.UNDETERMINED,
+        witness=Witness(
+            kind="forgotten",
+            parties=tuple(map(PartyName, snapshot.forgetful)),
+            text=f"{told} reached a bound and had to forget calls: the answer depends on them",
+        ),
+        snapshot=snapshot.ref,
+        missing=snapshot.missing,
+    )

@@ -104,6 +104,7 @@ class PendingSnapshot:
             waits=WaitColumns.of(resolution.waits()),
             in_transit=tuple(sorted(resolution.in_transit(), key=attrgetter("source", "what"))),
             missing=tuple(member.instance for member in missing),
+            forgetful=resolution.channels.forgetful(),
             previous=previous,
         )
         return Assembled(

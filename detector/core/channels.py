@@ -8,7 +8,7 @@ Whatever cannot be told for certain is ``UNKNOWN``: doubt never makes a TRUE.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -160,6 +160,27 @@ class Channels:
         """Whether a server of the call's channel is gone, perhaps with what the call carried: this only adds doubt."""
         known = {**{name: report.process for name, report in self._reports.items()}, **self._missing}
         return any(name not in known or known[name].incarnation != run for name, run in call.servers.items())
+
+    def forgetful(self) -> tuple[ProcessName, ...]:
+        """The processes that had to forget callers, doubts, or an answer to a call of which nobody else can tell."""
+        found = {name for name, report in self._reports.items() if report.lost}
+        for report in self._reports.values():
+            caller = Caller(report.process.instance, report.process.incarnation)
+            forgetting = [(server, seen.forgotten) for server, seen in self._seen.get(caller, ()) if seen.forgotten]
+            for call in report.made if forgetting else ():
+                if self.place(report.process, call).where is Where.UNKNOWN:
+                    found.update(server for server, forgotten in forgetting if call.number <= forgotten)
+        return tuple(sorted(found))
+
+    def given_up(self) -> Iterator[tuple[ProcessName, ProcessName, ServedCall]]:
+        """Calls that a server has and whose caller remembers them no longer, with both names; not what has been taken."""
+        made: dict[ProcessName, set[CallNumber]] = {}
+        for (caller, number), records in self._served.items():
+            source = self._reports.get(caller.process)
+            if source is None or source.process.incarnation != caller.incarnation:
+                continue
+            if number not in made.setdefault(caller.process, {call.number for call in source.made}):
+                yield from ((caller.process, server, served) for server, served in records if not served.taken)
 
     def orphans(self) -> list[str]:
         """Rule 5, the paper's n >= m on every channel: a sentence for each call seen that its caller had not sent."""

@@ -22,7 +22,8 @@ class Predicate(Protocol):
     Notes
     -----
     A predicate that handles missing members declares it with a class attribute ``treats_missing = True``. Without it the
-    answer on an incomplete snapshot is UNDETERMINED and ``evaluate`` is not called. ``evaluate`` must have no side effects,
+    answer on an incomplete snapshot is UNDETERMINED and ``evaluate`` is not called. The same goes for ``treats_forgotten`` and
+    a snapshot with members that had to forget something (``Snapshot.forgetful``). ``evaluate`` must have no side effects,
     read no clock, and not depend on the order of sets; it may be called from several threads.
     """
 
@@ -36,3 +37,8 @@ class Predicate(Protocol):
 def treats_missing(predicate: Predicate) -> bool:
     """Whether ``predicate`` declares that it handles missing members."""
     return bool(getattr(predicate, "treats_missing", False))
+
+
+def treats_forgotten(predicate: Predicate) -> bool:
+    """Whether ``predicate`` declares that it handles members that had to forget something."""
+    return bool(getattr(predicate, "treats_forgotten", False))

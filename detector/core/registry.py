@@ -7,9 +7,9 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
-from detector.core.answer import fault_of
+from detector.core.answer import depends_on_forgotten, fault_of
 from detector.core.plugin_settings import SettingError, fitted
-from detector.core.predicate import Predicate, treats_missing
+from detector.core.predicate import Predicate, treats_forgotten, treats_missing
 from detector.core.snapshot import Snapshot
 from stilltrue.model import Holds, PartyName, Verdict, Witness
 
@@ -100,6 +100,8 @@ def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
     """
     if snapshot.missing and not treats_missing(predicate):
         return _not_asked(predicate.name, snapshot)
+    if snapshot.forgetful and not treats_forgotten(predicate):
+        return depends_on_forgotten(predicate.name, snapshot)
     try:
         verdict = predicate.evaluate(snapshot)
     except (Exception, SystemExit) as error:

@@ -148,6 +148,9 @@ class Resolution:
             report = self._reports[name]
             for call in report.made:
                 yield from self._messages(report, call, self.channels.place(report.process, call))
+        unknown = dict.fromkeys({fact for report in self._reports.values() for fact in report.facts}, UNKNOWN_FACT)
+        for source, server, served in self.channels.given_up() if unknown else ():
+            yield Message(source=source, target=server, facts=unknown, what=f"request {served.method} (given up)")
 
     def settled_doubts(self) -> dict[ProcessId, tuple[CallNumber, ...]]:
         """By caller: its calls in doubt that a server has answered, so that it need remember them no longer (rule 8)."""

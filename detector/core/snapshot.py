@@ -26,6 +26,7 @@ class Snapshot:
     waits : every wait, of all members.
     in_transit : every message sent before its source's cut and not received before its target's.
     missing : the members that did not report, sorted. Whatever else the snapshot holds of them is stale and never counts.
+    forgetful : the members that reached a bound and had to forget something that an answer about messages could depend on.
     previous : the waits of the previous complete snapshot, which ended before this one began; None when there is none.
     """
 
@@ -34,6 +35,7 @@ class Snapshot:
     waits: WaitColumns = NO_WAITS
     in_transit: tuple[Message, ...] = ()
     missing: tuple[ProcessName, ...] = ()
+    forgetful: tuple[ProcessName, ...] = ()
     previous: WaitColumns | None = None
 
     def present(self) -> dict[ProcessName, ProcessState]:

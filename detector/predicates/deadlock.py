@@ -29,6 +29,7 @@ class Deadlock:
 
     name = "deadlock"
     treats_missing = True
+    treats_forgotten = True
 
     def __init__(self, *, victims: str = "youngest", never: Sequence[str] = ()) -> None:
         self._preference = find_preference(victims)

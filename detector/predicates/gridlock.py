@@ -26,6 +26,7 @@ class Gridlock:
 
     name = "gridlock"
     treats_missing = True
+    treats_forgotten = True
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """As ``deadlock``, with the time until which it holds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from detector.core.answer import depends_on_forgotten
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools
 from detector.predicates.blocked import as_of
@@ -21,6 +22,7 @@ class Quiescence:
 
     name = "quiescence"
     treats_missing = True
+    treats_forgotten = True
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """TRUE; or FALSE with who can move; or UNDETERMINED with what it depends on."""
@@ -39,6 +41,8 @@ class Quiescence:
         if moving or receivable:
             text = _moving(sorted(moving), receivable)
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot)}", moving)
+        if snapshot.forgetful:
+            return depends_on_forgotten(self.name, snapshot)
         doubtful = sorted(name for name in blocked if name in not_certain)
         if snapshot.missing:
             return depends_on_missing(self.name, snapshot, f"none of the {len(processes)} reporting processes can move")

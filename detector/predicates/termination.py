@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from detector.core.answer import depends_on_forgotten
 from detector.core.snapshot import Snapshot
 from detector.predicates.blocked import as_of
 from detector.predicates.explain import shortened
@@ -20,6 +21,7 @@ class Termination:
 
     name = "termination"
     treats_missing = True
+    treats_forgotten = True
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """TRUE; or FALSE with who is still busy; or UNDETERMINED with who did not report."""
@@ -27,6 +29,8 @@ class Termination:
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy or snapshot.in_transit:
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", _busy(snapshot, busy), busy)
+        if snapshot.forgetful:
+            return depends_on_forgotten(self.name, snapshot)
         if snapshot.missing:
             return depends_on_missing(
                 self.name, snapshot, f"all {len(processes)} reporting processes are idle and nothing is in transit"

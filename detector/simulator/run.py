@@ -16,7 +16,7 @@ from detector.simulator.world.enabled_actions import Action, owner_of
 from detector.simulator.world.engine import Engine
 from detector.simulator.world.faults import Faults
 from detector.simulator.world.handlers import HANDLERS
-from detector.simulator.world.plan import Plan
+from detector.simulator.world.plan import Limits, Plan
 from detector.simulator.world.world import DOUBT_SECONDS, STEP_SECONDS, RecorderOf, World, plain_recorder
 from stilltrue.model import Holds
 
@@ -176,12 +176,13 @@ class Run:
         for verdict in verdicts:
             said = frozenset(name for name in verdict.remainder if "~" not in name)
             about = f"at rest, {verdict.predicate} {verdict.holds.value}"
-            if verdict.holds is Holds.UNDETERMINED:
+            if verdict.holds is Holds.UNDETERMINED and (verdict.predicate == "deadlock" or self.plan.limits == Limits()):
                 world.breach(f"live: {about}: {verdict.witness.text}")
             elif verdict.predicate == "deadlock" and not oracle.stuck(world, view) <= said <= oracle.stuck(world):
                 world.breach(f"live: {about}: {sorted(said)} is said, {sorted(oracle.stuck(world, view))} is so")
             elif (
                 verdict.predicate == "termination"
+                and verdict.holds is not Holds.UNDETERMINED
                 and self.watch.initiator.members == tuple(sorted(world.processes))
                 and ((verdict.holds is Holds.TRUE) != oracle.terminated(world))
             ):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from detector.core.assembler import Assembled, Outcome
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Timing
 from detector.core.predicate import Predicate
+from detector.core.registry import ask
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from detector.predicates.quiescence import Quiescence
@@ -149,7 +150,7 @@ class Watch:
         if assembled.outcome is Outcome.REJECTED:
             world.breach(f"orphans: snapshot {snapshot}: {'; '.join(assembled.orphans)}")
             return
-        verdicts = tuple(predicate.evaluate(assembled.snapshot) for predicate in self.predicates)
+        verdicts = tuple(ask(predicate, assembled.snapshot) for predicate in self.predicates)
         for verdict in verdicts:
             counts = tally.verdicts.setdefault(verdict.predicate, dict.fromkeys(Holds, 0))
             counts[verdict.holds] += 1

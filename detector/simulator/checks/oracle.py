@@ -251,3 +251,9 @@ def _untraced(call: SimCall, left: set[Party], plan: Plan) -> bool:
     if plan.hedged and call.copies_there < plan.copies_max:
         return True
     return any(who not in left and not who.noticed for who in call.zombies)
+
+
+def tokens_gone(world: World) -> int:
+    """How many tokens nobody will ever have again: lost, or in replies that nobody waits for any more."""
+    replies = [(world.calls[packet[1]], token) for packet, (_, token) in world.replies.items()]
+    return world.tokens_lost + sum(token for call, token in replies if call.over)

@@ -17,7 +17,7 @@ from detector.simulator.checks import oracle
 from detector.simulator.checks.oracle import KNOWABLE
 from detector.simulator.world.engine import Engine
 from detector.simulator.world.handlers import HANDLERS
-from detector.simulator.world.plan import Acquire, Open, Plan
+from detector.simulator.world.plan import Acquire, Limits, Open, Plan
 from detector.simulator.world.world import Entry, World
 from stilltrue.model import Holds, SnapshotId, Verdict
 
@@ -95,10 +95,10 @@ def _same_verdicts(recorded: World, verdicts: Iterable[Verdict]) -> Iterable[str
 
 def _conserved(recorded: World, assembled: Assembled) -> Iterable[str]:
     """No token is lost or made by the cut: those that processes hold and those in transit are those of the recorded state."""
-    if not recorded.plan.tokens:
+    if not recorded.plan.tokens or recorded.plan.limits != Limits():
         return
     held = sum(int(state.facts.get("token", 0)) for state in assembled.snapshot.processes.values())
     moving = sum(int(message.facts.get("token", 0)) for message in assembled.snapshot.in_transit)
-    there = sum(recorded.plan.tokens.values()) - recorded.tokens_lost
+    there = sum(recorded.plan.tokens.values()) - oracle.tokens_gone(recorded)
     if held + moving != there:
         yield f"{held} tokens are held and {moving} are in transit, but there are {there}"

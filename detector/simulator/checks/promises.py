@@ -33,6 +33,7 @@ class Instant:
     terminated: bool
     knowably_terminated: bool
     quiet: bool
+    tokens_gone: int
     of_the_dead: bool
 
 
@@ -54,6 +55,7 @@ def instant(world: World, members: frozenset[ProcessName], *, outside_before: in
         terminated=terminated,
         knowably_terminated=terminated and oracle.terminated(world, knowable=True),
         quiet=oracle.quiet(world, stuck),
+        tokens_gone=oracle.tokens_gone(world),
         of_the_dead=_of_the_dead(world),
     )
 
@@ -74,7 +76,7 @@ def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, beg
                 if verdict.holds is Holds.TRUE and not ended.quiet and undisturbed:
                     world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
             case "token-lost" | "token-duplicated":
-                _tokens(world, verdict)
+                _tokens(world, verdict, begun, ended)
 
 
 def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
@@ -133,10 +135,14 @@ def _gridlock(world: World, verdict: Verdict, ended: Instant) -> None:
             world.frozen_until[name] = max(verdict.until, world.frozen_until.get(name, 0.0))
 
 
-def _tokens(world: World, verdict: Verdict) -> None:
+def _tokens(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
     """Tokens are only lost when a reply finds nobody, and never made."""
-    if verdict.holds is Holds.TRUE and (verdict.predicate == "token-duplicated" or not world.tokens_lost):
-        world.breach(f"safe: snapshot {verdict.snapshot.id}, {verdict.predicate} true: {verdict.witness.text}")
+    about = f"snapshot {verdict.snapshot.id}, {verdict.predicate} {verdict.holds.value}: {verdict.witness.text}"
+    lost = verdict.predicate == "token-lost"
+    if verdict.holds is Holds.TRUE and not (lost and ended.tokens_gone):
+        world.breach(f"safe: {about}")
+    if verdict.holds is Holds.FALSE and lost and begun.tokens_gone:
+        world.breach(f"sound: {about}: {begun.tokens_gone} were gone when it began")
 
 
 def _since(world: World, assembled: Assembled, verdict: Verdict, begun: Instant) -> int:

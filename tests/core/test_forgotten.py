@@ -1,0 +1,123 @@
+"""What a recorder had to forget: no answer that could depend on it is TRUE, and none about sums is FALSE."""
+
+from __future__ import annotations
+
+import pytest
+
+from detector.core.assembler import Assembled, PendingSnapshot
+from detector.core.predicate import Predicate
+from detector.core.registry import ask
+from detector.predicates.deadlock import Deadlock
+from detector.predicates.quiescence import Quiescence
+from detector.predicates.termination import Termination
+from detector.predicates.token import TokenDuplicated, TokenLost
+from stilltrue.model import CallNumber, Holds, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.recorder import Bounds, Recorder
+from stilltrue.protocol.stamp import Stamp
+
+COUNTING: list[Predicate] = [Termination(), Quiescence(), TokenLost(expected=1), TokenDuplicated(expected=1)]
+
+
+class Pair:
+    """A caller and a server, both reactive."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.ids = [ProcessId(service="s", instance=ProcessName(name), incarnation=1) for name in ("a", "b")]
+        self.a, self.b = (Recorder(process=one, reactive=True, bounds=bounds) for one in self.ids)
+        self.a.fact({"token": 1})
+        self.b.fact({"token": 0})
+        self.channel = ChannelRecord("b:1")
+
+    def fails(self, now: float = 0.0) -> Stamp:
+        made, stamp = self.a.sent(method="/s/Do", channel=self.channel, now=now)
+        self.a.settled(made, None, now, in_doubt=True)
+        return stamp
+
+    def assembled(self, now: float = 1.0) -> Assembled:
+        members = {one.instance: one for one in self.ids}
+        pending = PendingSnapshot(snapshot=SnapshotId(1), members=members, begun=now, begun_by="ask")
+        for recorder in (self.a, self.b):
+            report = recorder.marked(SnapshotId(1), now)
+            assert report is not None
+            pending.offer(report)
+        return pending.assembled(now)
+
+    def answers(self, now: float = 1.0) -> dict[str, Holds]:
+        snapshot = self.assembled(now).snapshot
+        return {predicate.name: ask(predicate, snapshot).holds for predicate in (*COUNTING, Deadlock())}
+
+
+def test_nothing_forgotten_is_answered() -> None:
+    answers = Pair(Bounds()).answers()
+    assert answers["termination"] is Holds.TRUE
+    assert answers["token-lost"] is Holds.FALSE
+
+
+@pytest.mark.parametrize("name", [predicate.name for predicate in COUNTING])
+def test_a_doubt_that_was_dropped_for_space_leaves_it_open(name: str) -> None:
+    pair = Pair(Bounds(doubts_max=1))
+    pair.fails()
+    pair.fails()
+    pair.a.doubts_settled([CallNumber(2)])  # of the first nobody knows any more
+    assert pair.answers()[name] is Holds.UNDETERMINED
+
+
+def test_it_is_said_who_had_to_forget() -> None:
+    pair = Pair(Bounds(doubts_max=1))
+    pair.fails()
+    pair.fails()
+    pair.a.doubts_settled([CallNumber(2)])
+    snapshot = pair.assembled().snapshot
+    assert snapshot.forgetful == ("a",)
+    verdict = ask(Termination(), snapshot)
+    assert verdict.witness.text == "a reached a bound and had to forget calls: the answer depends on them"
+
+
+def test_a_dropped_doubt_is_forgotten_for_good_when_its_time_has_passed() -> None:
+    pair = Pair(Bounds(doubts_max=1, doubt_seconds_max=30.0))
+    pair.fails()
+    pair.fails()
+    assert pair.answers(now=31.0)["termination"] is Holds.TRUE
+
+
+def test_an_answer_that_the_server_forgot_leaves_open_what_it_carried() -> None:
+    pair = Pair(Bounds(answered_max=1))
+    for _ in range(2):  # both replies are on their way
+        _, stamp = pair.a.sent(method="/s/Do", channel=pair.channel, now=0.0)
+        served, _ = pair.b.arrived(stamp, method="/s/Do", now=0.0)
+        pair.b.started(served)
+        pair.b.replied(served)
+    assert pair.assembled().snapshot.forgetful == ("b",)
+
+
+def test_what_a_queued_call_carries_is_open_when_its_caller_s_doubt_has_passed() -> None:
+    pair = Pair(Bounds(doubt_seconds_max=30.0))
+    stamp = pair.fails()
+    pair.b.arrived(stamp, method="/s/Do", now=0.0, pool="full")
+    answers = pair.answers(now=31.0)
+    assert answers["token-lost"] is Holds.UNDETERMINED
+    assert answers["termination"] is Holds.FALSE
+
+
+def test_deadlock_rests_on_what_is_there() -> None:
+    pair = Pair(Bounds(doubts_max=1))
+    pair.fails()
+    pair.fails()
+    assert pair.answers()["deadlock"] is Holds.FALSE
+
+
+class Counts:
+    """A predicate of somebody's that knows nothing of forgetting."""
+
+    name = "counts"
+
+    def evaluate(self, snapshot: object) -> object:
+        raise AssertionError("it is not asked")
+
+
+def test_who_does_not_say_how_to_treat_it_is_not_asked() -> None:
+    pair = Pair(Bounds(doubts_max=1))
+    pair.fails()
+    pair.fails()
+    assert ask(Counts(), pair.assembled().snapshot).holds is Holds.UNDETERMINED  # type: ignore[arg-type]
