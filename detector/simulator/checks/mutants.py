@@ -186,7 +186,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "safe",
         (parts.Channels, "_held", parts.never_repeated),
     ),
-    _mutant("4", "who has lost its caller is still waited for", "repeats", "safe", (parts.Recorder, "hung_up", parts.nothing)),
+    _mutant(
+        "4", "who has lost its caller is still waited for", "repeats", "safe, sound", (parts.Recorder, "hung_up", parts.nothing)
+    ),
     _mutant(
         "5", "the last call sent counts as an orphan", "pools", "orphans", (parts.Channels, "orphans", parts.strict_orphans)
     ),
