@@ -50,6 +50,8 @@ class ArchiveWriter:
         self._rows: dict[str, list[Row]] = {table: [] for table in ORDER}
         self._day = ""
         self._began = 0.0
+        self.dropped = 0
+        """Rows that could not be written: what a process said fits no column."""
 
     @property
     def gathered(self) -> int:
@@ -89,7 +91,9 @@ class ArchiveWriter:
     def flush(self) -> list[str]:
         """Write what was gathered; the paths. What could not be written is given up (OSError): the next rows start anew."""
         rows, self._rows = self._rows, {table: [] for table in ORDER}
-        return [self._write(table, table_of(table, rows[table], self._archive)) for table in ORDER if rows[table]]
+        tables = {table: table_of(table, rows[table], self._archive) for table in ORDER if rows[table]}
+        self.dropped += sum(len(rows[table]) - data.num_rows for table, data in tables.items())
+        return [self._write(table, data) for table, data in tables.items()]
 
     def _write(self, table: str, data: pa.Table) -> str:
         at = self._next.get(table) or starting(self.store, table, self._clock())
@@ -103,7 +107,18 @@ def table_of(table: str, rows: Sequence[Row], archive: str = "") -> pa.Table:
     """Rows as columns, in the table's order: by snapshot, then by what tells its rows apart."""
     ordered = sorted(rows, key=lambda row: (row["snapshot"] or 0, row[KEYS[table]]))
     named = [row | {"archive": archive} for row in ordered] if archive else ordered
-    return pa.Table.from_pylist(named, schema=TABLES[table])
+    try:
+        return pa.Table.from_pylist(named, schema=TABLES[table])
+    except (pa.ArrowException, OverflowError):  # a number that no column holds costs its own row, not the others
+        return pa.Table.from_pylist([row for row in named if _fits(table, row)], schema=TABLES[table])
+
+
+def _fits(table: str, row: Row) -> bool:
+    try:
+        pa.Table.from_pylist([row], schema=TABLES[table])
+    except (pa.ArrowException, OverflowError):
+        return False
+    return True
 
 
 def archive_id(directory: Path) -> str:

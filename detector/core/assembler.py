@@ -66,17 +66,22 @@ class PendingSnapshot:
 
     def offer(self, report: Report) -> Refusal | None:
         """Take a member's report; None when it was taken, else why not."""
+        refusal = self.refusal(report.process)
+        if refusal is not None:
+            return refusal
         name = report.process.instance
-        member = self.members.get(name)
-        if member is None:
-            return Refusal.NOT_A_MEMBER
-        if member.incarnation != report.process.incarnation:
-            return Refusal.OTHER_INCARNATION
-        if name in self._reports:
-            return Refusal.DUPLICATE
         self._reports[name] = report
         self.awaited.discard(name)
         return None
+
+    def refusal(self, process: ProcessId) -> Refusal | None:
+        """Why a report of ``process`` would not be taken."""
+        member = self.members.get(process.instance)
+        if member is None:
+            return Refusal.NOT_A_MEMBER
+        if member.incarnation != process.incarnation:
+            return Refusal.OTHER_INCARNATION
+        return Refusal.DUPLICATE if process.instance in self._reports else None
 
     def gone(self, process: ProcessName) -> None:
         """A member has left: nobody waits for its report, though it is taken if it comes."""

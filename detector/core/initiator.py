@@ -101,6 +101,8 @@ class Initiator:
         self._suspects: set[ProcessName] = set()
         self._log = SnapshotLog()
         self._lost: set[ProcessName] = set()
+        self.held = False
+        """While true no snapshot begins: those that have ended wait to be evaluated."""
         self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
         self._finished: deque[_Finished] = deque(maxlen=self.timing.pending_snapshots_max + 1)
 
@@ -161,7 +163,7 @@ class Initiator:
     def due(self, now: float) -> float:
         """When :meth:`ticked` has something to do next (seconds; infinity: never)."""
         times = [self._deadline(pending) for pending in self._pending.values()]
-        if len(self._pending) < self.timing.pending_snapshots_max:
+        if not self.held and len(self._pending) < self.timing.pending_snapshots_max:
             if self.timing.period_seconds and self._members:
                 times.append(self._periodic_at + self.timing.period_seconds)
             if self._wish is not None:
@@ -188,11 +190,22 @@ class Initiator:
         self._log.tell(now, said, report.snapshot, after=report.after)
         return effects + self._settle(now) + self._begin_wanted(now)
 
+    def refusal(self, process: ProcessId, after: SnapshotId, snapshot: SnapshotId) -> Refusal | None:
+        """Why a report of ``process`` for the snapshots in (after, snapshot] would be refused; None when it would be taken."""
+        meant = [pending for pending in self._pending.values() if after < pending.id <= snapshot]
+        refusals = [pending.refusal(process) for pending in meant]
+        return None if None in refusals else next(iter(refusals), Refusal.LATE)
+
+    def late(self, process: ProcessName, snapshot: SnapshotId) -> None:
+        """A report came that is of no use, but its process answers, and has cut for ``snapshot``."""
+        self.advance(snapshot)
+        self._suspects.discard(process)
+
     # -- rules ---------------------------------------------------------------------------------------------------------
 
     def _begin_wanted(self, now: float) -> list[Effect]:
         """Rule 2: begin one snapshot if anybody wants one and there is room; it serves all who want it."""
-        if len(self._pending) >= self.timing.pending_snapshots_max:
+        if self.held or len(self._pending) >= self.timing.pending_snapshots_max:
             return []
         by = self._wanted_by(now)
         if by is None:

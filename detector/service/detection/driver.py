@@ -20,6 +20,7 @@ from detector.core.snapshot import Snapshot
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
+from detector.service.detection.colour_budget import ColourBudget
 from detector.service.detection.coverage import Membership
 from detector.service.detection.current_verdicts import CurrentVerdicts
 from detector.service.detection.evaluator import Evaluator, nobody_reported
@@ -33,17 +34,10 @@ from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.model import ProcessId, ProcessName, ProcessState, SnapshotId, Verdict
 from stilltrue.protocol.report import Report
 
-COLOUR_JUMP_MAX = 10**9
-"""No process is honestly further ahead of the detector than this: a forged colour must not burn the numbers to come."""
-
 _TICK_SECONDS_MIN = 0.001
 
 STORY_LINES_MAX = 20
 """How much of what happened to a rejected snapshot goes into the log."""
-
-
-class ColourRefusedError(Exception):
-    """A process claims a colour that no detector can have given it."""
 
 
 class Driver:
@@ -77,6 +71,7 @@ class Driver:
         self._metrics = metrics
         self._log = log
         self._initiator = Initiator(settings.timing, first=snapshot_store.first_id)
+        self._colours = ColourBudget(clock.now())
         self._under_way: set[SnapshotId] = set()
         self._missed: frozenset[ProcessName] = frozenset()
         self._timer: asyncio.TimerHandle | None = None
@@ -138,6 +133,17 @@ class Driver:
         member.report = report
         self._step(lambda now: self._initiator.reported(report, now))
 
+    def refuses(self, member: Member, after: SnapshotId, snapshot: SnapshotId) -> bool:
+        """Whether a report for these snapshots would be of no use, before anybody decodes it; then it is counted."""
+        refusal = self._initiator.refusal(member.process, after, snapshot)
+        if refusal is not None:
+            self._check_colour(snapshot)
+            self._heard(member)
+            member.colour = max(member.colour, snapshot)
+            self._initiator.late(member.name, snapshot)
+            self._metrics.report_refused(refusal.value.replace(" ", "_"))
+        return refusal is not None
+
     def leased(self, member: Member, colour: SnapshotId, reports_dropped: int, stamps_refused: int) -> None:
         """An agent says that it lives."""
         self._check_colour(colour)
@@ -164,8 +170,12 @@ class Driver:
             self._log.info("stream broke", process=member.name)
         self._count_members()
 
-    def expire(self) -> None:
-        """Members whose lease has run out are lost, and forgotten in the end; called now and then."""
+    def expire(self, stalled_seconds: float = 0.0) -> None:
+        """Members whose lease has run out are lost, and forgotten in the end; called now and then.
+
+        ``stalled_seconds``: how long the event loop stood still, so that nobody could be heard.
+        """
+        self.roster.shift(stalled_seconds)
         if not self._under_way:
             self.roster.shift(self._clock.catch_up())
         now = self._clock.now()
@@ -200,8 +210,7 @@ class Driver:
             self.joined(member)
 
     def _check_colour(self, colour: int) -> None:
-        if colour - self._initiator.next_id > COLOUR_JUMP_MAX:
-            raise ColourRefusedError(f"colour {colour} is too far ahead of the newest snapshot ({self._initiator.next_id - 1})")
+        self._colours.spend(colour, self._initiator.next_id - 1, self._clock.now())
 
     def _asked(self, number: int) -> None:
         self._step(lambda now: self._initiator.asked(number, now))
@@ -279,7 +288,15 @@ class Driver:
             return
         task = asyncio.get_running_loop().create_task(self._judged(assembled, finish.tickets))
         self._judging.add(task)
-        task.add_done_callback(self._judging.discard)
+        task.add_done_callback(self._was_judged)
+        self._initiator.held = len(self._judging) >= self._settings.pending_snapshots_max
+
+    def _was_judged(self, task: asyncio.Task[None]) -> None:
+        """Whoever asked meanwhile gets one snapshot for all: more than can be evaluated are not begun."""
+        self._judging.discard(task)
+        if self._initiator.held:
+            self._initiator.held = False
+            self._step(self._initiator.ticked)
 
     # -- verdicts ------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from google.protobuf.message import DecodeError
 
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
-from detector.service.detection.driver import ColourRefusedError, Driver
+from detector.service.detection.colour_budget import ColourRefusedError
+from detector.service.detection.driver import Driver
 from detector.service.detection.members import Member, NameTakenError, Sight, TooManyMembersError
 from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
@@ -25,11 +26,13 @@ from stilltrue.protocol import wire
 from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
 from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.v1 import agent_pb2 as pb
+from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 
 AGENT_SERVICE = "stilltrue.v1.AgentService"
 TIME_MAX = 253_402_300_800.0
 """The end of the year 9999, in seconds since the epoch."""
 
+HELLO_BYTES_MAX = 64 * 1024
 _HELLO_SECONDS_MAX = 10.0
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200
@@ -158,6 +161,9 @@ class AgentServicer:
         except TimeoutError:
             text = f"no hello within {_HELLO_SECONDS_MAX:g} s"
             raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, text, "no_hello") from None
+        if isinstance(data, bytes) and len(data) > HELLO_BYTES_MAX:
+            text = f"a hello of {len(data)} bytes; at most {HELLO_BYTES_MAX} are taken: give it fewer or shorter labels"
+            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
         request = self._read(data) if isinstance(data, bytes) else pb.ConnectRequest()
         if request.WhichOneof("message") != "hello":
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "hello: an agent's first message must be one", "no_hello")
@@ -206,6 +212,9 @@ class AgentServicer:
     def _take(self, member: Member, request: pb.ConnectRequest) -> None:
         match request.WhichOneof("message"):
             case "report":
+                self._check_size(request.report)
+                if self._is_useless(member, request.report):
+                    return
                 report = wire.report_from_wire(request.report)
                 if report.process != member.process:
                     raise wire.MalformedError(f"process: it is {report.process.instance}'s, on the stream of {member.name}")
@@ -226,6 +235,17 @@ class AgentServicer:
                 raise wire.MalformedError("hello: a second one on one stream")
             case _:
                 return  # a message of a later version
+
+    def _is_useless(self, member: Member, report: snapshot_pb.Report) -> bool:
+        own = report.process.instance == member.name and report.process.incarnation == member.process.incarnation
+        numbers = 0 <= report.after < report.snapshot <= NUMBER_MAX
+        return own and numbers and self._driver.refuses(member, SnapshotId(report.after), SnapshotId(report.snapshot))
+
+    def _check_size(self, report: snapshot_pb.Report) -> None:
+        entries, most = len(report.waits) + len(report.made) + len(report.served), self._settings.report_entries_max
+        if entries > most:
+            text = f"a report of {entries} waits and calls; at most {most} are taken (--report-entries-max)"
+            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
 
     def _read(self, data: bytes) -> pb.ConnectRequest:
         if len(data) > self._settings.report_bytes_max:

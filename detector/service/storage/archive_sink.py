@@ -111,6 +111,10 @@ class ArchiveSink:
             else:
                 rows = [_row(incident) for incident in changed]
                 written = writer.add(work.assembled, work.verdicts, rows, work.members)
+            if writer.dropped:
+                self._log.warning("rows not archived", rows=writer.dropped, reason="a number beyond what its column holds")
+                self._metrics.archive_dropped()
+                writer.dropped = 0
             if written:
                 writer.store.prune(self._bytes_max)
                 self._compactor.look()

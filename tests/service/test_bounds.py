@@ -1,0 +1,152 @@
+"""Bounds: no agent and no asker, however it behaves, takes the service from the others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from detector.predicates.deadlock import Deadlock
+from detector.service.detection.colour_budget import AHEAD_MAX, ColourBudget, ColourRefusedError
+from detector.service.grpc_api.agent_service import HELLO_BYTES_MAX
+from stilltrue.model import PartyName
+from stilltrue.protocol import wire
+from stilltrue.protocol.report import Pool, Report, ServedCall
+from stilltrue.v1 import agent_pb2, snapshot_pb2
+
+TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
+
+
+def test_agents_push_the_numbers_on_by_a_rate_and_no_faster() -> None:
+    budget = ColourBudget(now=0.0)
+    budget.spend(AHEAD_MAX, 0, 0.0)
+    with pytest.raises(ColourRefusedError, match="too far ahead"):
+        budget.spend(AHEAD_MAX + 2000, AHEAD_MAX, 1.0)
+    budget.spend(AHEAD_MAX, AHEAD_MAX, 1.0)
+    budget.spend(AHEAD_MAX + 1000, AHEAD_MAX, 1.5)
+    with pytest.raises(ColourRefusedError):
+        budget.spend(AHEAD_MAX + 1600, AHEAD_MAX + 1000, 1.5)
+
+
+def test_steps_that_each_were_allowed_do_not_reach_the_end_of_the_numbers() -> None:
+    budget, newest = ColourBudget(now=0.0), 0
+    for second in range(1000):
+        step = newest + AHEAD_MAX // 2
+        try:
+            budget.spend(step, newest, float(second))
+        except ColourRefusedError:
+            continue
+        newest = step
+    assert newest <= 2 * AHEAD_MAX
+
+
+async def test_one_agent_cannot_use_the_numbers_up(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a, forger = process("a"), process("forger")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, forger)
+        for step in range(1, 4):
+            await forger.say(lease=agent_pb2.Lease(colour=step * AHEAD_MAX // 2))
+        async with asyncio.timeout(5):
+            await forger.ended.wait()
+        assert forger.status is grpc.StatusCode.INVALID_ARGUMENT
+        verdict = await detector.ask()
+        assert verdict.snapshot.id < 2 * AHEAD_MAX
+        assert list(verdict.missing) == ["forger"]
+
+
+async def test_a_hello_is_small(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a, big = process("a"), process("big", labels={"x": "y" * HELLO_BYTES_MAX})
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, big)
+        async with asyncio.timeout(5):
+            await big.ended.wait()
+        assert (big.status, "fewer or shorter labels" in big.details) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+        assert list(await detector.agents()) == ["a"]
+
+
+async def test_a_report_has_a_bounded_number_of_entries(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a, big = process("a"), process("big")
+    many = tuple(ServedCall(party=PartyName(f"big/{n}"), method="/m") for n in range(11))
+    big.change = lambda report: replace(report, served=many)
+    async with start_detector(tmp_path, report_entries_max=10) as detector:
+        await detector.join(a, big)
+        assert list((await detector.ask()).missing) == ["big"]
+        async with asyncio.timeout(5):
+            await big.ended.wait()
+        assert (big.status, "--report-entries-max" in big.details) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+
+
+async def test_a_report_that_is_refused_is_not_decoded(
+    start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[Any] = []
+    sent: list[Report] = []
+    decode = wire.report_from_wire
+
+    def counted(message: Any) -> Report:
+        decoded.append(message)
+        return decode(message)
+
+    def remembered(report: Report) -> Report:
+        sent.append(report)
+        return report
+
+    monkeypatch.setattr(wire, "report_from_wire", counted)
+    a = process("a")
+    a.change = remembered
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        await detector.ask()
+        assert len(decoded) == 1
+        for _ in range(5):
+            await a.say(report=wire.report_to_wire(sent[0]))
+        while await detector.metric('stilltrue_reports_refused_total{reason="late"}') < 5:
+            await asyncio.sleep(0.01)
+        assert len(decoded) == 1
+        assert (await detector.ask()).holds == FALSE
+
+
+async def test_a_flood_of_asks_shares_few_snapshots_and_an_honest_ask_is_not_held_up(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    class Slow:
+        name = "deadlock"
+        treats_missing = True
+
+        def evaluate(self, snapshot: Any) -> Any:
+            time.sleep(0.02)
+            return Deadlock().evaluate(snapshot)
+
+    a = process("a")
+    async with start_detector(tmp_path, predicates=[Slow()], asks_max=5000) as detector:
+        await detector.join(a)
+
+        async def asker() -> list[int]:
+            return [(await detector.ask()).snapshot.id for _ in range(4)]
+
+        flood = [asyncio.create_task(asker()) for _ in range(150)]
+        await asyncio.wait(flood, timeout=0.5)
+        begun = asyncio.get_running_loop().time()
+        await detector.ask()
+        assert asyncio.get_running_loop().time() - begun < 1.0
+        answered = [number for numbers in await asyncio.gather(*flood) for number in numbers]
+        assert (len(answered), len(set(answered)) < 150) == (600, True)
+
+
+async def test_a_number_that_no_column_holds_costs_its_own_row_of_the_archive(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    a, odd = process("a"), process("odd")
+    odd.change = lambda report: replace(report, pools=(Pool(name="p", size=2**32 - 1),))
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, odd)
+        assert (await detector.ask()).holds == FALSE
+    (file,) = (tmp_path / "archive" / "reports").rglob("*.parquet")
+    assert pq.read_table(file)["process"].to_pylist() == ["a"]
+    assert list((tmp_path / "archive" / "snapshots").rglob("*.parquet"))
