@@ -89,14 +89,14 @@ class Channels:
         self._pools.update({(name, view.pool.name): view for view in views})
 
     def place(self, process: ProcessId, call: OutstandingCall) -> Place:
-        """Where ``call``, made by ``process``, is."""
+        """Where ``call``, made by ``process``, is. A stamp on a call of another method was passed on by an application (rule 9)."""
         caller = Caller(process.instance, process.incarnation)
-        records = self._served.get((caller, call.number), [])
+        records = [one for one in self._served.get((caller, call.number), []) if one[1].method == call.method]
         heard = [(name, served) for name, served in records if not served.hung_up]
-        if heard and not call.hedged:
-            return self._held(heard, repeated=call.copies_max > 1)
         memories = self._seen.get(caller, ())
         answers = [(name, answer) for name, seen in memories if (answer := seen.answer(call.number)) is not None]
+        if heard and not call.hedged:  # answered as well: one of the two got the stamp from somebody who passed it on
+            return self._held(heard, repeated=call.copies_max > 1 or bool(answers))
         if answers and (call.hedged or call.doubtful) and len(records) + len(answers) < call.copies_max:
             elsewhere = self._perhaps_missing() if call.doubtful else None  # which may have answered it, too
             return elsewhere or Place(where=Where.UNKNOWN)  # a copy may be on its way, whatever became of the others

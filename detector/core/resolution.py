@@ -116,7 +116,7 @@ class Resolution:
         place = self.channels.place(report.process, call)
         if wait.uncoloured and place.served is not None and place.served.sent != call.received:
             return _FREE  # an item is in transit, or the counts are of different times
-        return _Awaited(place.among, place.what, call.deadline, place.repeated)
+        return _Awaited(place.among, place.what, _earlier(call.deadline, place.served), place.repeated)
 
     def _next_item(self, party: PartyName) -> _Awaited:
         """The next item of the stream that ``party`` reads: its caller must send it."""
@@ -237,6 +237,12 @@ def _stood_for(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iter
             what=target.what,
         )
     yield _wait(wait, tuple(stands), needs, wait.what)
+
+
+def _earlier(deadline: float | None, served: ServedCall | None) -> float | None:
+    """The deadline of a call as its caller knows it, or as its server does: an interceptor or gRPC itself may have set one."""
+    known = [end for end in (deadline, served.deadline if served is not None else None) if end is not None]
+    return min(known, default=None)
 
 
 def _wait(wait: LocalWait, among: tuple[PartyName, ...], needs: int, what: str) -> Wait:

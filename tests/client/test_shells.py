@@ -111,6 +111,19 @@ def test_the_deadline_of_a_call_is_known_at_both_ends(world: World) -> None:
     assert call.result() == b"x"
 
 
+@pytest.mark.parametrize("shell", ["threads"], indirect=True)  # grpc.aio tells nobody before the behaviour runs
+def test_the_deadline_of_a_queued_call_is_known_to_the_server(world: World) -> None:
+    first, second = world.start("Do", b"x"), world.start("Do", b"y", timeout=60)
+    world.until(lambda: sorted(world.served()) == [(False, "workers"), (True, "workers")])
+    (queued,) = [served for served in world.report(world.server).served if not served.serving]
+    (made,) = [made for made in world.report(world.client).made if made.number == queued.number]
+    assert (queued.deadline is None) == (made.deadline is None)
+    deadlines = {served.deadline is None for served in world.report(world.server).served}
+    assert deadlines == {True, False}
+    world.go.set()
+    assert [first.result(), second.result()] == [b"x", b"y"]
+
+
 def test_a_stream_that_is_cancelled_is_settled(world: World) -> None:
     stream = world.start("Many", b"x")
     assert stream.next() == b"x"

@@ -26,10 +26,10 @@ class Pair:
         self.channel = ChannelRecord("b")
         self.waiter = PartyName("a/task")
 
-    def call(self, deadline: float | None = None) -> ClientCall:
+    def call(self, deadline: float | None = None, *, known_to_server: float | None = None, method: str = "/b/Do") -> ClientCall:
         made, stamp = self.a.sent(method="/b/Do", channel=self.channel, now=0.0, party=self.waiter, deadline=deadline)
-        served, _ = self.b.arrived(stamp, method="/b/Do", now=0.0)
-        self.b.started(served)
+        served, _ = self.b.arrived(stamp, method=method, now=0.0)
+        self.b.started(served, deadline=known_to_server)
         return made
 
     def waits(self, *calls: ClientCall, needs: int) -> None:
@@ -53,6 +53,22 @@ def test_one_of_two_calls_ends_by_itself_at_the_first_deadline() -> None:
     pair = Pair()
     pair.waits(pair.call(deadline=5.0), pair.call(), needs=1)
     assert said(pair.resolved()) == [("a/task", 1, ("b/Do#1", "b/Do#2"), 5.0)]
+
+
+def test_a_deadline_that_only_the_server_knows_ends_the_wait() -> None:
+    """An interceptor beneath the caller's wrapper has set it, or a service config."""
+    pair = Pair()
+    pair.waits(pair.call(known_to_server=7.0), needs=1)
+    assert said(pair.resolved()) == [("a/task", 1, ("b/Do#1",), 7.0)]
+    pair = Pair()
+    pair.waits(pair.call(deadline=5.0, known_to_server=7.0), needs=1)
+    assert said(pair.resolved()) == [("a/task", 1, ("b/Do#1",), 5.0)]
+
+
+def test_a_stamp_on_a_call_of_another_method_was_passed_on_and_is_not_the_callers() -> None:
+    pair = Pair()
+    pair.waits(pair.call(method="/b/Other"), needs=1)
+    assert said(pair.resolved()) == []
 
 
 def test_all_of_two_calls_are_two_waits_and_only_one_ends_by_itself() -> None:

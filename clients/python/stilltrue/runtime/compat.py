@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from asyncio import tasks
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import _base, thread
 from contextvars import Context
 from pathlib import Path
@@ -27,6 +27,8 @@ Task = asyncio.Task[Any]
 CHAIN_LENGTH_MAX = 200
 FRAMES_MAX = 300
 CALLBACKS_MAX = 10_000
+DEADLINE_SECONDS_MAX = 10.0**8
+"""gRPC reports a deadline this far off, or farther, when there is none."""
 _ATTEMPTS = 10
 _GRPC = str(Path(grpc.__file__).parent)
 _ASYNCIO = str(Path(asyncio.__file__).parent)
@@ -306,6 +308,16 @@ def callbacks_of_made(call: Any) -> list[Any] | None:
     if state is None or not hasattr(state, "callbacks"):
         return None
     return list(state.callbacks or ())
+
+
+def seconds_left(submitted: Iterable[Any]) -> float | None:
+    """Until the deadline of the call for which gRPC has submitted these arguments to a pool; None: it has none, or none known."""
+    for one in submitted:
+        deadline = getattr(getattr(one, "call_details", None), "deadline", None)
+        if isinstance(deadline, float):
+            left = deadline - time.time()
+            return left if left < DEADLINE_SECONDS_MAX else None
+    return None
 
 
 def is_feeding(frame: FrameType) -> bool:

@@ -16,11 +16,9 @@ import grpc
 from stilltrue.model import WaitNumber
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.protocol.report import CallerTarget
+from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import read_stamp, with_stamp
-
-DEADLINE_SECONDS_MAX = 10.0**8
-"""gRPC reports a deadline this far off, or farther, when there is none."""
 
 
 class IncomingCall:

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from stilltrue.protocol.ledger import ServerCall
+from stilltrue.runtime.compat import seconds_left
 from stilltrue.runtime.recorder import LockedRecorder
 
 
@@ -60,7 +61,7 @@ def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -
         if served is not None:
             arriving.served = None
             try:
-                live.queued(served, name)
+                live.queued(served, name, seconds_left(args))
             except Exception:  # noqa: BLE001 - fail open
                 live.report_failure("a request is queued")
         return submit(fn, *args, **kwargs)
