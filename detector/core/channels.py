@@ -89,7 +89,7 @@ class Channels:
         self._pools.update({(name, view.pool.name): view for view in views})
 
     def place(self, process: ProcessId, call: OutstandingCall) -> Place:
-        """Where ``call``, made by ``process``, is. A stamp on a call of another method was passed on by an application (rule 9)."""
+        """Where ``call``, made by ``process``, is. A stamp on a call of another method was passed on (rule 9)."""
         caller = Caller(process.instance, process.incarnation)
         records = [one for one in self._served.get((caller, call.number), []) if one[1].method == call.method]
         heard = [(name, served) for name, served in records if not served.hung_up]
