@@ -120,7 +120,8 @@ class _Call(StandIn):
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """As ``grpc.aio.Call.add_done_callback``; ``callback`` gets this very object."""
-        self._inner.add_done_callback(lambda _: callback(self))
+        counted = self._call.counted(callback)
+        self._inner.add_done_callback(lambda _: counted(self))
 
     async def initial_metadata(self) -> Any:
         """As ``grpc.aio.Call.initial_metadata``."""

@@ -29,6 +29,10 @@ class RecordedContext(StandIn):
         """As ``grpc.aio.ServicerContext.send_initial_metadata``."""
         await self._inner.send_initial_metadata(hide_stamp(initial_metadata))
 
+    def add_done_callback(self, callback: Any) -> None:
+        """As ``grpc.aio.ServicerContext.add_done_callback``."""
+        self._inner.add_done_callback(self._call.counted(callback))
+
     async def read(self) -> Any:
         """As ``grpc.aio.ServicerContext.read``."""
         call = self._call
@@ -76,6 +80,10 @@ class RecordedSyncContext(StandIn):
     def send_initial_metadata(self, initial_metadata: Any) -> None:
         """As ``grpc.ServicerContext.send_initial_metadata``."""
         self._inner.send_initial_metadata(hide_stamp(initial_metadata))
+
+    def add_callback(self, callback: Any) -> None:
+        """As the context's own."""
+        self._inner.add_callback(self._call.counted(callback))
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
         """As ``grpc.ServicerContext.set_trailing_metadata``."""

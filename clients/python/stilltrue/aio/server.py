@@ -42,6 +42,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         call = receive_call(session, handler_call_details.invocation_metadata, method, interruptible=True)
         if call is None:
             return await continuation(handler_call_details)
+        _enter(call)  # what later interceptors do is part of the service
         inner = await continuation(handler_call_details)
         if inner is None:
             return None
@@ -112,6 +113,12 @@ class RecordedRequests(StandIn):
 def _begin(call: IncomingCall, context: Any) -> Root | None:
     """The behaviour starts, in the task that serves the call."""
     call.begin(context)
+    root = call.session.parties.roots.get(call.served.party)
+    return root if root is not None and root.task is asyncio.current_task() else _enter(call)
+
+
+def _enter(call: IncomingCall) -> Root | None:
+    """The task that runs this line is the party that serves the call from now on."""
     try:
         task = asyncio.current_task()
         if task is None:
@@ -127,7 +134,6 @@ def _begin(call: IncomingCall, context: Any) -> Root | None:
 
 def _end(call: IncomingCall, context: Any) -> None:
     """The behaviour is over, in whatever way."""
-    call.session.parties.roots.pop(call.served.party, None)
     if not call.over:
         try:
             context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context)))

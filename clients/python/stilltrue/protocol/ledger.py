@@ -200,5 +200,10 @@ class ServerCall:
 
 
 def is_blocked(made: Iterable[ClientCall], served: Iterable[ServerCall], waiters: set[PartyName]) -> bool:
-    """Whether nobody here can act: every call's maker is known and waits, and so does every party that serves one."""
-    return all(call.party in waiters for call in made) and all(call.party in waiters for call in served if call.serving)
+    """Whether nobody here can act: every call's maker is known and waits, and so does every party that serves one.
+
+    A call that is neither served nor behind a pool is in an interceptor, or behind a pool of which nobody knows: it may act.
+    """
+    return all(call.party in waiters for call in made) and all(
+        call.party in waiters or (call.pool and not call.serving) for call in served
+    )

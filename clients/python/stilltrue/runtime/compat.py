@@ -311,7 +311,7 @@ def callbacks_of_made(call: Any) -> list[Any] | None:
 
 
 def seconds_left(submitted: Iterable[Any]) -> float | None:
-    """Until the deadline of the call for which gRPC has submitted these arguments to a pool; None: it has none, or none known."""
+    """What is left of a call for which gRPC has submitted these arguments to a pool; None: no deadline, or none known."""
     for one in submitted:
         deadline = getattr(getattr(one, "call_details", None), "deadline", None)
         if isinstance(deadline, float):

@@ -7,7 +7,7 @@ Each method fails open: what goes wrong here is counted, and the application's s
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import grpc
 from stilltrue.model import WaitNumber
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.protocol.report import CallerTarget
+from stilltrue.runtime.callbacks import Callbacks
 from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import read_stamp, with_stamp
@@ -24,7 +25,7 @@ from stilltrue.runtime.stamps import read_stamp, with_stamp
 class IncomingCall:
     """A call that has arrived and is not over."""
 
-    __slots__ = ("live", "over", "served", "session")
+    __slots__ = ("callbacks", "live", "over", "served", "session")
 
     def __init__(self, session: Session, served: ServerCall) -> None:
         """``served`` is its entry in the recorder."""
@@ -32,6 +33,7 @@ class IncomingCall:
         self.live = session.live
         self.served = served
         self.over = False
+        self.callbacks: Callbacks | None = None
 
     def __del__(self) -> None:
         if not self.over:
@@ -58,6 +60,12 @@ class IncomingCall:
             self.live.hung_up(self.served)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a caller hangs up")
+
+    def counted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """A callback of the application's, which counts as work while it runs."""
+        if self.callbacks is None:
+            self.callbacks = Callbacks(self.live)
+        return self.callbacks.counted(callback)
 
     @contextmanager
     def acting(self) -> Iterator[None]:
@@ -108,6 +116,9 @@ class IncomingCall:
         if self.over:
             return trailing
         self.over = True
+        self.session.parties.roots.pop(self.served.party, None)
+        if self.callbacks is not None:
+            self.callbacks.call_ends()
         try:
             return with_stamp(trailing, self.live.replied(self.served, failed=failed))
         except Exception:  # noqa: BLE001 - fail open
@@ -118,6 +129,7 @@ class IncomingCall:
     def withdraw(self) -> None:
         """The call will never be served, or not to its end. May run in a finalizer."""
         self.over = True
+        self.session.parties.roots.pop(self.served.party, None)
         self.live.withdrawn(self.served)
 
 

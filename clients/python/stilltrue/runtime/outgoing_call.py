@@ -14,6 +14,7 @@ from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import StepError
+from stilltrue.runtime.callbacks import Callbacks
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import read_stamp, with_stamp
 
@@ -38,7 +39,7 @@ ANSWERS = frozenset(
 class OutgoingCall:
     """A call that has been sent and is not settled yet."""
 
-    __slots__ = ("live", "made", "session", "settled")
+    __slots__ = ("callbacks", "live", "made", "session", "settled")
 
     def __init__(self, session: Session, made: ClientCall) -> None:
         """``made`` is its entry in the recorder."""
@@ -46,6 +47,7 @@ class OutgoingCall:
         self.live = session.live
         self.made = made
         self.settled = False
+        self.callbacks: Callbacks | None = None
 
     # -- waits ---------------------------------------------------------------------------------------------------------
 
@@ -80,6 +82,12 @@ class OutgoingCall:
             self.live.item_received(self.made, wait)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("an item comes")
+
+    def counted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """A callback of the application's, which counts as work while it runs."""
+        if self.callbacks is None:
+            self.callbacks = Callbacks(self.live)
+        return self.callbacks.counted(callback)
 
     # -- the end; settling twice changes nothing -----------------------------------------------------------------------
 
@@ -117,6 +125,8 @@ class OutgoingCall:
 
     def _settle(self, stamp: Stamp | None, *, in_doubt: bool) -> None:
         """Record the end, and only then say so: nobody may learn of it before."""
+        if self.callbacks is not None:
+            self.callbacks.call_ends()
         self.live.settled(self.made, stamp, in_doubt)
         self.settled = True
 

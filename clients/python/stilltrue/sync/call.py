@@ -183,11 +183,12 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """As ``grpc.RpcContext.add_callback``; ours was added first, so the call is settled by then."""
-        return bool(self._inner.add_callback(callback))
+        return bool(self._inner.add_callback(self._call.counted(callback)))
 
     def add_done_callback(self, fn: Callable[[Any], None]) -> None:
         """As ``grpc.Future.add_done_callback``; ``fn`` gets this very object."""
-        self._inner.add_done_callback(lambda _: fn(self))
+        counted = self._call.counted(fn)
+        self._inner.add_done_callback(lambda _: counted(self))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

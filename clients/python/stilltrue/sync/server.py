@@ -40,7 +40,12 @@ class RecordedServer(grpc.ServerInterceptor):
         call = receive_call(session, handler_call_details.invocation_metadata, method, interruptible=False)
         if call is None:
             return continuation(handler_call_details)
-        inner = continuation(handler_call_details)
+        here = session.parties.here
+        here.serving = call.served  # what later interceptors do is part of the service
+        try:
+            inner = continuation(handler_call_details)
+        finally:
+            here.serving = None
         if inner is None:
             return None
         known = self._classes.get(id(inner))
@@ -106,9 +111,9 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         call = self.call
         call.begin(context)
         try:
-            record_context(context)
             if not context.add_callback(call.hang_up):
                 call.hang_up()
+            record_context(context, call)
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("a call is taken")
 

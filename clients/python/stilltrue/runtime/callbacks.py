@@ -1,0 +1,63 @@
+"""The callbacks that an application has put on one call: from the call's end until they have run, the process is at work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from stilltrue.runtime.recorder import LockedRecorder
+
+
+class Callbacks:
+    """Counts the callbacks of one call. gRPC runs them on a thread of its own, after the call is settled."""
+
+    __slots__ = ("_live", "_lock", "_owed", "_waiting")
+
+    def __init__(self, live: LockedRecorder) -> None:
+        """``live`` is told of the work."""
+        self._live = live
+        self._lock = threading.Lock()
+        self._waiting: set[object] = set()
+        self._owed: set[object] = set()
+
+    def counted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """``callback``, which counts as work from the end of the call, or from its start, until it has run."""
+        token = object()
+        self._waiting.add(token)
+
+        def run(*arguments: Any) -> Any:
+            self._begin(token)
+            try:
+                return callback(*arguments)
+            finally:
+                self._end(token)
+
+        return run
+
+    def call_ends(self) -> None:
+        """The call is about to be settled: the callbacks that wait for that will run."""
+        for token in list(self._waiting):
+            self._begin(token)
+
+    def _begin(self, token: object) -> None:
+        with self._lock:
+            first = token in self._waiting
+            if first:
+                self._waiting.discard(token)
+                self._owed.add(token)
+        if first:
+            self._tell(self._live.busy)
+
+    def _end(self, token: object) -> None:
+        with self._lock:
+            owed = token in self._owed
+            self._owed.discard(token)
+        if owed:
+            self._tell(self._live.done)
+
+    def _tell(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:  # noqa: BLE001 - fail open
+            self._live.report_failure("a callback runs")
