@@ -142,6 +142,7 @@ class Run:
             process.stalled = False
         self._drain()
         self.world.now += DOUBT_SECONDS
+        self.watch.forgets()
         for _ in range(2):
             self.watch.asks_left += 1
             self.do(("ask",))

@@ -102,16 +102,38 @@ class Watch:
         process = self.world.processes[name]
         if not process.instrumented:
             return
+        self.world.departed.discard(name)
         self._obey(self.initiator.joined(process.id, process.recorder.colour, self.world.now))
 
     def leaves(self, name: ProcessName) -> None:
-        """A process's stream to the detector has ended."""
+        """A process has said goodbye, or is forgotten."""
+        if name in self.world.processes:
+            self.world.departed.add(name)
         self._obey(self.initiator.left(name, self.world.now))
 
+    def loses(self, name: ProcessName) -> None:
+        """A process's stream to the detector has broken; if the process is there still, it dials again."""
+        self._obey(self.initiator.lost(name, self.world.now))
+        process = self.world.processes.get(name)
+        if process is not None and process.instrumented:
+            self.world.enabled.add("hello", "hello", name, process.id.incarnation)
+
+    def forgets(self) -> None:
+        """Members that were lost for long, and are no more, are forgotten."""
+        for name in self.initiator.members:
+            if name not in self.world.processes:
+                self.leaves(name)
+
     def restarts(self) -> None:
-        """The detector begins anew: it forgets all but which numbers it has given, and the processes dial it again."""
-        self.initiator = self._initiator(first=self.initiator.next_id)
+        """The detector begins anew: it knows which numbers it has given, and who was there; these are lost until they dial."""
+        now, before = self.world.now, self.initiator
+        self.initiator = self._initiator(first=before.next_id)
         self.begun.clear()
+        for name in before.members:
+            process = self.world.processes.get(name)
+            if process is not None:
+                self._obey(self.initiator.joined(process.id, SnapshotId(0), now))
+                self._obey(self.initiator.lost(name, now))
         for process in self.world.processes.values():
             if process.instrumented:
                 self.world.enabled.add("hello", "hello", process.name, process.id.incarnation)
@@ -131,7 +153,10 @@ class Watch:
         if world.story is not None:
             world.story.append(f"{world.now:7.2f}  {'detector':<10} begins snapshot {snapshot} of {', '.join(members)}")
         for name in members:
-            incarnation = world.processes[name].id.incarnation
+            process = world.processes.get(name)
+            if process is None or ("hello", name, process.id.incarnation) in world.enabled.bags["hello"]:
+                continue  # lost: nothing reaches it
+            incarnation = process.id.incarnation
             world.enabled.add("marker", "marker", snapshot, name, incarnation)
             if name in begin.settled:
                 world.enabled.add("marker", "settles", snapshot, name, incarnation, begin.settled[name])

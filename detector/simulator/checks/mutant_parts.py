@@ -334,6 +334,11 @@ def forgets_answers_quietly(right: Function) -> Function:
     return lambda self: replace(right(self), forgotten=CallNumber(0))
 
 
+def lost_is_gone(_right: Function) -> Function:
+    """A member that cannot be reached is a member no more."""
+    return lambda self, process, now: self.left(process, now)
+
+
 def believes_clocks(_right: Function) -> Function:
     """What a member says of moments is taken as it is."""
     return lambda report, _begun, _ended: report

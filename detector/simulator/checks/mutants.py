@@ -301,4 +301,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "safe",
         (parts.CallerMemory, "seen", parts.forgets_answers_quietly),
     ),
+    _mutant(
+        "section 6",
+        "who is lost is a member no more",
+        "detectors",
+        "safe, sound",
+        (parts.Initiator, "lost", parts.lost_is_gone),
+    ),
 )

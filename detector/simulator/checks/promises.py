@@ -160,8 +160,8 @@ def _since(world: World, assembled: Assembled, verdict: Verdict, begun: Instant)
 
 
 def _undisturbed(world: World, begun: Instant, ended: Instant) -> bool:
-    """Whether nothing came from outside meanwhile, no request of a dead process is left, and everybody was asked."""
-    if begun.outside != ended.outside or begun.members != world.processes.keys():
+    """Whether nothing came from outside meanwhile, no request of a dead process is left, and everybody ought to be a member."""
+    if begun.outside != ended.outside or world.departed & world.processes.keys():
         return False
     return not (begun.of_the_dead or ended.of_the_dead)
 

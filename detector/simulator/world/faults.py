@@ -24,6 +24,9 @@ class Membership(Protocol):
     def leaves(self, name: ProcessName) -> None:
         """A process's stream to the detector has ended."""
 
+    def loses(self, name: ProcessName) -> None:
+        """A process's stream to the detector breaks, without a goodbye."""
+
     def restarts(self) -> None:
         """The detector itself begins anew."""
 
@@ -130,6 +133,8 @@ class Faults:
             self._crash(self._world.processes[target])
         elif fault is Fault.LEAVE:
             self._members.leaves(target)
+        elif fault is Fault.LOSE_MEMBER:
+            self._members.loses(target)
         elif fault is Fault.NEW_DETECTOR:
             self._members.restarts()
         else:
@@ -174,4 +179,4 @@ class Faults:
             world.enabled.discard("take", "take", process.name, pool)
         for call in list(world.calls.values()):
             calls.mourn(world, call)
-        self._members.leaves(process.name)
+        self._members.loses(process.name)

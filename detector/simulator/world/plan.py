@@ -31,6 +31,7 @@ class Fault(Enum):
     NEW_DETECTOR = "the detector restarts; the processes dial it again"
     RESTART = "a dead process comes back as another incarnation"
     JOIN = "a further instance of a service starts"
+    LOSE_MEMBER = "a process cannot reach the detector for a while, and goes on"
     LEAVE = "a process says goodbye, though it goes on"
 
 

@@ -387,7 +387,8 @@ def _detectors(random: Random, seed: int, processes: int) -> Plan:
         Fault.NEW_DETECTOR: random.randint(1, 2),
         Fault.DUPLICATE: 3,
         Fault.LOSE_MARKER: 1,
-        Fault.LEAVE: 1,
+        Fault.LEAVE: random.randint(0, 1),
+        Fault.LOSE_MEMBER: 2,
         Fault.STALL: 1,
     }
     usual = _mixture("detectors", random, seed, processes, wide=0.3, lock=0.3, fleet=0.3, silent=0.1, faults=faults)
