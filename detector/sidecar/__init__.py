@@ -1,1 +1,1 @@
-"""The sidecar: a gRPC proxy beside a program of any language, which stamps and records its calls and embeds the agent."""
+"""The sidecar: a gRPC proxy for a program in any language, which stamps and records its calls and embeds the agent."""

@@ -1,4 +1,4 @@
-"""The sidecar as a whole: what is made from what, in which order it starts, and how it ends."""
+"""Assembles, starts and stops the sidecar."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from detector.sidecar.tracking.probe import PoolProbe, health_check
 from detector.sidecar.tracking.program import Program
 
 FOLLOW_SECONDS = 2.0
-"""How often certificate files are looked at."""
+"""Interval between checks of the certificate files."""
 
 WARN_SECONDS_MIN = 1.0
 BACKLOG = 1024
 
 
 class CannotListenError(Exception):
-    """Somebody listens there already, or nobody may; one line."""
+    """An address cannot be listened on; one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """Where the sidecar listens."""
+    """The addresses that the sidecar listens on."""
 
     inbound: Address
     outbound: Address | None
@@ -71,7 +71,7 @@ class Sidecar:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> Listening:
-        """Listen, and dial the detector. Raises :class:`CannotListenError`."""
+        """Listen, and connect to the detector. Raises :class:`CannotListenError`."""
         settings = self.settings
         inbound = Inbound(self.program, tells_party=settings.tells_party, scheme=b"http" if self._tls_in is not None else b"")
         out = UpstreamChannels(self.program, settings.upstreams, b"https" if self._tls_out is not None else b"")
@@ -81,7 +81,7 @@ class Sidecar:
         )
         outgoing = None
         if settings.upstreams:
-            way_out = lambda: OutboundRoute(self._dialler, out, self._tls_out)  # noqa: E731 - made for each connection
+            way_out = lambda: OutboundRoute(self._dialler, out, self._tls_out)  # noqa: E731 - one per connection
             outgoing = await self._listen("--outbound", settings.outbound, way_out, None)
             out.ourselves = outgoing
         self.agent.start()
@@ -89,7 +89,7 @@ class Sidecar:
         return Listening(inbound=incoming, outbound=outgoing, admin=admin)
 
     async def stop(self) -> None:
-        """Take no more connections, let the calls in progress end, say goodbye."""
+        """Accept no more connections, let calls in progress finish, and leave the detector."""
         for task in self._tasks:
             task.cancel()
         for server in self._servers:
@@ -134,7 +134,7 @@ class Sidecar:
         self.relays.pop(relay, None)
 
     def _warn(self, text: str) -> None:
-        """Say what went wrong; once a second at the most, since callers may try as often as they like."""
+        """Log what went wrong, at most once a second: callers may retry as often as they like."""
         now = time.monotonic()
         if now - self._warned_at >= WARN_SECONDS_MIN:
             self._warned_at = now
@@ -148,12 +148,12 @@ class Sidecar:
                     if tls is not None and tls.follow():
                         self._log.info("certificates reloaded")
                 except TlsRefusedError as error:
-                    self._log.warning("certificates not reloaded, those before stay", text=str(error))
+                    self._log.warning("certificates not reloaded, the previous ones stay", text=str(error))
 
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[tuple[Sidecar, Listening]]:
-    """A sidecar that runs meanwhile."""
+    """Run a sidecar during the block."""
     sidecar = Sidecar(settings, Log("stilltrue"))
     try:
         yield sidecar, await sidecar.start()
@@ -162,7 +162,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Sidecar, Listening]
 
 
 async def serve(settings: Settings, started: Callable[[Listening], None]) -> None:
-    """Run until SIGTERM or SIGINT; ``started`` is told where it listens."""
+    """Run until SIGTERM or SIGINT; ``started`` is called with the addresses."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

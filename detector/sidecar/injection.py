@@ -1,12 +1,12 @@
-"""What the injecting webhook answers: from an AdmissionReview, and the sidecar that the chart describes, to a patch. Pure.
+"""Sidecar injection: from an AdmissionReview and the sidecar that the chart describes to a JSON patch. Pure.
 
 Rules:
 
-1. Nothing here ever keeps a pod from starting: every answer allows it. What is wrong with its annotations is a warning, and
-   the pod starts without a sidecar.
-2. A pod is patched when its annotation ``stilltrue.dev/inject`` is "true" and it has no container of the sidecar's name.
-3. The sidecar is put first among the init containers (it is a native one, with ``restartPolicy: Always``), so that those
-   that follow can call through it.
+1. Injection never prevents a pod from starting: every answer allows it. Invalid annotations become a warning, and the pod
+   starts without a sidecar.
+2. A pod is patched when its annotation ``stilltrue.dev/inject`` is "true" and it has no container with the sidecar's name.
+3. The sidecar is the first init container (a native sidecar, with ``restartPolicy: Always``), so that the later ones can call
+   through it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Operation = dict[str, Any]
 
 
 class AnnotationError(ValueError):
-    """An annotation that cannot be; one line that names it."""
+    """An invalid annotation; one line that names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Wanted:
 def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any]) -> dict[str, Any]:
     """The AdmissionReview that answers ``review`` (admission.k8s.io/v1, of a pod).
 
-    ``sidecar`` is the container to put in, without what the annotations say. Raises ``KeyError`` for what is no review.
+    ``sidecar`` is the container to inject, before the annotations apply. Raises ``KeyError`` if ``review`` is not a review.
     """
     response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": True}
     pod = review["request"].get("object") or {}
@@ -56,12 +56,12 @@ def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any]) -> dict[str, A
             response["patchType"] = "JSONPatch"
             response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
         except AnnotationError as error:  # rule 1
-            response["warnings"] = [f"stilltrue: no sidecar was put in: {error}"]
+            response["warnings"] = [f"stilltrue: no sidecar was injected: {error}"]
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
 def wanted(pod: Pod) -> Wanted:
-    """What the annotations say; raises :class:`AnnotationError`."""
+    """Parse the annotations; raises :class:`AnnotationError`."""
     said = {
         name.removeprefix(PREFIX): value
         for name, value in (pod["metadata"].get("annotations") or {}).items()
@@ -69,14 +69,14 @@ def wanted(pod: Pod) -> Wanted:
     }
     for name in sorted(said):
         if name not in _KNOWN:
-            raise AnnotationError(f"there is no annotation {PREFIX}{name}; there are {', '.join(sorted(_KNOWN))}")
+            raise AnnotationError(f"unknown annotation {PREFIX}{name}; known: {', '.join(sorted(_KNOWN))}")
     inbound = _port(said, "inbound-port")
     flags = [f"--service={_service(pod, said)}", f"--inbound=0.0.0.0:{inbound}", f"--app=127.0.0.1:{_port(said, 'app-port')}"]
     if upstreams := _listed(said, "upstream"):
         outbound = _port(said, "outbound-port") if "outbound-port" in said else OUTBOUND_PORT
         flags += [f"--outbound=127.0.0.1:{outbound}", *(f"--upstream={upstream}" for upstream in upstreams)]
     elif "outbound-port" in said:
-        raise AnnotationError(f"{PREFIX}outbound-port needs {PREFIX}upstream: where those calls go")
+        raise AnnotationError(f"{PREFIX}outbound-port needs {PREFIX}upstream, the destination of those calls")
     if "workers" in said:
         flags.append(f"--workers={_number(said, 'workers', 0, 1_000_000)}")
     flags += [f"--label={label}" for label in _listed(said, "labels")]
@@ -84,7 +84,7 @@ def wanted(pod: Pod) -> Wanted:
 
 
 def patch(pod: Pod, sidecar: Mapping[str, Any], wants: Wanted) -> list[Operation]:
-    """The JSON patch (RFC 6902) that puts the sidecar into the pod."""
+    """The JSON patch (RFC 6902) that injects the sidecar into the pod."""
     return [
         *_added(pod["spec"], "/spec", "initContainers", _container(sidecar, wants), first=True),
         *_volume(pod, wants),
@@ -121,7 +121,7 @@ def _volume(pod: Pod, wants: Wanted) -> Iterator[Operation]:
 def _added(
     parent: Mapping[str, Any], at: str, name: str, item: Mapping[str, Any], *, first: bool = False
 ) -> Iterator[Operation]:
-    """Put ``item`` into a list that may not be there."""
+    """Add ``item`` to a list that may not exist."""
     if parent.get(name):
         yield {"op": "add", "path": f"{at}/{name}/{0 if first else '-'}", "value": item}
     else:
@@ -129,7 +129,7 @@ def _added(
 
 
 def _set(parent: Mapping[str, Any], at: str, name: str, key: str, value: str) -> Iterator[Operation]:
-    """Set ``key`` in an object that may not be there."""
+    """Set ``key`` in an object that may not exist."""
     if parent.get(name) is None:
         yield {"op": "add", "path": f"{at}/{name}", "value": {key: value}}
     else:
@@ -140,7 +140,7 @@ def _service(pod: Pod, said: Mapping[str, str]) -> str:
     labels = pod["metadata"].get("labels") or {}
     found = said.get("service") or labels.get("app.kubernetes.io/name") or labels.get("app")
     if not found:
-        raise AnnotationError(f"{PREFIX}service is needed: the service's name (or a label app.kubernetes.io/name, or app)")
+        raise AnnotationError(f"{PREFIX}service is required: the service's name (or a label app.kubernetes.io/name or app)")
     return str(found)
 
 
@@ -151,9 +151,9 @@ def _port(said: Mapping[str, str], name: str) -> int:
 def _number(said: Mapping[str, str], name: str, low: int, high: int) -> int:
     text = said.get(name)
     if text is None:
-        raise AnnotationError(f"{PREFIX}{name} is needed: {_KNOWN[name]}")
+        raise AnnotationError(f"{PREFIX}{name} is required: {_KNOWN[name]}")
     if not text.isdecimal() or not low <= int(text) <= high:
-        raise AnnotationError(f"{PREFIX}{name} is a number from {low} to {high}, not {text!r}")
+        raise AnnotationError(f"{PREFIX}{name} must be a number from {low} to {high}, not {text!r}")
     return int(text)
 
 
@@ -162,14 +162,14 @@ def _listed(said: Mapping[str, str], name: str) -> list[str]:
 
 
 _KNOWN: Mapping[str, str] = {
-    "inject": 'whether to put the sidecar in: "true"',
+    "inject": 'whether to inject the sidecar: "true"',
     "status": "what the webhook did",
     "service": "the service's name in verdicts",
-    "inbound-port": "the port that takes the calls from outside; the Service's targetPort",
-    "app-port": "the port where the program itself listens",
-    "outbound-port": f"the port that the program calls instead of others ({OUTBOUND_PORT})",
+    "inbound-port": "the port for calls from outside; the Service's targetPort",
+    "app-port": "the port that the program listens on",
+    "outbound-port": f"the port that the program calls instead of its upstreams ({OUTBOUND_PORT})",
     "upstream": "where those calls go: [NAME=]HOST:PORT,... or authority-routing",
-    "workers": "how many calls the program works on at once",
+    "workers": "the number of calls the program serves at once",
     "labels": "labels of the process, for scopes: NAME=VALUE,...",
-    "tls-secret": "a Secret with tls.crt, tls.key and ca.crt for the way to the detector",
+    "tls-secret": "a Secret with tls.crt, tls.key and ca.crt for the connection to the detector",
 }

@@ -28,7 +28,7 @@ _TIMEOUT_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6,
 
 
 class _Request:
-    """What a request's headers say."""
+    """The parts of a request's headers that matter."""
 
     __slots__ = ("grpc", "kept", "parties", "path", "stamps", "timeout", "trace")
 
@@ -57,12 +57,12 @@ class _Request:
             elif name == b"content-type":
                 self.grpc = value.startswith(b"application/grpc")
             elif name == b":scheme" and scheme:
-                pair = (name, scheme)  # noqa: PLW2901 - of this connection, no more of that one
+                pair = (name, scheme)  # noqa: PLW2901 - the scheme of the outgoing connection
             self.kept.append(pair)
 
     @property
     def says_of_caller(self) -> tuple[str, bytes]:
-        """The party and the trace that it names as its caller's (empty: none); neither, if it names several parties."""
+        """The party and the trace of its caller (empty: none); neither if it names several parties."""
         if len(self.parties) > 1:
             return "", b""
         return "".join(party.decode("utf-8", "replace") for party in self.parties), self.trace
@@ -73,7 +73,7 @@ class _Request:
 
 
 def timeout_of(value: bytes) -> float | None:
-    """The seconds in a ``grpc-timeout``; None when it holds none."""
+    """The seconds in a ``grpc-timeout``; None if it is invalid."""
     unit = _TIMEOUT_SECONDS.get(value[-1:])
     return float(value[:-1]) * unit if unit is not None and value[:-1].isdigit() else None
 
@@ -83,7 +83,7 @@ def _without_ours(headers: Headers) -> Headers:
 
 
 def _fits(headers: Headers, limit: int | None) -> bool:
-    """Whether a stamp can be added without the peer refusing the whole: gRPC refuses at random from half its limit on."""
+    """Whether a stamp can be added without the peer rejecting the headers: gRPC rejects at random from half its limit on."""
     return limit is None or size_of(headers) + _ADDED_BYTES_MAX <= limit // 2
 
 
@@ -92,16 +92,16 @@ def _header(pair: Pair) -> tuple[bytes, bytes]:
 
 
 class Inbound:
-    """The calls that come to the program."""
+    """Observes calls to the program."""
 
     def __init__(self, program: Program, *, tells_party: bool, scheme: bytes = b"") -> None:
-        """``tells_party``: add ``stilltrue-party`` to what the program gets. ``scheme``: a new ``:scheme``."""
+        """``tells_party``: add ``stilltrue-party`` to requests. ``scheme``: replaces ``:scheme``."""
         self._program = program
         self._tells_party = tells_party
         self._scheme = scheme
 
     def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, TrackedCall | None]:
-        """A request came from outside."""
+        """A request arrived from outside."""
         request = _Request(headers, self._scheme)
         if not request.followed:
             return request.kept, None
@@ -113,12 +113,12 @@ class Inbound:
         return request.kept, TrackedInboundCall(self._program, call)
 
     def stripped(self, headers: Headers) -> Headers:
-        """Without what the program forwards of ours."""
+        """Remove what the program forwards of ours."""
         return _without_ours(headers)
 
 
 class TrackedInboundCall:
-    """One call that came."""
+    """One call to the program."""
 
     __slots__ = ("_call", "_program")
 
@@ -127,40 +127,40 @@ class TrackedInboundCall:
         self._call = call
 
     def request_message(self, count: int) -> None:  # noqa: ARG002 - the recorder counts itself
-        """An item came."""
+        """An item arrived."""
         self._program.live.item_received(self._call.served)
 
     def request_ended(self) -> None:
-        """It says nothing of who waits."""
+        """Irrelevant: it does not say who waits."""
 
     def reply_begun(self) -> None:
-        """The program answers."""
+        """The program begins to reply."""
         call = self._call
         if not call.acted or call.wait is not None:
             self._program.answers(call)
 
     def reply_message(self, count: int) -> None:
-        """An item is sent; one alone may be a plain reply, which counts as none."""
+        """An item is sent; a single one may be a unary reply, which is not counted."""
         _count_sent(self._program.live, self._call.served, count)
 
     def trailers(self, headers: Headers, limit: int | None) -> Headers:
-        """The call is answered."""
+        """The call is complete."""
         headers = _without_ours(headers)
         pair = self._program.ends(self._call)
         if self._call.stamped and _fits(headers, limit):
             return [*headers, _header(pair)]
         return headers
 
-    def broken(self, *, by_caller: bool) -> None:  # noqa: ARG002 - over is over
-        """The call is over."""
+    def broken(self, *, by_caller: bool) -> None:  # noqa: ARG002 - either way it has ended
+        """The call has ended."""
         self._program.leaves(self._call)
 
 
 class Outbound:
-    """The calls that the program makes to one upstream."""
+    """Observes the program's calls to one upstream."""
 
     def __init__(self, program: Program, channel: ChannelRecord, *, scheme: bytes = b"") -> None:
-        """``channel`` is the upstream's record. ``scheme``: a new ``:scheme``."""
+        """``channel`` is the record of the upstream. ``scheme``: replaces ``:scheme``."""
         self._program = program
         self._channel = channel
         self._scheme = scheme
@@ -171,7 +171,7 @@ class Outbound:
         if not request.followed:
             return request.kept, None
         channel, fits = self._channel, _fits(request.kept, limit)
-        if not fits:  # it goes unstamped: nobody will know where it is
+        if not fits:  # it goes unstamped: where it is will not be known
             channel = ChannelRecord(self._channel.target)
             channel.strangers = True
         method = request.path.decode("utf-8", "replace")
@@ -182,12 +182,12 @@ class Outbound:
         return request.kept, TrackedOutboundCall(self._program, call)
 
     def stripped(self, headers: Headers) -> Headers:
-        """Without our stamp."""
+        """Remove our stamp."""
         return _without_ours(headers)
 
 
 class TrackedOutboundCall:
-    """One call that the program made."""
+    """One call by the program."""
 
     __slots__ = ("_call", "_program")
 
@@ -196,7 +196,7 @@ class TrackedOutboundCall:
         self._call = call
 
     def request_message(self, count: int) -> None:
-        """An item is sent; one alone may be a plain request, which counts as none."""
+        """An item is sent; a single one may be a unary request, which is not counted."""
         _count_sent(self._program.live, self._call.made, count)
 
     def request_ended(self) -> None:
@@ -204,21 +204,21 @@ class TrackedOutboundCall:
         self._program.asked(self._call)
 
     def reply_begun(self) -> None:
-        """The reply comes."""
+        """The reply begins."""
         self._program.answering(self._call)
 
     def reply_message(self, count: int) -> None:  # noqa: ARG002 - the recorder counts itself
-        """An item came."""
+        """An item arrived."""
         self._program.live.item_received(self._call.made)
 
-    def trailers(self, headers: Headers, limit: int | None) -> Headers:  # noqa: ARG002 - they only become fewer
-        """The outcome is known, or in doubt."""
+    def trailers(self, headers: Headers, limit: int | None) -> Headers:  # noqa: ARG002 - headers are only removed
+        """The outcome is known or in doubt."""
         stamp, status = _stamp_and_status(headers, self._program.live)
         self._program.settles(self._call, stamp, in_doubt=stamp is None and status not in _ANSWERS)
         return _without_ours(headers)
 
     def broken(self, *, by_caller: bool) -> None:
-        """The program gave it up, or the connection is lost: nobody knows what became of it."""
+        """The program cancelled it, or the connection was lost: its outcome is unknown."""
         if by_caller:
             self._program.gives_up(self._call)
         else:

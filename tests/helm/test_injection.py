@@ -137,7 +137,7 @@ def test_a_wrong_annotation_is_a_warning_and_the_pod_starts_without(wrong: dict[
 @pytest.mark.parametrize("missing", ["inbound-port", "app-port"])
 def test_a_missing_port_is_named(missing: str) -> None:
     (warning,) = answered(pod(without(missing)))["warnings"]
-    assert f"stilltrue.dev/{missing} is needed" in warning
+    assert f"stilltrue.dev/{missing} is required" in warning
 
 
 def test_what_the_chart_has_put_in_is_a_valid_pod_from_1_29_on(

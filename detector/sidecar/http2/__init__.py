@@ -1,1 +1,1 @@
-"""The relay: HTTP/2 frames and headers passed from one connection to another."""
+"""Relays HTTP/2 from one connection to another."""

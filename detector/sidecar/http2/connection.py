@@ -1,4 +1,4 @@
-"""One end of a relay: a connection, cut into frames. What passes untouched is passed on in one piece."""
+"""One connection of a relay, split into frames; frames that pass untouched are forwarded in one piece."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from detector.sidecar.http2.frames import (
 from detector.sidecar.http2.headers import HeaderReader, Headers
 
 NO_TABLE = b"\x20"
-"""Said once, before the first header block: we use no compression table, whatever size the peer allows (RFC 7541, 4.2)."""
+"""Sent once, before the first header block: we use no compression table, whatever size the peer allows (RFC 7541, 4.2)."""
 
 
 class ConnectionPair(Protocol):
-    """What joins two ends."""
+    """The two connections of a relay: what it does about each frame."""
 
     def made(self, end: Connection) -> None:
-        """The connection is made."""
+        """The connection is established."""
 
     def headers(self, end: Connection, number: int, headers: Headers, ends: bool) -> bytes:
-        """A header block came: the frames to send on."""
+        """A header block arrived: the frames to forward."""
 
     def data(self, end: Connection, number: int, flags: int, payload: bytes) -> bool:
-        """A DATA frame came: whether it passes."""
+        """A DATA frame arrived: whether to forward it."""
 
     def reset(self, end: Connection, number: int) -> bool:
-        """RST_STREAM came: whether it passes."""
+        """RST_STREAM arrived: whether to forward it."""
 
     def settings(self, end: Connection, flags: int, payload: bytes) -> bytes:
-        """SETTINGS came: the frame to send on."""
+        """SETTINGS arrived: the frame to forward."""
 
     def lost(self, end: Connection) -> None:
-        """The connection is gone."""
+        """The connection is lost."""
 
     def broken(self, end: Connection, why: str) -> None:
-        """The peer broke the protocol; the connection is being closed."""
+        """The peer violated the protocol; the connection is being closed."""
 
 
 class Connection(asyncio.Protocol):
-    """A connection of a relay. It is written to from :meth:`ConnectionPair` and by its other end."""
+    """A connection of a relay; the pair and the other connection write to it."""
 
     def __init__(self, pair: ConnectionPair, faces_caller: bool) -> None:
-        """``faces_caller``: the peer is who calls, and begins with HTTP/2's preface."""
+        """``faces_caller``: the peer is the caller, which begins with the HTTP/2 preface."""
         self._pair = pair
         self.faces_caller = faces_caller
         self.other: Connection = self
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """What was written before now goes out."""
+        """Send what was written before."""
         self._transport = cast("asyncio.Transport", transport)
         self.made = True
         if self.gone:
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
         self._pair.made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Cut into frames, look, pass on."""
+        """Split into frames, inspect, forward."""
         try:
             passed = self._take(data)
         except BrokenFrameError as error:
@@ -101,22 +101,22 @@ class Connection(asyncio.Protocol):
             self.other.write(passed)
 
     def connection_lost(self, _: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection is lost."""
         self.gone = True
         self._pair.lost(self)
 
     def pause_writing(self) -> None:
-        """The peer reads slowly: read no more of what is meant for it."""
+        """The peer reads slowly: stop reading what is meant for it."""
         self.other.hold(True)
 
     def resume_writing(self) -> None:
-        """The peer has read."""
+        """The peer has caught up."""
         self.other.hold(False)
 
-    # -- what the joint and the other end do ---------------------------------------------------------------------------
+    # -- for the pair and the other connection -------------------------------------------------------------------------
 
     def write(self, frames: bytes) -> None:
-        """Send frames; before the connection is made, as soon as it is."""
+        """Send frames, as soon as the connection is established."""
         if self._transport is None:
             if not self.gone:
                 self._waiting.append(frames)
@@ -124,12 +124,12 @@ class Connection(asyncio.Protocol):
             self._transport.write(frames)
 
     def hold(self, held: bool) -> None:
-        """Stop or go on reading."""
+        """Pause or resume reading."""
         self._held = held
         self._read_or_not()
 
     def close(self) -> None:
-        """Close, after what was written; or never open."""
+        """Close after sending what was written; or never open."""
         if self._transport is not None:
             self._transport.close()
         elif not self.gone:
@@ -137,12 +137,12 @@ class Connection(asyncio.Protocol):
             self._waiting.clear()
 
     def abort(self) -> None:
-        """Close at once, as a peer that is not there."""
+        """Close at once, like an unreachable peer."""
         if self._transport is not None:
             self._transport.abort()
 
     def first_block(self) -> bytes:
-        """What must stand before the first header block that is sent here; nothing later."""
+        """The bytes that must precede the first header block sent here; empty afterwards."""
         if self._said_no_table:
             return b""
         self._said_no_table = True
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
     # -- frames --------------------------------------------------------------------------------------------------------
 
     def _take(self, data: bytes) -> bytes:
-        """The bytes to pass on for the bytes that came."""
+        """The bytes to forward for the bytes that arrived."""
         if self._rest:
             data = self._rest + data
         at, size = 0, len(data)
@@ -190,11 +190,11 @@ class Connection(asyncio.Protocol):
         return b"".join(passed)
 
     def _frame(self, data: bytes, at: int, end: int) -> bytes | None:
-        """What goes on instead of the frame at ``data[at:end]``; None: the frame itself."""
+        """What to forward instead of the frame at ``data[at:end]``; None: the frame itself."""
         kind, flags = data[at + 3], data[at + 4]
         number = int.from_bytes(data[at + 5 : at + 9], "big") & 0x7FFF_FFFF
         if self._block is not None and kind != CONTINUATION:
-            raise BrokenFrameError("a header block is cut off")
+            raise BrokenFrameError("a header block is incomplete")
         if kind == DATA:
             return None if self._pair.data(self, number, flags, data[at + HEAD_BYTES : end]) else b""
         if kind == HEADERS:
@@ -202,14 +202,14 @@ class Connection(asyncio.Protocol):
             return self._fragment(block_fragment(flags, data[at + HEAD_BYTES : end]), flags)
         if kind == CONTINUATION:
             if self._block is None or number != self._block_number:
-                raise BrokenFrameError("CONTINUATION: of nothing")
+                raise BrokenFrameError("CONTINUATION without HEADERS")
             return self._fragment(data[at + HEAD_BYTES : end], flags)
         if kind == SETTINGS:
             return self._pair.settings(self, flags, data[at + HEAD_BYTES : end])
         if kind == RST_STREAM:
             return None if self._pair.reset(self, number) else b""
         if kind == PUSH_PROMISE:
-            raise BrokenFrameError("PUSH_PROMISE: gRPC knows none")
+            raise BrokenFrameError("PUSH_PROMISE is not used by gRPC")
         return None
 
     def _fragment(self, fragment: bytes, flags: int) -> bytes:
@@ -220,14 +220,14 @@ class Connection(asyncio.Protocol):
         if not flags & END_HEADERS:
             self._block = self._block if self._block is not None else bytearray(fragment)
             if len(self._block) > HEADER_BLOCK_BYTES_MAX:
-                raise BrokenFrameError("a header block that is too long")
+                raise BrokenFrameError("a header block is too long")
             return b""
         self._block = None
         return self._pair.headers(self, self._block_number, self._reader.read(block), self._block_ends)
 
 
 def connection_pair(pair: ConnectionPair) -> tuple[Connection, Connection]:
-    """Two ends of one joint: towards the caller, and towards the server."""
+    """The two connections of a relay: to the caller, and to the server."""
     caller, server = Connection(pair, True), Connection(pair, False)
     caller.other, server.other = server, caller
     return caller, server

@@ -1,4 +1,4 @@
-"""HTTP/2's frames (RFC 9113): their numbers, how they are written, and the few of them that a relay has to look into."""
+"""HTTP/2 frames (RFC 9113): their codes, how to write them, and how to read the few that a relay must inspect."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from enum import IntEnum
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES = 9
 FRAME_BYTES_MAX = 16_384
-"""Bytes in a frame that every peer takes (RFC 9113, section 4.2)."""
+"""The frame size that every peer accepts (RFC 9113, section 4.2)."""
 
 HEADER_BLOCK_BYTES_MAX = 2**20
-"""Bytes in one header block at the most; far above what any gRPC implementation takes."""
+"""The largest header block; far above the limits of gRPC implementations."""
 
 DATA = 0x0
 HEADERS = 0x1
@@ -46,7 +46,7 @@ class ErrorCode(IntEnum):
 
 
 class BrokenFrameError(Exception):
-    """A frame that no correct peer sends: the connection cannot go on. The peer's fault."""
+    """The peer sent an invalid frame: the connection cannot continue."""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -56,7 +56,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def header_frames(stream: int, block: bytes, *, ends: bool) -> bytes:
-    """A header block as HEADERS and, where it is long, CONTINUATION. ``ends``: nothing follows on the stream."""
+    """A header block as HEADERS and, if it is long, CONTINUATION. ``ends``: it ends the stream."""
     flags = END_STREAM if ends else 0
     if len(block) <= FRAME_BYTES_MAX:
         return frame(HEADERS, flags | END_HEADERS, stream, block)
@@ -68,23 +68,23 @@ def header_frames(stream: int, block: bytes, *, ends: bool) -> bytes:
 
 
 def reset(stream: int, code: ErrorCode) -> bytes:
-    """The end of one stream, without a reply."""
+    """End one stream without a reply."""
     return frame(RST_STREAM, 0, stream, code.to_bytes(4, "big"))
 
 
 def goaway(last_stream: int, text: str = "") -> bytes:
-    """No stream above ``last_stream`` will be served; the peer opens another connection."""
+    """Announce that no stream above ``last_stream`` will be served; the peer opens another connection."""
     payload = last_stream.to_bytes(4, "big") + ErrorCode.NO_ERROR.to_bytes(4, "big") + text.encode()
     return frame(GOAWAY, 0, 0, payload)
 
 
 def window_update(stream: int, octets: int) -> bytes:
-    """The peer may send so many more bytes (stream 0: on all streams together)."""
+    """Allow the peer this many more bytes (stream 0: on the whole connection)."""
     return frame(WINDOW_UPDATE, 0, stream, octets.to_bytes(4, "big"))
 
 
 def block_fragment(flags: int, payload: bytes) -> bytes:
-    """What a HEADERS frame holds of its header block, without padding and the old priority."""
+    """The header block fragment of a HEADERS frame, without padding and priority."""
     start, end = 0, len(payload)
     if flags & PADDED:
         if not payload:
@@ -93,23 +93,23 @@ def block_fragment(flags: int, payload: bytes) -> bytes:
     if flags & PRIORITY:
         start += 5
     if start > end:
-        raise BrokenFrameError("HEADERS: more padding than there is frame")
+        raise BrokenFrameError("HEADERS: the padding exceeds the frame")
     return payload[start:end]
 
 
 def data_content(flags: int, payload: bytes) -> bytes:
-    """What a DATA frame holds without its padding."""
+    """The content of a DATA frame, without padding."""
     if not flags & PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
-        raise BrokenFrameError("DATA: more padding than there is frame")
+        raise BrokenFrameError("DATA: the padding exceeds the frame")
     return payload[1 : len(payload) - payload[0]]
 
 
 def settings_of(payload: bytes) -> list[tuple[int, int]]:
     """The settings in a frame, in order."""
     if len(payload) % _SETTING.size:
-        raise BrokenFrameError("SETTINGS: cut short")
+        raise BrokenFrameError("SETTINGS: truncated")
     return list(_SETTING.iter_unpack(payload))
 
 

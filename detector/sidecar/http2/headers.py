@@ -1,7 +1,7 @@
-"""Header blocks (HPACK, RFC 7541): read with the peer's dynamic table, written with none, so that a relay owes nobody state.
+"""Header blocks (HPACK, RFC 7541): read with the peer's dynamic table, written without one.
 
-A gRPC call has three short blocks, most of them references into a table; reading them is the relay's main work, hence no
-objects and a memory for what was decoded and encoded before.
+A gRPC call has three short blocks, mostly references into a table. Reading them is most of the relay's work, so there are no
+objects, and what was decoded or encoded before is cached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Header = tuple[bytes, bytes]
 Headers = list[Header]
 
 TABLE_BYTES_MAX = 4096
-"""The size of the dynamic table that a peer may use for us: HTTP/2's default, since we announce no other."""
+"""The size of the peer's dynamic table: the HTTP/2 default, since we announce no other."""
 
 HEADERS_BYTES_MAX = 2**20
 KNOWN_MAX = 64
@@ -29,7 +29,7 @@ _STATIC_NAMES = {name: index for index, (name, _) in reversed(list(enumerate(_ST
 
 
 def size_of(headers: Headers) -> int:
-    """The size of a header list as SETTINGS_MAX_HEADER_LIST_SIZE counts it."""
+    """The size of a header list, as SETTINGS_MAX_HEADER_LIST_SIZE counts it."""
     size = _ENTRY_BYTES * len(headers)
     for name, value in headers:
         size += len(name) + len(value)
@@ -39,7 +39,7 @@ def size_of(headers: Headers) -> int:
 class HeaderReader:
     """Reads the header blocks of one direction of one connection, in order.
 
-    As long as the table stays as it is, equal blocks mean equal headers: a server's replies are read once.
+    While the table is unchanged, equal blocks mean equal headers: a server's repeated replies are read once.
     """
 
     __slots__ = ("_bytes", "_bytes_max", "_entries", "_known")
@@ -51,14 +51,14 @@ class HeaderReader:
         self._known: dict[bytes, Headers] = {}
 
     def read(self, block: bytes) -> Headers:
-        """The headers in a block, not to be changed; raises :class:`BrokenFrameError`: the connection is lost then."""
+        """The headers in a block, not to be modified; after :class:`BrokenFrameError` the connection is unusable."""
         known = self._known.get(block)
         if known is not None:
             return known
         try:
             headers, same = self._read(block)
         except (IndexError, ValueError, KeyError) as error:
-            raise BrokenFrameError(f"a header block that cannot be read: {error}") from None
+            raise BrokenFrameError(f"unreadable header block: {error}") from None
         if not same or len(self._known) >= KNOWN_MAX:
             self._known.clear()
         if same:
@@ -66,7 +66,7 @@ class HeaderReader:
         return headers
 
     def _read(self, block: bytes) -> tuple[Headers, bool]:
-        """The headers, and whether the table is the same as before."""
+        """The headers, and whether the table is unchanged."""
         headers: Headers = []
         same = True
         at, end, total = 0, len(block), 0
@@ -121,7 +121,7 @@ class HeaderReader:
 
 
 def write_headers(headers: Headers) -> bytes:
-    """A header block; no peer keeps a table for it."""
+    """Encode a header block that does not use the dynamic table."""
     return b"".join([_written(pair) for pair in headers])
 
 
@@ -162,7 +162,7 @@ def _integer(block: bytes, at: int, full: int) -> tuple[int, int]:
         if not octet & 0x80:
             return value, at
         if shift > 28:
-            raise ValueError("a number without end")
+            raise ValueError("an unterminated integer")
 
 
 def _string(block: bytes, at: int) -> tuple[bytes, int]:
@@ -170,6 +170,6 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     length, at = _integer(block, at, 0x7F)
     end = at + length
     if end > len(block):
-        raise IndexError("a string cut short")
+        raise IndexError("a truncated string")
     text = block[at:end]
     return (unpacked(text) if huffman else text), end

@@ -1,4 +1,4 @@
-"""Huffman-coded strings (RFC 7541, 5.2), a byte at a time: the two half-byte steps of hpack's table, joined as they come up."""
+"""Huffman-coded strings (RFC 7541, 5.2), decoded a byte at a time: pairs of hpack's half-byte steps, joined on first use."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hpack.huffman_table import HUFFMAN_COMPLETE, HUFFMAN_EMIT_SYMBOL, HUFFMAN_F
 
 _Step = tuple[int, bytes, bool]
 _STEPS: dict[int, _Step] = {}
-"""From ``state * 256 + byte`` to the next state, what is put out, and whether a string may end there; 65,536 at the most."""
+"""From ``state * 256 + byte`` to the next state, the output, and whether a string may end there; at most 65,536."""
 
 
 @lru_cache(maxsize=4096)
 def unpacked(text: bytes) -> bytes:
-    """The string that ``text`` stands for; raises ``ValueError``."""
+    """Decode ``text``; raises ``ValueError``."""
     state, complete = 0, True
     out: list[bytes] = []
     for octet in text:
@@ -24,7 +24,7 @@ def unpacked(text: bytes) -> bytes:
         state, put, complete = step
         out.append(put)
     if not complete:
-        raise ValueError("a Huffman string that is cut short")
+        raise ValueError("a truncated Huffman string")
     return b"".join(out)
 
 
@@ -33,7 +33,7 @@ def _join(state: int, octet: int) -> _Step:
     for half in (octet >> 4, octet & 0x0F):
         state, flags, symbol = HUFFMAN_TABLE[state * 16 + half]
         if flags & HUFFMAN_FAIL:
-            raise ValueError("a Huffman string that stands for nothing")
+            raise ValueError("an invalid Huffman string")
         if flags & HUFFMAN_EMIT_SYMBOL:
             put.append(symbol)
     return state, bytes(put), bool(flags & HUFFMAN_COMPLETE)

@@ -1,4 +1,4 @@
-"""Where gRPC messages end inside DATA frames (a flag, four bytes of length, the message): to count them, nothing else."""
+"""Counts gRPC messages (a flag, four bytes of length, the message) in DATA frames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MessageCounter:
         self._prefix = b""
 
     def feed(self, content: bytes) -> int:
-        """``content`` comes next: how many messages are complete with it that were not before."""
+        """Process the next ``content``; returns the number of messages it completes."""
         before = self.count
         fresh = not self._remaining and not self._prefix and len(content) >= _PREFIX_BYTES
         if fresh and len(content) == _PREFIX_BYTES + int.from_bytes(content[1:_PREFIX_BYTES], "big"):

@@ -1,8 +1,8 @@
-"""The relay: a caller's HTTP/2 connection joined to one of the server's own, frame for frame, with the same stream numbers.
+"""The relay: a caller's HTTP/2 connection joined to a connection to the server, frame by frame, with the same stream ids.
 
-DATA, flow control, PING, GOAWAY, RST_STREAM and SETTINGS pass as they are, so that windows, limits, keepalives, half-closes and
-cancellations are the peers' own, from end to end. Only header blocks are read and written anew, since each connection has a
-compression table of its own; there the stamps come and go. The relay decides nothing: it tells its :class:`CallObserver`.
+DATA, flow control, PING, GOAWAY, RST_STREAM and SETTINGS pass unchanged, so that windows, limits, keepalives, half-closes and
+cancellations work end to end. Only header blocks are decoded and encoded again, since each connection has its own compression
+table; stamps are added and removed there. The relay makes no decisions: it reports to its :class:`CallObserver`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from detector.sidecar.tracking.observer import CallObserver, TrackedCall, refusa
 
 STREAM_MAX = 2**31 - 1
 LINGER_SECONDS = 5.0
-"""How long a connection whose streams were all refused stays open, for the caller to read why."""
+"""How long a connection whose streams were all refused stays open, so that the caller can read why."""
 
 
 class Route(Protocol):
-    """Where a relay leads."""
+    """Decides where a relay leads."""
 
     def begin(self, relay: Relay) -> None:
         """The caller has connected."""
 
     def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:
-        """A request came: whom to tell of it, or why it cannot go on."""
+        """A request arrived: its observer, or why it cannot proceed."""
 
 
 class Stream:
@@ -62,12 +62,12 @@ class Stream:
 
 
 class Relay:
-    """Two joined connections. ``caller`` is the end towards who calls, ``server`` the end towards who serves."""
+    """Two joined connections: ``caller`` leads to the caller, ``server`` to the server."""
 
     def __init__(
         self, way: Route, *, fault: Callable[[str], None], warn: Callable[[str], None], closed: Callable[[Relay], None]
     ) -> None:
-        """``fault`` is told where something of ours failed; the call goes on without us. ``warn``: of broken peers."""
+        """``fault`` is called when something of ours fails (the call goes on without us), ``warn`` for broken peers."""
         self._route = way
         self._closed = closed
         self._observer: CallObserver | None = None
@@ -79,22 +79,22 @@ class Relay:
         self.newest = 0
         self.caller, self.server = connection_pair(self)
 
-    # -- what an end tells ---------------------------------------------------------------------------------------------
+    # -- from the connections -------------------------------------------------------------------------------------------
 
     def made(self, end: Connection) -> None:
-        """A connection is made."""
+        """A connection is established."""
         if end.faces_caller:
             self._route.begin(self)
 
     def headers(self, end: Connection, number: int, headers: Headers, ends: bool) -> bytes:
-        """A header block came over ``end``: the frames to send on."""
+        """A header block arrived on ``end``: the frames to forward."""
         to = end.other
         if end.faces_caller:
             if number > self.newest:
                 return self._open(number, headers, ends)
             stream = self.streams.get(number)
             if stream is None:
-                return b""  # the trailers of a request that was refused, or is over
+                return b""  # trailers of a request that was refused or has ended
             block = to.first_block() + write_headers(headers)
             if ends:
                 self._request_ended(number, stream)
@@ -111,7 +111,7 @@ class Relay:
         return header_frames(number, to.first_block() + write_headers(headers), ends=ends)
 
     def data(self, end: Connection, number: int, flags: int, payload: bytes) -> bool:
-        """A DATA frame came over ``end``; whether it is to be sent on."""
+        """A DATA frame arrived on ``end``: whether to forward it."""
         stream = self.streams.get(number)
         if stream is None:
             if number in self.refused:
@@ -128,12 +128,12 @@ class Relay:
             if stream.call is not None:
                 self._reply_data(stream, flags, payload)
             if ends:
-                self._break(stream, by_caller=False)  # a reply without trailers is none of gRPC's
+                self._break(stream, by_caller=False)  # a reply without trailers is not gRPC
                 self._reply_ended(number, stream)
         return True
 
     def reset(self, end: Connection, number: int) -> bool:
-        """RST_STREAM came over ``end``; whether it is to be sent on."""
+        """RST_STREAM arrived on ``end``: whether to forward it."""
         stream = self.streams.pop(number, None)
         if stream is not None:
             self._break(stream, by_caller=end.faces_caller)
@@ -143,7 +143,7 @@ class Relay:
         return True
 
     def settings(self, end: Connection, flags: int, payload: bytes) -> bytes:
-        """SETTINGS came over ``end``: the frame to send on. The size of compression tables is each connection's own."""
+        """SETTINGS arrived on ``end``: the frame to forward, without the table size, which is each connection's own."""
         if flags & ACK:
             if end.faces_caller and self._own_settings:
                 self._own_settings -= 1
@@ -158,11 +158,11 @@ class Relay:
         return settings_frame(kept)
 
     def broken(self, end: Connection, why: str) -> None:
-        """A peer broke the protocol; nothing to do but to say so."""
+        """A peer violated the protocol; log it."""
         self._warn(f"a connection from the {'caller' if end.faces_caller else 'server'} was closed: {why}")
 
     def lost(self, end: Connection) -> None:
-        """A connection is gone: so are its calls, and the other connection."""
+        """A connection is lost: end its calls and the other connection."""
         streams, self.streams = self.streams, {}
         for stream in streams.values():
             self._break(stream, by_caller=end.faces_caller)
@@ -191,12 +191,12 @@ class Relay:
         return header_frames(number, self.server.first_block() + write_headers(headers), ends=ends)
 
     def greet(self) -> None:
-        """Send settings of our own, all at their defaults: callers wait for some before they send a request."""
+        """Send default settings of our own: callers wait for settings before they send a request."""
         self._own_settings += 1
         self.caller.write(settings_frame([]))
 
     def refuse(self, number: int, why: str, *, request_ended: bool) -> None:
-        """Answer a call that cannot go on, in the way gRPC's own servers do."""
+        """Fail a call that cannot proceed, as gRPC servers do."""
         caller = self.caller
         caller.write(header_frames(number, caller.first_block() + write_headers(refusal(why)), ends=True))
         if not request_ended:
@@ -204,7 +204,7 @@ class Relay:
             caller.write(reset(number, ErrorCode.NO_ERROR))
 
     def refuse_all(self, why: str) -> None:
-        """There is no way to the server: every call is answered so, and the caller bidden to connect anew."""
+        """The server cannot be reached: fail every call, and tell the caller to reconnect."""
         for number, stream in self.streams.items():
             self._break(stream, by_caller=False)
             self.refuse(number, why, request_ended=stream.request_ended)
@@ -213,7 +213,7 @@ class Relay:
         asyncio.get_running_loop().call_later(LINGER_SECONDS, self.caller.close)
 
     def drain(self) -> None:
-        """Bid the caller to open no more streams here."""
+        """Tell the caller to open no more streams here."""
         self.caller.write(goaway(STREAM_MAX))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The two ways a relay can lead: in, to the program; out, to the upstream that the first request names."""
+"""The two routes of a relay: inbound, to the program; outbound, to the upstream that the first request names."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CHANNELS_MAX = 10_000
 
 
 class Dialler:
-    """Connects relays to servers; holds the tasks that do it."""
+    """Connects relays to servers."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._tasks: set[asyncio.Task[None]] = set()
 
     def dial(self, relay: Relay, address: Address, tls: Tls | None, failed: Callable[[str], None]) -> None:
-        """Connect the relay's server end; meanwhile its caller is not read. ``failed`` is told why it did not succeed."""
+        """Connect the relay to the server; until then the caller is not read. ``failed`` is called with why it failed."""
         relay.caller.hold(True)
         task = asyncio.get_running_loop().create_task(self._dial(relay, address, tls, failed))
         self._tasks.add(task)
@@ -48,7 +48,7 @@ class Dialler:
 
 
 async def _connect(relay: Relay, address: Address, context: ssl.SSLContext | None) -> None:
-    """Connect to any of the host's addresses, in random order, so that many connections spread over them."""
+    """Connect to one of the host's addresses, in random order to spread connections."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=1)
     places = list(dict.fromkeys(place[4][:2] for place in found))
@@ -66,25 +66,25 @@ async def _connect(relay: Relay, address: Address, context: ssl.SSLContext | Non
 
 
 class InboundRoute:
-    """To the program: every connection of a caller has one of its own there."""
+    """To the program: each connection of a caller has its own connection there."""
 
     def __init__(self, dialler: Dialler, address: Address, observer: Inbound) -> None:
-        """``address`` is the program's."""
+        """``address`` is where the program listens."""
         self._dialler = dialler
         self._address = address
         self._observer = observer
 
     def begin(self, relay: Relay) -> None:
-        """Connect at once; a program that is not there is no connection for the caller, either."""
+        """Connect at once; if the program is unreachable, so are we."""
         self._dialler.dial(relay, self._address, None, lambda _: relay.caller.abort())
 
-    def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:  # noqa: ARG002 - there is one way
-        """Always the program."""
+    def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:  # noqa: ARG002 - there is one destination
+        """The program's observer."""
         return self._observer
 
 
 class UpstreamChannels:
-    """The upstreams' records, shared by all connections to them."""
+    """The channel records of the upstreams, shared by all connections to them."""
 
     def __init__(self, program: Program, upstreams: Upstreams, scheme: bytes) -> None:
         self._program = program
@@ -92,10 +92,10 @@ class UpstreamChannels:
         self._observers: dict[Address, Outbound] = {}
         self.upstreams = upstreams
         self.ourselves: Address | None = None
-        """Where the program reaches us: no call is sent there again."""
+        """Our own outbound address: no call is sent there again."""
 
     def observer(self, address: Address) -> Outbound:
-        """Whom to tell of the calls to this upstream."""
+        """The observer of calls to this upstream."""
         observer = self._observers.get(address)
         if observer is None:
             if len(self._observers) >= CHANNELS_MAX:
@@ -105,17 +105,17 @@ class UpstreamChannels:
 
 
 class OutboundRoute:
-    """To an upstream. One for each connection: its first request says where it leads."""
+    """To an upstream: the first request of a connection decides which."""
 
     def __init__(self, dialler: Dialler, channels: UpstreamChannels, tls: Tls | None) -> None:
-        """``tls``: how upstreams are spoken to; None: plainly."""
+        """``tls`` is used to the upstreams; None: plaintext."""
         self._dialler = dialler
         self._channels = channels
         self._tls = tls
         self._address: Address | None = None
 
     def begin(self, relay: Relay) -> None:
-        """With one way only, connect at once; else greet the caller, who will name the upstream."""
+        """With a single upstream, connect at once; else wait for the first request to name one."""
         only = self._channels.upstreams.only
         if only is None:
             relay.greet()

@@ -1,4 +1,4 @@
-"""The open calls as the sidecar sees them: one that the program serves, and one that it makes."""
+"""Open calls as the sidecar sees them: one that the program serves, and one that it makes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from stilltrue.protocol.ledger import ClientCall, ServerCall
 
 
 class InboundCall:
-    """A call that came to the program and is not over."""
+    """A call to the program that has not ended."""
 
     __slots__ = (
         "acted", "made", "over", "served", "sole_of_trace", "stamped", "started_at", "trace", "wait", "waits_for",
@@ -33,21 +33,21 @@ class InboundCall:
 
     @property
     def party(self) -> PartyName:
-        """Who serves it."""
+        """The party that serves it."""
         return self.served.party
 
 
 class OutboundCall:
-    """A call that the program made and whose outcome has not come.
+    """A call by the program whose outcome is not known.
 
-    ``asked``: its request is complete. ``answering``: something of its reply has come. ``counted``: nothing speaks against its
-    caller being blocked on it. ``alone`` until another call of the same caller is over.
+    ``asked``: its request is complete. ``answering``: its reply has begun. ``counted``: nothing contradicts that its caller is
+    blocked on it. ``alone`` until another call of the same caller has ended.
     """
 
     __slots__ = ("alone", "answering", "asked", "caller", "counted", "made", "method", "over")
 
     def __init__(self, made: ClientCall, method: str, caller: InboundCall | None, *, counted: bool) -> None:
-        """``caller`` is the inbound call that it belongs to; None: nobody knows."""
+        """``caller`` is the inbound call that made it; None: unknown."""
         self.made = made
         self.method = method
         self.caller = caller
@@ -59,5 +59,5 @@ class OutboundCall:
 
     @property
     def awaited(self) -> bool:
-        """Whether its caller counts as blocked on it, as far as this call tells."""
+        """Whether its caller counts as blocked on it, as far as this call shows."""
         return self.counted and self.asked and not self.answering

@@ -1,4 +1,4 @@
-"""Whom the relay tells of calls, and how a call is answered that cannot go on."""
+"""The interface by which the relay reports calls, and the reply to a call that cannot proceed."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from detector.sidecar.http2.headers import Headers
 
 
 class TrackedCall(Protocol):
-    """One call, as a observer follows it; each method is one happening."""
+    """One call, as its observer follows it; each method is an event."""
 
     def request_message(self, count: int) -> None:
         """The ``count``-th message of the request is complete."""
 
     def request_ended(self) -> None:
-        """The request is complete: the caller sends no more."""
+        """The request is complete."""
 
     def reply_message(self, count: int) -> None:
         """The ``count``-th message of the reply is complete."""
 
     def reply_begun(self) -> None:
-        """The first byte of a message of the reply came."""
+        """The first byte of a reply message arrived."""
 
     def trailers(self, headers: Headers, limit: int | None) -> Headers:
-        """The reply ended with these; what is to be sent on, at most ``limit`` bytes if it is more than it was."""
+        """The reply ended with these trailers; returns those to forward, within ``limit`` bytes if any are added."""
 
     def broken(self, *, by_caller: bool) -> None:
-        """The call ended without trailers: it was reset, or a connection was lost."""
+        """The call ended without trailers: it was reset, or the connection was lost."""
 
 
 class CallObserver(Protocol):
-    """Whom the relay tells of calls."""
+    """Observes the calls of a relay."""
 
     def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, TrackedCall | None]:
-        """A request came: what is to be sent on, and its call if it is to be followed."""
+        """A request arrived: the headers to forward, and its call if it is tracked."""
 
     def stripped(self, headers: Headers) -> Headers:
-        """``headers`` of a reply that nobody follows, without what is ours."""
+        """``headers`` of a reply, without what is ours."""
 
 
 def refusal(why: str) -> Headers:
-    """The headers of an answer that is none: UNAVAILABLE, as gRPC's own servers say it."""
+    """The headers of an UNAVAILABLE reply, as gRPC servers send it."""
     return [
         (b":status", b"200"),
         (b"content-type", b"application/grpc"),
@@ -50,5 +50,5 @@ def refusal(why: str) -> Headers:
 
 
 def _percent(text: str) -> bytes:
-    """``grpc-message``'s own encoding."""
+    """The percent-encoding of ``grpc-message``."""
     return b"".join(bytes((o,)) if 0x20 <= o <= 0x7E and o != 0x25 else b"%%%02X" % o for o in text.encode())

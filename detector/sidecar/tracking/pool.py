@@ -1,10 +1,10 @@
-"""The program's pool, when we are told how many calls it works on at once (``--workers N``): who is served, who is queued.
+"""The program's pool, when its size is declared (``--workers N``): which calls are served, and which are queued.
 
-The rules, where N calls at most are worked on at once:
+The rules, with at most N calls served at once:
 
-1. While no more than N are in progress, all of them count as served.
+1. While at most N calls are in progress, all of them count as served.
 2. A call that has acted (made a call, answered) is served.
-3. Nothing else is known to be served. The pool is full only when N are known to be; then the others are queued behind them.
+3. Nothing else is known to be served. The pool is full only when N calls are; then the others are queued behind them.
 4. A queued call that acts although N others are known to be served, and are all in progress a while later, disproves N: from
    then on no pool is full. If the call itself is over by then, it may have acted before the others were served, so it must
    have come after.
@@ -19,16 +19,16 @@ from stilltrue.runtime.recorder import LockedRecorder
 
 POOL = "program"
 GRACE_SECONDS = 0.25
-"""How long what travels between the program and the sidecar may be under way, before it counts as evidence of its absence."""
+"""How long a message between the program and the sidecar may take before its absence counts as evidence."""
 
 Later = Callable[[float, Callable[[], None]], object]
 
 
 class ProgramPool:
-    """The calls in progress, of which the program works on ``size`` at once (None: nobody knows)."""
+    """The calls in progress, of which the program serves ``size`` at once (None: unknown)."""
 
     def __init__(self, live: LockedRecorder, size: int | None, later: Later, disproved: Callable[[str], None]) -> None:
-        """``later(seconds, do)`` does something later; ``disproved`` is told why the size cannot be right."""
+        """``later(seconds, do)`` schedules a call; ``disproved`` is called with the reason when the size is wrong."""
         self._live = live
         self._later = later
         self._disproved = disproved
@@ -40,12 +40,12 @@ class ProgramPool:
 
     @property
     def name(self) -> str:
-        """The pool that a call arrives at; empty when the size is not known."""
+        """The pool that calls arrive at; empty if its size is unknown."""
         return POOL if self.size is not None else ""
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many calls are known to be served, and how many may be queued."""
+        """The number of calls known to be served, and of those that may be queued."""
         return len(self._serving), len(self._queued)
 
     @property
@@ -59,25 +59,25 @@ class ProgramPool:
         return self.size is not None and bool(self._queued) and len(self._serving) >= self.size
 
     def answered_beside(self, served: Collection[InboundCall]) -> None:
-        """A call outside these, which needed a worker, was answered a while ago; ``served`` were then being served."""
+        """Another call that needs a worker was answered while ``served`` were being served, a moment ago."""
         still = sum(not call.over for call in served)
         if self.size is not None and still >= self.size:
             self._disprove("a health check", still)
 
     def arrived(self, call: InboundCall) -> None:
-        """A call is in progress."""
+        """A call has arrived."""
         self._queued[call] = None
         self._start_all_that_fit()
 
     def acted(self, call: InboundCall) -> None:
-        """The program did something in the name of this call (rule 2)."""
+        """The program acted on behalf of this call (rule 2)."""
         call.acted = True
         if call in self._queued:
             self._doubt_size(call)
             self._start(call)
 
     def over(self, call: InboundCall) -> None:
-        """A call is no longer in progress."""
+        """A call has ended."""
         self._queued.pop(call, None)
         self._serving.pop(call, None)
         self._start_all_that_fit()

@@ -1,13 +1,13 @@
-"""The program as its sidecar sees it: calls come to it, calls leave it, and from both follows who waits for whom.
+"""The program as its sidecar sees it: calls arrive, calls leave, and from both follows who waits for whom.
 
-Nothing here does I/O: the relay tells what passes, in order, and gets the stamps to add. The rules of waiting, argued in
-docs/sidecar.md:
+No I/O: the relay reports events in order and gets the stamps to add. The rules of waiting, argued in docs/sidecar.md:
 
-1. A handler that makes a call waits for it: from when its request is complete until something of the reply comes.
-2. With several calls outstanding it needs one of them (or all, if told so); once one is over, the others count no more.
-3. Every wait is of the uncoloured kind: only a second snapshot, with the very same waits, makes a verdict of it.
-4. What disproves rule 1 for a method is remembered for good: an answer given while a call of that method was outstanding, a
-   call of it made after the answer, or one given up with no deadline.
+1. A handler that makes a call waits for it, from when the request is complete until the reply begins.
+2. With several calls outstanding it needs one of them (or all, if so declared); once one has ended, the others no longer
+   count.
+3. Every wait is uncoloured: a verdict needs a second snapshot with the same waits.
+4. What disproves rule 1 for a method is remembered for good: a reply while a call of that method was outstanding, a call of it
+   after the reply, or one cancelled without a deadline.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ METHODS_MAX = 1_000
 
 
 class Program:
-    """What is recorded of one program."""
+    """Records what one program does."""
 
     def __init__(
         self,
@@ -42,9 +42,10 @@ class Program:
         never_awaited: Collection[str] = (),
         needs_all: bool = False,
     ) -> None:
-        """``workers`` calls are worked on at once (None: unknown). ``never_awaited``: the methods that no handler waits for.
+        """``workers``: how many calls are served at once (None: unknown). ``never_awaited``: methods that are not awaited.
 
-        ``needs_all``: a handler with several calls outstanding waits for all of them. ``warn`` is told what was disproved.
+        ``needs_all``: a handler with several calls outstanding waits for all of them. ``warn`` is called when an
+        assumption is disproved.
         """
         self.live = live
         self._later = later
@@ -54,13 +55,13 @@ class Program:
         self._distrusted = set(never_awaited)
         self.pool = ProgramPool(live, workers, later, warn)
         self.callers: Counter[str] = Counter()
-        """Outbound calls, by how their caller was found."""
+        """The number of outbound calls, by how their caller was found."""
         self.inbound = 0
         self.outbound = 0
 
     @property
     def in_progress(self) -> int:
-        """Inbound calls that are not over."""
+        """The number of inbound calls in progress."""
         return len(self._attribution)
 
     def look(self, request: LookRequest, doubt: str) -> Look:
@@ -80,10 +81,10 @@ class Program:
         """The methods whose calls do not count as waited for, sorted."""
         return sorted(self._distrusted)
 
-    # -- calls that come -----------------------------------------------------------------------------------------------
+    # -- inbound calls -------------------------------------------------------------------------------------------------
 
     def arrives(self, method: str, stamp: Stamp | None, timeout: float | None, trace: bytes) -> InboundCall:
-        """A request came from outside."""
+        """A request arrived from outside."""
         live = self.live
         self.inbound += 1
         served = live.arrived(stamp, method, True)
@@ -94,21 +95,21 @@ class Program:
         return call
 
     def answers(self, call: InboundCall) -> None:
-        """The program sent something of its reply."""
+        """The program sent part of its reply."""
         if not call.acted:
             self.pool.acted(call)
         if call.wait is not None:
             self._answered_meanwhile(call)
 
     def ends(self, call: InboundCall) -> Pair:
-        """The program ended its reply: our stamp for it."""
+        """The program completed its reply; returns our stamp for it."""
         self.answers(call)
         pair = self.live.replied(call.served)
         self._over(call, answered=True)
         return pair
 
     def leaves(self, call: InboundCall) -> None:
-        """The call was given up by its caller, or the connection was lost."""
+        """The caller cancelled, or the connection was lost."""
         if not call.over:
             self._stop_waiting(call)
             self.live.replied(call.served)
@@ -120,18 +121,18 @@ class Program:
         self.pool.over(call)
         call.made.clear()
 
-    # -- calls that leave ----------------------------------------------------------------------------------------------
+    # -- outbound calls ------------------------------------------------------------------------------------------------
 
     def calls(
         self, method: str, channel: ChannelRecord, timeout: float | None, *, trace: bytes, party: str
     ) -> tuple[OutboundCall, Pair]:
-        """The program makes a call; ``party`` and ``trace`` are what it says of its caller. Our stamp for it."""
+        """The program makes a call whose headers name ``party`` and ``trace``; returns it with our stamp."""
         self.outbound += 1
         caller, how = self._attribution.caller(party, trace)
         trusted = method not in self._distrusted
         self.callers[how.value if caller is None or trusted else DISTRUSTED] += 1
         if how is Attribution.ENDED:
-            self._distrust(method, "it was made after its caller had answered")
+            self._distrust(method, "it was made after its caller had replied")
         if caller is not None:
             self.pool.acted(caller)
         made, pair = self.live.sent(method, channel, caller.party if caller is not None and trusted else None, timeout, False)
@@ -140,7 +141,7 @@ class Program:
             caller.made.append(call)
             self._wait_anew(caller)
         elif how is Attribution.AMBIGUOUS:
-            for suspect in self._attribution.suspects(trace):  # one of them made it: whom else it waits for, nobody knows
+            for suspect in self._attribution.suspects(trace):  # one of them made it: what else that one waits for is unknown
                 self._uncount(suspect)
         return call, pair
 
@@ -150,13 +151,13 @@ class Program:
         self._changed(call)
 
     def answering(self, call: OutboundCall) -> None:
-        """Something of the reply has come (rule 1)."""
+        """The reply has begun (rule 1)."""
         if not call.answering:
             call.answering = True
             self._changed(call)
 
     def settles(self, call: OutboundCall, stamp: Stamp | None, *, in_doubt: bool) -> None:
-        """The outcome came."""
+        """The outcome is known."""
         self.live.settled(call.made, stamp, in_doubt)
         self._settled(call)
 
@@ -189,7 +190,7 @@ class Program:
             self._wait_anew(call.caller)
 
     def _wait_anew(self, caller: InboundCall) -> None:
-        """What ``caller`` waits for, after a change; nothing, as long as one of its calls may not be waited for."""
+        """Update what ``caller`` waits for; nothing while one of its calls may not be awaited."""
         made = caller.made
         wanted = tuple(call.made.number for call in made) if made and all(call.awaited for call in made) else ()
         if wanted == caller.waits_for:
@@ -222,7 +223,7 @@ class Program:
     # -- what disproves rule 1 (rule 4) --------------------------------------------------------------------------------
 
     def _answered_meanwhile(self, caller: InboundCall) -> None:
-        """It answers, so it is not blocked; whether its calls end in this moment shows a little later."""
+        """It replies, so it is not blocked; whether its calls are just ending shows a moment later."""
         suspects = [call for call in caller.made if call.awaited]
         self._uncount(caller)
 
@@ -230,15 +231,15 @@ class Program:
             now = self.live.clock()
             for call in suspects:
                 if not call.over and (call.made.deadline is None or now < call.made.deadline):
-                    self._distrust(call.method, f"{caller.party} answered while its call was outstanding")
+                    self._distrust(call.method, f"{caller.party} replied while its call was outstanding")
 
         self._later(GRACE_SECONDS, look_again)
 
     def _given_up(self, call: OutboundCall, caller: InboundCall) -> None:
         if not caller.over:
-            self._distrust(call.method, f"{caller.party} gave up its call, which had no such deadline")
+            self._distrust(call.method, f"{caller.party} cancelled its call before any deadline")
 
     def _distrust(self, method: str, why: str) -> None:
         if method not in self._distrusted and len(self._distrusted) < METHODS_MAX:
             self._distrusted.add(method)
-            self._warn(f"{method} does not count as waited for from now on: {why}")
+            self._warn(f"{method} no longer counts as awaited: {why}")
