@@ -49,6 +49,8 @@ from stilltrue.sync.server import RecordedServer
 
 _LOGGER = logging.getLogger("stilltrue")
 START_SECONDS = 1.0
+FORK_SECONDS_MAX = 0.5
+"""How long a fork may wait for the agent's thread, which makes a channel meanwhile."""
 Seen = TypeVar("Seen")
 
 
@@ -83,6 +85,7 @@ class Agent:
         self._lifecycle = threading.Lock()
         self._pid = os.getpid()
         self._connection: Connection | None = None
+        self._paused: Connection | None = None
         self._closed = False
         self._process = self._identify(self.settings.instance)
         self.parties = Parties(self._process.instance)
@@ -306,6 +309,17 @@ class Agent:
         self.parties.restart(self._process.instance)
         self.live.renamed(self._process)
 
+    def _forks(self) -> None:
+        """The process is about to fork: not while the agent's own thread is dialling."""
+        connection = self._connection
+        self._paused = connection if connection is not None and connection.dialling.acquire(timeout=FORK_SECONDS_MAX) else None
+
+    def _has_forked(self) -> None:
+        """The process has forked, and is the parent."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.dialling.release()
+
     def _forked(self) -> None:
         """In the child of a fork: another process, with nothing recorded, which dials when something happens."""
         name = self.settings.instance.replace(f"-{self._pid}", f"-{os.getpid()}")
@@ -314,7 +328,7 @@ class Agent:
         self._pid = os.getpid()
         self._lifecycle = threading.Lock()
         self._process = self._identify(name)
-        self._connection = None
+        self._connection = self._paused = None
         self.parties.restart(self._process.instance)
         self.live.restart()
         if not self._closed:
@@ -322,7 +336,7 @@ class Agent:
 
 
 def _hook(agent: Agent) -> None:
-    """Have the agent close at exit and begin anew in a forked child, without keeping it alive."""
+    """Have the agent close at exit, and begin anew in a forked child, without keeping it alive."""
     weak = ref(agent)
 
     def close() -> None:
@@ -330,10 +344,20 @@ def _hook(agent: Agent) -> None:
         if known is not None:
             known.close()
 
+    def fork() -> None:
+        known = weak()
+        if known is not None:
+            known._forks()  # noqa: SLF001 - one thing in two functions
+
+    def forked_here() -> None:
+        known = weak()
+        if known is not None:
+            known._has_forked()  # noqa: SLF001 - as above
+
     def forked() -> None:
         known = weak()
         if known is not None:
-            known._forked()  # noqa: SLF001 - one thing in two functions
+            known._forked()  # noqa: SLF001 - as above
 
     atexit.register(close)
-    os.register_at_fork(after_in_child=forked)
+    os.register_at_fork(before=fork, after_in_parent=forked_here, after_in_child=forked)

@@ -91,6 +91,8 @@ class Connection:
         self._absent_since: float | None = time.monotonic()  # None: it has been told
         self._lease_seconds = 3.0
         self._report_bytes_max = 0
+        self.dialling = threading.Lock()
+        """Held while gRPC makes or ends a session's channel: a fork then would leave its child gRPC's own locks, closed."""
         self.welcomed = threading.Event()
         """Set while a detector has accepted this process."""
         self._thread = threading.Thread(target=self._run, name="stilltrue-agent", daemon=True)
@@ -169,10 +171,11 @@ class Connection:
 
     def _session(self) -> None:
         over = threading.Event()
-        channel = self._dial()
-        try:
+        with self.dialling:
+            channel = self._dial()
             stub = AgentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
             call = stub.Connect(self._requests(over))
+        try:
             patience = threading.Timer(self._settings.welcome_seconds_max, call.cancel)
             patience.daemon = True
             patience.start()
@@ -181,11 +184,12 @@ class Connection:
                     self._hear(response, patience)
             finally:
                 patience.cancel()
-                call.cancel()
         finally:
             over.set()
             self._ring()
-            channel.close()
+            with self.dialling:
+                call.cancel()
+                channel.close()
 
     def _dial(self) -> grpc.Channel:
         settings = self._settings
