@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from textwrap import wrap
@@ -17,7 +18,7 @@ from detector.core.times import duration, local_time, write_time
 from stilltrue.v1 import detector_pb2 as pb
 
 WIDTH_MAX = 100
-"""The widest list on a terminal, in columns; ``incidents ID`` and ``--json`` show everything."""
+"""The widest list on a terminal, in columns; in a pipe each incident is one line, for grep and awk."""
 LISTED_MAX = 10_000
 NAMES_MAX = 3
 GAP = 2
@@ -64,7 +65,8 @@ def incidents(
     elif not found:
         console().print("no open incidents" if open_only else "no incidents")
     else:
-        console().print(incident_table(found))
+        out = console()
+        out.print(incident_table(found, min(WIDTH_MAX, out.width) if sys.stdout.isatty() else out.width))
     return None
 
 
@@ -78,12 +80,12 @@ def find_incident(stub: Any, id: str, timeout_seconds: float) -> pb.Incident:
     raise CommandError(f"there is no incident {id}; 'stilltrue incidents' lists them")
 
 
-def incident_table(found: Sequence[pb.Incident]) -> Table:
-    """One row per incident, no wider than ``WIDTH_MAX``: long names and endings wrap."""
+def incident_table(found: Sequence[pb.Incident], width: int) -> Table:
+    """One row per incident, ``width`` columns wide at most: long names and endings wrap."""
     facts = [_facts(incident) for incident in found]
     columns = ("id", "opened", "lasted", "detected after")
     taken = sum(max(map(len, cells)) + GAP for cells in zip(columns, *facts, strict=True))
-    ending = (min(WIDTH_MAX, console().width) - taken - GAP) * 2 // 5
+    ending = (width - taken - GAP) * 2 // 5
     core = ending * 3 // 2
     rows = [
         (*map(escape, told), escape(_wrapped(_who(incident), core)), _ended(incident, ending))

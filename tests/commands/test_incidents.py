@@ -14,11 +14,11 @@ from stilltrue.v1 import detector_pb2 as pb
 LONG = [f"checkout-service-7d9f8c6b5-x2kq{at}/PlaceOrder#{at}" for at in range(9)]
 
 
-def drawn(found: Sequence[pb.Incident]) -> list[str]:
+def drawn(found: Sequence[pb.Incident], width: int = WIDTH_MAX) -> list[str]:
     """The list as lines."""
     out = Console(file=io.StringIO(), width=1000, color_system=None)
     with out.capture() as text:
-        out.print(incident_table(found))
+        out.print(incident_table(found, width))
     return text.get().splitlines()
 
 
@@ -55,3 +55,8 @@ def test_a_long_core_is_cut_and_counted() -> None:
     assert "and 6 more" in text
     assert "PlaceOrder#2" in text.replace(" ", "")
     assert "PlaceOrder#3" not in text.replace(" ", "")
+
+
+def test_in_a_pipe_an_incident_is_one_line() -> None:
+    ended = "checkout-service-7d9f8c6b5-x2kq0 is no member any more: its lease ran out without a word"
+    assert len(drawn([incident(LONG), incident(LONG, closed=time.time(), ending=ended)], width=1000)) == 3
