@@ -193,9 +193,8 @@ def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tup
 
 
 def _guards(settings: Settings, metrics: Metrics, log: Log) -> list[grpc.aio.ServerInterceptor]:
-    if settings.roles_file is None:
-        return []
-    return [Guard(Roles(settings.roles_file, log), metrics.report_refused, log)]
+    roles = None if settings.roles_file is None else Roles(settings.roles_file, log)
+    return [Guard(roles, metrics.report_refused, log)]
 
 
 def _server(

@@ -117,6 +117,8 @@ class Settings:
     report_bytes_max: int = _bounded(16 * 2**20, 1024, 2**30, "size of one report")
     report_entries_max: int = _bounded(50_000, 1, 10**7, "waits and calls in one report")
     asks_max: int = _bounded(1000, 1, 100_000, "questions waiting for an answer at once")
+    asks_per_connection_max: int = _bounded(200, 1, 100_000, "questions of one connection waiting for an answer at once")
+    watchers_per_connection_max: int = _bounded(20, 1, 100_000, "watches of one connection at once")
     watchers_max: int = _bounded(100, 1, 100_000, "watches at once")
     heartbeat_seconds: float = _bounded(5.0, 0.1, 600, "time between signs of life to a watch with no news")
     asked_again_max: int = _bounded(3, 0, 100, "times that a question whose snapshot was rejected is asked again")

@@ -124,19 +124,18 @@ async def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_let_go(start_d
         assert (code, "--archive-readers-max" in text) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
         assert await detector.ask() is not None
         async with asyncio.timeout(30):
-            while await _is_busy(detector):
+            while (read := await _read_if_free(detector, **wish)) is None:
                 await asyncio.sleep(0.05)
-        assert (await _read(detector, **wish)).num_rows == 64
+        assert read.num_rows == 64
         with pytest.raises(grpc.aio.AioRpcError, match="--archive-take-seconds-max"):
             await _drain(slow)
 
 
-async def _is_busy(detector: Any) -> bool:
+async def _read_if_free(detector: Any, **wish: Any) -> pa.Table | None:
     try:
-        await detector.stub.ReadArchive(pb.ReadArchiveRequest(table="verdicts")).read()
+        return await _read(detector, **wish)
     except grpc.aio.AioRpcError:
-        return True
-    return False
+        return None
 
 
 async def _drain(call: Any) -> None:

@@ -17,7 +17,7 @@ from detector.service.grpc_api.agent_service import HELLO_BYTES_MAX
 from stilltrue.model import PartyName
 from stilltrue.protocol import wire
 from stilltrue.protocol.report import Pool, Report, ServedCall
-from stilltrue.v1 import agent_pb2, snapshot_pb2
+from stilltrue.v1 import agent_pb2, detector_pb2, detector_pb2_grpc, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
 
@@ -136,6 +136,50 @@ async def test_a_flood_of_asks_shares_few_snapshots_and_an_honest_ask_is_not_hel
         assert asyncio.get_running_loop().time() - begun < 1.0
         answered = [number for numbers in await asyncio.gather(*flood) for number in numbers]
         assert (len(answered), len(set(answered)) < 150) == (600, True)
+
+
+async def test_one_connection_has_its_share_of_asks_and_watches(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    mute = process("mute")
+    mute.silent = True
+    async with start_detector(
+        tmp_path, asks_per_connection_max=2, watchers_per_connection_max=1, give_up_seconds=0.5
+    ) as detector:
+        await detector.join(mute)
+        asks = await asyncio.gather(*(detector.ask() for _ in range(3)), return_exceptions=True)
+        refused = [ask for ask in asks if isinstance(ask, grpc.aio.AioRpcError)]
+        assert [error.code() for error in refused] == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+        assert "--asks-per-connection-max" in str(refused[0].details())
+        watches = [detector.stub.Watch(detector_pb2.WatchRequest(predicate="deadlock")) for _ in range(2)]
+        await watches[0].read()
+        with pytest.raises(grpc.aio.AioRpcError, match="--watchers-per-connection-max"):
+            await watches[1].read()
+        async with grpc.aio.insecure_channel(detector.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+            other = detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
+            assert (await other.Ask(detector_pb2.AskRequest(predicate="deadlock"))).verdict.holds == UNDETERMINED
+
+
+async def test_a_large_request_is_refused_with_its_bound(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        with pytest.raises(grpc.aio.AioRpcError, match="a request is at most 262144 bytes"):
+            await detector.ask("x" * (300 * 1024))
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**53 + 1])
+async def test_a_snapshot_of_no_number_is_refused(start_detector: Any, tmp_path: Path, number: int) -> None:
+    async with start_detector(tmp_path) as detector:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await detector.stub.GetSnapshot(detector_pb2.GetSnapshotRequest(id=number))
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_lease_with_nonsense_is_refused(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a = process("a")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        await a.say(lease=agent_pb2.Lease(reports_dropped=2**64 - 1))
+        async with asyncio.timeout(5):
+            await a.ended.wait()
+        assert (a.status, "lease.reports_dropped" in a.details) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
 async def test_a_number_that_no_column_holds_costs_its_own_row_of_the_archive(

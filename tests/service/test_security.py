@@ -78,13 +78,15 @@ class Authority:
             not_valid_after=ends,
         )
 
-    def sign(self, name: str, *, ends: dt.datetime = NOW + DAY, to: Path | None = None) -> tuple[Path, Path]:
+    def sign(self, name: str, *, ends: dt.datetime = NOW + DAY, to: Path | None = None, mail: str = "") -> tuple[Path, Path]:
         """A certificate for ``name`` (and loopback) and its key: their files."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names: list[x509.GeneralName] = [x509.DNSName(name)]
         if name == "detector":
             names += [x509.DNSName("localhost")]
+        if mail:
+            names = [x509.RFC822Name(mail)]
         built = self._builder(subject, key, NOW - 2 * DAY, ends).add_extension(
             x509.SubjectAlternativeName(names), critical=False
         )
@@ -212,6 +214,57 @@ async def test_each_role_may_do_its_own_and_nothing_else(
                 grpc.StatusCode.PERMISSION_DENIED,
                 "ListAgents needs the role operator or reader; mallory has none (--roles-file)",
             )
+
+
+async def test_who_has_no_role_is_refused_before_a_byte_of_the_request_is_read(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority
+) -> None:
+    async with (
+        start_detector(tmp_path / "data", **mutual) as detector,
+        channel(detector.address, authority.file, authority.sign("mallory")) as nobody,
+    ):
+        withheld = asyncio.Event()
+
+        async def never() -> AsyncIterator[bytes]:
+            await withheld.wait()
+            yield b""
+
+        for method in ("Ask", "ListAgents"):
+            multi: Any = nobody.stream_unary(f"/stilltrue.v1.DetectorService/{method}")
+            call = multi(never(), timeout=SECONDS_MAX)
+            assert (await refusal(call))[0] is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_watch_ends_when_its_role_is_revoked(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path, authority: Authority
+) -> None:
+    async with (
+        start_detector(tmp_path / "data", **mutual, heartbeat_seconds=0.1) as detector,
+        channel(detector.address, authority.file, authority.sign("alice")) as operator,
+    ):
+        stub: Any = detector_pb2_grpc.DetectorServiceStub(operator)  # type: ignore[no-untyped-call]
+        watch = stub.Watch(detector_pb2.WatchRequest(), timeout=SECONDS_MAX)
+        await watch.read()
+        _replace(roles, ROLES.format(reader="0" * 64).replace("alice", "bob").encode())
+
+        async def drained() -> None:
+            while await watch.read() is not grpc.aio.EOF:
+                pass
+            raise _RefusedError(await watch.code(), await watch.details())
+
+        assert (await refusal(drained()))[0] is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_mail_address_in_a_certificate_is_no_host_name(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path, authority: Authority
+) -> None:
+    mail = authority.sign("someone", mail="mallory@orders.shop.svc")
+    _replace(roles, ROLES.format(reader="0" * 64).replace('"alice"', '"*.shop.svc"').encode())
+    async with start_detector(tmp_path / "data", **mutual) as detector:
+        async with channel(detector.address, authority.file, mail) as nobody:
+            assert (await refusal(ask(nobody)))[0] is grpc.StatusCode.PERMISSION_DENIED
+        async with channel(detector.address, authority.file, authority.sign("orders.shop.svc")) as operator:
+            await ask(operator)
 
 
 async def test_who_shows_no_good_certificate_is_not_let_in(

@@ -221,12 +221,7 @@ class AgentServicer:
                 _check_times(report)
                 self._driver.reported(member, report)
             case "lease":
-                lease = request.lease
-                if lease.colour > NUMBER_MAX:
-                    raise wire.MalformedError(f"lease.colour: above {NUMBER_MAX}")
-                if lease.HasField("sight"):
-                    member.sight = _sight(lease.sight)
-                self._driver.leased(member, SnapshotId(lease.colour), lease.reports_dropped, lease.stamps_refused)
+                self._lease(member, request.lease)
             case "wish":
                 self._driver.wished(member)
             case "goodbye":
@@ -235,6 +230,14 @@ class AgentServicer:
                 raise wire.MalformedError("hello: a second one on one stream")
             case _:
                 return  # a message of a later version
+
+    def _lease(self, member: Member, lease: pb.Lease) -> None:
+        for name in ("colour", "reports_dropped", "stamps_refused"):
+            if getattr(lease, name) > NUMBER_MAX:
+                raise wire.MalformedError(f"lease.{name}: above {NUMBER_MAX}")
+        if lease.HasField("sight"):
+            member.sight = _sight(lease.sight)
+        self._driver.leased(member, SnapshotId(lease.colour), lease.reports_dropped, lease.stamps_refused)
 
     def _is_useless(self, member: Member, report: snapshot_pb.Report) -> bool:
         own = report.process.instance == member.name and report.process.incarnation == member.process.incarnation

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from detector.service.detection.members import Member, MemberState, Sight
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.settings import Settings
 from detector.service.storage.snapshot_store import SnapshotStore
+from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.protocol.wire import process_to_wire, verdict_to_wire
 from stilltrue.v1 import agent_pb2 as agent_pb
 from stilltrue.v1 import detector_pb2 as pb
@@ -51,6 +54,8 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         self._archive_service = archive_service
         self._settings = settings
         self._predicates = predicates
+        self._asking: Counter[str] = Counter()
+        self._watching: Counter[str] = Counter()
         self._scopes = ("all", *(scope.name for scope in settings.scopes))
 
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:  # noqa: N802 - gRPC's name
@@ -59,7 +64,8 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         if len(self._driver.pending_asks) >= self._settings.asks_max:
             text = f"{self._settings.asks_max} questions wait already (--asks-max)"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        verdict = await self._driver.pending_asks.ask(request.predicate, request.scope or "all")
+        async with self._one_of(self._asking, self._settings.asks_per_connection_max, "--asks-per-connection-max", context):
+            verdict = await self._driver.pending_asks.ask(request.predicate, request.scope or "all")
         return pb.AskResponse(verdict=verdict_to_wire(verdict))
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:  # noqa: N802
@@ -72,16 +78,32 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         def wanted(key: Key) -> bool:
             return request.predicate in {"", key[0]} and request.scope in {"", key[1]}
 
+        most = self._settings.watchers_per_connection_max
+        async with self._one_of(self._watching, most, "--watchers-per-connection-max", context):
+            try:
+                with self._driver.current.watching(wanted) as watch:
+                    while True:
+                        news = await watch.news(self._settings.heartbeat_seconds)
+                        for verdict in news:
+                            yield pb.WatchResponse(verdict=verdict_to_wire(verdict))
+                        if not news:
+                            yield pb.WatchResponse()
+            except TooManyWatchersError as error:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+
+    @contextlib.asynccontextmanager
+    async def _one_of(self, under_way: Counter[str], most: int, flag: str, context: Context) -> AsyncIterator[None]:
+        """One of the calls of a connection, of which there are at most ``most``."""
+        peer = context.peer()
+        if under_way[peer] >= most:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{most} of this connection are under way ({flag})")
+        under_way[peer] += 1
         try:
-            with self._driver.current.watching(wanted) as watch:
-                while True:
-                    news = await watch.news(self._settings.heartbeat_seconds)
-                    for verdict in news:
-                        yield pb.WatchResponse(verdict=verdict_to_wire(verdict))
-                    if not news:
-                        yield pb.WatchResponse()
-        except TooManyWatchersError as error:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            yield
+        finally:
+            under_way[peer] -= 1
+            if not under_way[peer]:
+                del under_way[peer]
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:  # noqa: N802, ARG002
         """The members."""
@@ -100,6 +122,8 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
 
     async def GetSnapshot(self, request: pb.GetSnapshotRequest, context: Context) -> pb.GetSnapshotResponse:  # noqa: N802
         """One snapshot that is kept whole."""
+        if request.id > NUMBER_MAX:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"id: snapshots are numbered up to {NUMBER_MAX}")
         answer = await self._snapshot_store.snapshot(request.id)
         if answer is None:
             text = f"snapshot {request.id} is not kept" if request.id else "no snapshot is kept yet"

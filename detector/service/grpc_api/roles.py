@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.ops.logs import Log
+from detector.ops.watched_files import WatchedFiles
 
 _OPEN = ("/grpc.health.v1.Health/",)
 _AGENT_SERVICE = "/stilltrue.v1.AgentService/"
@@ -47,7 +48,7 @@ class Roles:
         """Raises :class:`SecurityError`."""
         self._path = path
         self._log = log
-        self._seen = 0
+        self._file = WatchedFiles([path])
         self._grants: tuple[Grant, ...] = ()
         self._follow(first=True)
 
@@ -59,11 +60,11 @@ class Roles:
 
     def _follow(self, *, first: bool = False) -> None:
         try:
-            changed = self._path.stat().st_mtime_ns
-            if changed == self._seen:
+            changed = self._file.changed()
+            if changed is None:
                 return
             self._grants = read_grants(self._path)
-            self._seen = changed
+            self._file.take(changed)
         except OSError as error:
             failure = SecurityError(f"{self._path}: {error.strerror}")
         except SecurityError as error:
@@ -110,9 +111,18 @@ def _grant(path: Path, index: int, found: Any) -> Grant:
 
 
 def _fits(grant: Grant, names: frozenset[str], token_sum: str) -> bool:
-    by_name = any(fnmatchcase(name, pattern) for pattern in grant.certificates for name in names)
+    by_name = any(_names(pattern, name) for pattern in grant.certificates for name in names)
     by_token = bool(token_sum) and any(hmac.compare_digest(token_sum, known) for known in grant.tokens_sha256)
     return by_name or by_token
+
+
+def _names(pattern: str, name: str) -> bool:
+    """Whether ``pattern`` means ``name``: ``*.shop.svc`` means host names alone, neither mail addresses nor URIs."""
+    return fnmatchcase(name, pattern) and (pattern == "*" or _kind(pattern) == _kind(name))
+
+
+def _kind(name: str) -> str:
+    return "mail" if name.startswith("email:") else "uri" if "://" in name else "host"
 
 
 def wanted(method: str) -> frozenset[Role]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import ssl
 import threading
@@ -12,10 +13,16 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from detector.ops.logs import Log
+from detector.ops.watched_files import Signature, WatchedFiles
 from detector.service.grpc_api.roles import Role, Roles, SecurityError, wanted
 
+REQUEST_BYTES_MAX = 256 * 1024
+REQUEST_SECONDS_MAX = 5.0
+REQUESTS_READ_MAX = 8
+"""Requests, each of them at most as large as a report, that are read at once."""
 _BEARER = "bearer "
 
 
@@ -39,7 +46,8 @@ class Certificates:
         self._files = files
         self._log = log
         self._lock = threading.Lock()
-        self._seen = self._times()
+        self._watched = WatchedFiles(self._paths())
+        self._watched.take(self._look() or ())
         self._first = self._read()
 
     def credentials(self) -> grpc.ServerCredentials:
@@ -53,23 +61,22 @@ class Certificates:
         """Asked at each handshake, on a thread of gRPC's: what to use from now on, or None to go on."""
         with self._lock:
             try:
-                times = self._times()
-                if times == self._seen:
+                changed = self._look()
+                if changed is None:
                     return None
                 read = self._read()
             except SecurityError as error:
                 self._log.warning("certificates not reloaded, those before stay", text=str(error))
                 return None
-            self._seen = times
+            self._watched.take(changed)
         self._log.info("certificates reloaded", certificate=self._files.certificate)
         return read
 
-    def _times(self) -> tuple[tuple[int, int], ...]:
+    def _look(self) -> Signature | None:
         try:
-            stats = [path.stat() for path in self._paths()]
+            return self._watched.changed()
         except OSError as error:
             raise SecurityError(f"{error.filename}: {error.strerror}") from None
-        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
     def _paths(self) -> list[Path]:
         files = self._files
@@ -106,26 +113,35 @@ def check_pair(certificate: Path, key: Path) -> None:
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Refuses whoever has no role for what they call: UNAUTHENTICATED if nobody knows them, else PERMISSION_DENIED."""
+    """Stands before every method: whoever has no role is refused before their request is read, and what is read is bounded.
 
-    def __init__(self, roles: Roles, refused: Callable[[str], None], log: Log) -> None:
-        """``refused`` counts the agents that are not let in, by reason."""
+    UNAUTHENTICATED if nobody knows them, else PERMISSION_DENIED. A stream of answers ends when its role is revoked.
+    """
+
+    def __init__(self, roles: Roles | None, refused: Callable[[str], None], log: Log) -> None:
+        """``roles`` None: everybody may do everything. ``refused`` counts the agents that are not let in, by reason."""
         self._roles = roles
         self._refused = refused
         self._log = log
+        self._reading = asyncio.Semaphore(REQUESTS_READ_MAX)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
         """As :meth:`grpc.aio.ServerInterceptor.intercept_service`."""
         handler = await continuation(handler_call_details)
-        method = str(handler_call_details.method)
-        needed = wanted(method)
-        if handler is None or not needed:
+        if handler is None:
             return handler
-        return _guarded(handler, lambda context: self._check(context, method, needed))
+        method = str(handler_call_details.method)
+        needed = frozenset() if self._roles is None else wanted(method)
 
-    async def _check(self, context: Any, method: str, needed: frozenset[Role]) -> None:
+        async def check(context: Any) -> None:
+            if self._roles is not None and needed:
+                await self._check(self._roles, context, method, needed)
+
+        return self._guarded(handler, check)
+
+    async def _check(self, known: Roles, context: Any, method: str, needed: frozenset[Role]) -> None:
         names, token = certificate_names(context), bearer_token(context)
-        roles = self._roles.of(names, token)
+        roles = known.of(names, token)
         if roles & needed:
             return
         name = method.rpartition("/")[2]
@@ -144,12 +160,57 @@ class Guard(grpc.aio.ServerInterceptor):
         self._log.warning("peer refused", peer=context.peer(), status=code.name, reason=text)
         await context.abort(code, text)
 
+    def _guarded(self, handler: Any, check: Check) -> Any:
+        """``handler``, but that it is checked first. A single request is read as a stream of one, so after the check."""
+        kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
+        inner = getattr(handler, kind)
+        if not (inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner)):
+            raise TypeError(f"{inner}: a handler of this service is asynchronous")
+        single = not handler.request_streaming
+
+        async def request_of(given: Any, context: Any) -> Any:
+            await check(context)
+            return await self._single(given, handler.request_deserializer, context) if single else given
+
+        async def call(given: Any, context: Any) -> Any:
+            return await inner(await request_of(given, context), context)
+
+        async def items(given: Any, context: Any) -> AsyncIterator[Any]:
+            async for item in inner(await request_of(given, context), context):
+                await check(context)
+                yield item
+
+        make = grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.stream_unary_rpc_method_handler
+        behaviour = items if inspect.isasyncgenfunction(inner) else call
+        return make(behaviour, None if single else handler.request_deserializer, handler.response_serializer)
+
+    async def _single(self, given: AsyncIterator[bytes], deserialize: Callable[[bytes], Any], context: Any) -> Any:
+        """The one request of a call, read within bounds of size, time and number."""
+        status, text = grpc.StatusCode.INVALID_ARGUMENT, "a call without its request"
+        async with self._reading:
+            try:
+                data = await asyncio.wait_for(anext(aiter(given), None), REQUEST_SECONDS_MAX)
+            except TimeoutError:
+                status, data = grpc.StatusCode.DEADLINE_EXCEEDED, None
+                text = f"no request within {REQUEST_SECONDS_MAX:g} s"
+        if data is not None and len(data) > REQUEST_BYTES_MAX:
+            status, data = grpc.StatusCode.RESOURCE_EXHAUSTED, None
+            text = f"a request is at most {REQUEST_BYTES_MAX} bytes"
+        if data is None:
+            await context.abort(status, text)
+            raise AssertionError("abort raises")
+        try:
+            return deserialize(data)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a request that cannot be read")
+
 
 def certificate_names(context: Any) -> frozenset[str]:
-    """The names in the peer's certificate: its alternative names, or its common name if it has none."""
+    """The names in the peer's certificate: DNS names, URIs and addresses, mail as ``email:...``; its common name if none."""
     found = context.auth_context()
-    names = found.get("x509_subject_alternative_name") or found.get("x509_common_name") or ()
-    return frozenset(name.decode("utf-8", "replace") for name in names)
+    names = [name for kind in ("peer_dns", "peer_uri", "peer_ip") for name in found.get(kind) or ()]
+    names += [b"email:" + name for name in found.get("peer_email") or ()]
+    return frozenset(name.decode("utf-8", "replace") for name in names or found.get("x509_common_name") or ())
 
 
 def bearer_token(context: Any) -> str:
@@ -162,34 +223,3 @@ def bearer_token(context: Any) -> str:
 
 Check = Callable[[Any], Awaitable[None]]
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
-
-
-def _guarded(handler: Any, check: Check) -> Any:
-    """``handler``, but what it does is done only after the check."""
-    kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
-    inner = getattr(handler, kind)
-    if inspect.isasyncgenfunction(inner):
-        behaviour: Any = _guarded_items(inner, check)
-    elif inspect.iscoroutinefunction(inner):
-        behaviour = _guarded_call(inner, check)
-    else:
-        raise TypeError(f"{inner}: a handler of this service is asynchronous")
-    make = getattr(grpc, f"{kind}_rpc_method_handler")
-    return make(behaviour, handler.request_deserializer, handler.response_serializer)
-
-
-def _guarded_call(inner: Any, check: Check) -> Any:
-    async def call(request: Any, context: Any) -> Any:
-        await check(context)
-        return await inner(request, context)
-
-    return call
-
-
-def _guarded_items(inner: Any, check: Check) -> Any:
-    async def items(request: Any, context: Any) -> AsyncIterator[Any]:
-        await check(context)
-        async for item in inner(request, context):
-            yield item
-
-    return items
