@@ -6,6 +6,7 @@ Nothing here runs the application's code or takes one of its locks. What cannot 
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 import sched
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import _base, thread
 from contextvars import Context
 from pathlib import Path
-from types import CellType, CodeType, FrameType, FunctionType, MethodType
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 from weakref import ref
 
@@ -33,6 +34,8 @@ _ATTEMPTS = 10
 _GRPC = str(Path(grpc.__file__).parent)
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _FUTURE_FILE = _base.__file__
+_WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper", "anext_awaitable"})
+_AWAITING = frozenset({"coroutine", "generator", "async_generator", *_WRAPPERS})
 _CHAINED = "_chain_future.<locals>._call_check_cancel"
 _CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
 _RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__code__})
@@ -94,12 +97,12 @@ def context_of(handle_or_task: Any) -> Context | None:
 
 def is_gathering(future: Any) -> bool:
     """Whether ``future`` is what ``asyncio.gather`` returned."""
-    return isinstance(future, _GATHERING)
+    return issubclass(type(future), _GATHERING)
 
 
 def is_task(future: Any) -> bool:
     """Whether it is a task."""
-    return isinstance(future, asyncio.Task)
+    return issubclass(type(future), asyncio.Task)
 
 
 def current_task_of(loop: asyncio.AbstractEventLoop) -> Task | None:
@@ -119,11 +122,19 @@ def is_stopping_on_loop(task: Task) -> bool:
 def chain_of(coroutine: Any) -> list[Any]:
     """``coroutine`` and what it awaits, outermost first, down to the last that Python can look into."""
     chain: list[Any] = []
-    while coroutine is not None and len(chain) < CHAIN_LENGTH_MAX:
+    while _is_awaiting(coroutine) and len(chain) < CHAIN_LENGTH_MAX:
         if frame_of(coroutine) is not None or hasattr(coroutine, "cr_await"):
             chain.append(coroutine)
         coroutine = _below(coroutine)
     return chain
+
+
+def _is_awaiting(thing: Any) -> bool:
+    """Whether it is a coroutine or the like, Python's own or Cython's; no other object is asked what it awaits."""
+    kind = type(thing)
+    if kind.__name__ not in _AWAITING:
+        return False
+    return kind.__module__ == "builtins" or type.__repr__(kind).startswith("<class '_cython")
 
 
 def frame_of(coroutine: Any) -> FrameType | None:
@@ -141,7 +152,7 @@ def _below(coroutine: Any) -> Any:
         below = getattr(coroutine, name, None)
         if below is not None:
             return below
-    if type(coroutine).__name__ in ("async_generator_asend", "async_generator_athrow", "coroutine_wrapper", "anext_awaitable"):
+    if type(coroutine).__name__ in _WRAPPERS:
         return next((one for one in gc.get_referents(coroutine) if frame_of(one) is not None), None)
     return None
 
@@ -157,19 +168,18 @@ def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
 
 def is_asyncio(callback: Any) -> bool:
     """Whether a callback is one of asyncio's own: they wake who awaits, which is known otherwise."""
-    inner = getattr(callback, "func", callback)
-    inner = getattr(inner, "__func__", inner)
-    code = getattr(inner, "__code__", None)
+    code, _, _ = called_in(callback)
     if code is not None:
-        return str(code.co_filename).startswith(_ASYNCIO)
-    return isinstance(getattr(inner, "__self__", None), asyncio.Task) and "wakeup" in getattr(inner, "__name__", "wakeup")
+        return is_loop_code(code)
+    return _is_of_asyncio(type(callback)) or (type(callback) is BuiltinFunctionType and "wakeup" in callback.__name__)
 
 
 def is_of_a_task(callback: Any) -> bool:
     """Whether a scheduled callback is a task's own: its next step, the end of its sleep, its time-out."""
-    if isinstance(getattr(callback, "__self__", None), asyncio.Task):
+    if any(is_task(one) for one in bound_to(callback)):
         return True
-    return is_asyncio(callback) and getattr(callback, "__name__", "") in _OF_TASKS
+    code, _, _ = called_in(callback)
+    return code is not None and is_loop_code(code) and code.co_name in _OF_TASKS
 
 
 def is_loop_code(code: CodeType) -> bool:
@@ -200,11 +210,12 @@ def threads() -> dict[int, threading.Thread]:
 
 def carried_by(started: threading.Thread) -> tuple[Any, ...]:
     """What a thread was started with: its target, a timer's function, and their arguments."""
-    found: list[Any] = [getattr(started, name, None) for name in ("_target", "function")]
+    names = object.__getattribute__(started, "__dict__")
+    found: list[Any] = [names.get("_target"), names.get("function")]
     for name in ("_args", "args"):
-        found += getattr(started, name, None) or ()
+        found += names.get(name) or ()
     for name in ("_kwargs", "kwargs"):
-        found += (getattr(started, name, None) or {}).values()
+        found += (names.get(name) or {}).values()
     return tuple(one for one in found if one is not None)
 
 
@@ -363,17 +374,48 @@ def calls_of(server_state: Any) -> set[int]:
 
 def bound_to(function: Any) -> tuple[Any, ...]:
     """What a callable carries: its object, its closure, its defaults. Not its module."""
-    if isinstance(function, MethodType):
+    kind = type(function)
+    if kind is MethodType:
         return (function.__self__, function.__func__)
-    if isinstance(function, FunctionType):
+    if kind is FunctionType:
         cells = tuple(_content(cell) for cell in function.__closure__ or ())
         return (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    if isinstance(function, ref):
+    if kind is ref:
         return (function(),)
-    if isinstance(function, CellType):
+    if kind is CellType:
         return (_content(function),)
-    own = getattr(function, "__self__", None)
+    own = getattr(function, "__self__", None) if kind is BuiltinFunctionType or _is_of_asyncio(kind) else None
     return () if own is None else (own,)
+
+
+def called_in(callback: Any) -> tuple[CodeType | None, dict[str, Any], Any]:
+    """The code that a callback runs, its globals and its object; (None, {}, None) for what is compiled."""
+    if type(callback) is functools.partial:
+        callback = callback.func
+    owner = None
+    if type(callback) is MethodType:
+        owner, callback = callback.__self__, callback.__func__
+    if type(callback) is not FunctionType:
+        owner, callback = (
+            callback,
+            next((one.__dict__["__call__"] for one in type(callback).__mro__ if "__call__" in one.__dict__), None),
+        )
+    if type(callback) is not FunctionType:
+        return None, {}, None
+    return callback.__code__, callback.__globals__, owner
+
+
+def name_of(callback: Any) -> str:
+    """What to call a callback."""
+    code, _, _ = called_in(callback)
+    if code is not None:
+        return code.co_qualname
+    plain = type(callback) is BuiltinFunctionType or _is_of_asyncio(type(callback))
+    return str(callback.__qualname__) if plain and hasattr(callback, "__qualname__") else type(callback).__qualname__
+
+
+def _is_of_asyncio(kind: type) -> bool:
+    return kind.__module__ == "_asyncio"
 
 
 def _content(cell: Any) -> Any:
@@ -386,11 +428,13 @@ def _content(cell: Any) -> Any:
 def names_in(coroutine: Any) -> list[Any]:
     """What a suspended coroutine or generator holds: its variables, and what it is in the middle of (``with`` blocks)."""
     code = code_of(coroutine)
-    return [
-        one
-        for one in gc.get_referents(coroutine)
-        if not isinstance(one, CodeType | str | FrameType) and getattr(one, "__code__", None) is not code
-    ]
+    return [one for one in gc.get_referents(coroutine) if not _is_own(one, code)]
+
+
+def _is_own(one: Any, code: CodeType | None) -> bool:
+    """Whether it is part of what a coroutine is, not of what it holds."""
+    kind = type(one)
+    return kind in (CodeType, str, FrameType) or (kind is FunctionType and one.__code__ is code)
 
 
 def code_of(coroutine: Any) -> CodeType | None:

@@ -22,6 +22,8 @@ from typing import Any
 
 import grpc.aio
 
+from stilltrue.runtime import compat
+
 Task = asyncio.Task[Any]
 CHAIN_LENGTH_MAX = 200
 _GRPC_AIO = str(Path(grpc.aio.__file__).parent)
@@ -134,9 +136,9 @@ def _when(handle: Any) -> float | None:
 def group_of(task: Task) -> Any:
     """The ``TaskGroup`` that cancels ``task`` when another of its tasks fails, or None."""
     for callback, _ in getattr(task, "_callbacks", None) or ():
-        owner = getattr(callback, "__self__", None)
-        if isinstance(owner, taskgroups.TaskGroup):
-            return owner
+        for owner in compat.bound_to(callback):
+            if issubclass(type(owner), taskgroups.TaskGroup):
+                return owner
     return None
 
 
@@ -145,13 +147,13 @@ def awaiters(task: Task) -> list[Task]:
     found: list[Task] = []
     for callback, _ in getattr(task, "_callbacks", None) or ():
         for thing in _known_to(callback):
-            if isinstance(thing, asyncio.Task):
+            if compat.is_task(thing):
                 found.append(thing)
-            elif isinstance(thing, asyncio.Future):
+            elif issubclass(type(thing), asyncio.Future):
                 woken = getattr(thing, "_callbacks", None) or ()
-                found += [owner for wake, _ in woken if isinstance(owner := getattr(wake, "__self__", None), asyncio.Task)]
-            elif isinstance(thing, taskgroups.TaskGroup):
-                found.append(thing._parent_task)  # type: ignore[attr-defined]  # noqa: SLF001
+                found += [owner for wake, _ in woken for owner in compat.bound_to(wake) if compat.is_task(owner)]
+            elif issubclass(type(thing), taskgroups.TaskGroup):
+                found.append(thing._parent_task)  # noqa: SLF001
     return [other for other in dict.fromkeys(found) if other is not task and not _is_inside_grpc(other)]
 
 
@@ -171,7 +173,7 @@ def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:
 def _tasks_known_to(handle: Any) -> list[Task]:
     found: list[Task] = []
     for thing in (*_known_to(handle._callback), *(handle._args or ())):  # noqa: SLF001 - it is told nowhere else
-        if isinstance(thing, asyncio.Task):
+        if compat.is_task(thing):
             found.append(thing)
         else:
             found += _tasks_in(thing)
@@ -180,19 +182,9 @@ def _tasks_known_to(handle: Any) -> list[Task]:
 
 def _known_to(callback: Any) -> list[Any]:
     """The objects that a callback is bound to: its own, its arguments, those in its closure."""
-    inner = callback
-    things: list[Any] = []
-    if isinstance(callback, functools.partial):
-        inner = callback.func
-        things += callback.args
-    if hasattr(type(inner), "__self__"):
-        things.append(inner.__self__)
-    for cell in getattr(inner, "__closure__", None) or ():
-        try:
-            things.append(cell.cell_contents)
-        except ValueError:
-            continue  # an empty cell
-    return things
+    if type(callback) is functools.partial:
+        return [*callback.args, *compat.bound_to(callback.func)]
+    return list(compat.bound_to(callback))
 
 
 def _tasks_in(thing: Any) -> list[Task]:

@@ -144,8 +144,9 @@ def _handles(places: Places, handles: list[asyncio.Handle], served: set[int]) ->
     for handle in handles:
         callback, _ = compat.called_by(handle)
         root = None if compat.is_of_a_task(callback) else _left_behind(places, handle, served)
-        if root is not None and not is_ours(getattr(callback, "__code__", _left_behind.__code__)):
-            yield f"{getattr(callback, '__qualname__', callback)}, scheduled by {root.party}"
+        code, _, _ = compat.called_in(callback)
+        if root is not None and not (code is not None and is_ours(code)):
+            yield f"{compat.name_of(callback)}, scheduled by {root.party}"
 
 
 def _left_behind(places: Places, thing: object, served: set[int]) -> Root | None:

@@ -42,7 +42,7 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
     """The timers and scheduled callbacks of a loop."""
     for handle in handles:
         callback, arguments = compat.called_by(handle)
-        name = getattr(callback, "__qualname__", repr(type(callback)))
+        name = compat.name_of(callback)
         when = handle.when() if isinstance(handle, asyncio.TimerHandle) else None
         text = f"{name}, scheduled on its event loop"
         if when is not None:
@@ -143,13 +143,12 @@ def _frame_speaks(frame: FrameType) -> bool:
 
 def _speaks(callback: Any) -> bool:
     """Whether a callback's code speaks of ending things, or that of the application's callback that one of ours carries."""
-    function = getattr(callback, "func", callback)
-    code = getattr(function, "__code__", None)
+    code, names, owner = compat.called_in(callback)
     if code is None:
         return False
     if is_ours(code):
-        return any(_speaks(one) for one in compat.bound_to(function) if callable(one) and one is not function)
-    return speaks_of_ending(code, getattr(function, "__globals__", {}), getattr(function, "__self__", None))
+        return any(_speaks(one) for one in compat.bound_to(callback) if callable(one))
+    return speaks_of_ending(code, names, owner)
 
 
 def _is_timer(frame: FrameType) -> bool:

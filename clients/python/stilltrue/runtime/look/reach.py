@@ -8,6 +8,7 @@ Rules:
    ``close`` and the like; its own code, or that of the functions it names). Otherwise every registry would be a way out.
 3. The walk does not pass through tasks (each acts for itself), event loops, contexts, modules, classes, nor through what is the
    agent's or gRPC's own.
+4. It runs nobody's code: it asks types, never objects, what they are.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _NAMED_DEPTH = 2
 _ENDS = re.compile(r"cancel|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt", re.I)
 _CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, CellType, ref)
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
-_CONTAINERS = (list, tuple, set, frozenset, deque)
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 _PLAIN = (dict, *_CONTAINERS)
 """What can end nothing: ``set.discard`` as a callback is no way out for what else is in the set."""
 _PASSED_BY = (
@@ -110,7 +111,7 @@ class Reach:
             seen[id(thing)] = thing  # kept alive, or its identity may be given anew
             if id(thing) in self._targets:
                 found.add(id(thing))
-            elif not isinstance(thing, _PASSED_BY):
+            elif not issubclass(type(thing), _PASSED_BY):
                 near = _named_by(thing)
                 if near is not None:
                     todo.extend(near)
@@ -133,7 +134,7 @@ class Reach:
             seen[id(thing)] = thing  # kept alive, or its identity may be given anew
             if id(thing) in self._targets:
                 found.add(id(thing))
-            elif not isinstance(thing, _PASSED_BY):
+            elif not issubclass(type(thing), _PASSED_BY):
                 near = _named_by(thing)
                 if near is not None:
                     todo.extend(near)
@@ -146,17 +147,20 @@ class Reach:
 
 
 def _named_by(thing: Any) -> Iterable[Any] | None:
-    """What ``thing`` holds by rule 1; None for an object of any other kind."""
-    if isinstance(thing, _CALLABLES):
-        return () if isinstance(getattr(thing, "__self__", None), _PLAIN) else compat.bound_to(thing)
-    if isinstance(thing, functools.partial):
+    """What ``thing`` holds by rule 1; None for an object of any other kind. Runs none of its code."""
+    kind = type(thing)
+    if issubclass(kind, _CALLABLES):
+        carried = compat.bound_to(thing)
+        return () if kind is BuiltinFunctionType and carried and issubclass(type(carried[0]), _PLAIN) else carried
+    if issubclass(kind, functools.partial):
         return (thing.func, *thing.args, *thing.keywords.values())
-    if isinstance(thing, _SUSPENDED):
+    if issubclass(kind, _SUSPENDED):
         return compat.names_in(thing)
-    if isinstance(thing, dict):
-        return () if "__builtins__" in thing else _first((*islice(thing.values(), ITEMS_MAX), *islice(thing, ITEMS_MAX)))
-    if isinstance(thing, _CONTAINERS):
-        return _first(thing)
+    if issubclass(kind, dict):
+        return () if dict.__contains__(thing, "__builtins__") else _first(dict.values(thing)) + _first(dict.keys(thing))
+    for container in _CONTAINERS:
+        if issubclass(kind, container):
+            return _first(container.__iter__(thing))
     return None
 
 
@@ -171,8 +175,8 @@ def _is_open(thing: Any) -> bool:
     """Whether the walk may pass through an object (rule 3)."""
     if not gc.is_tracked(thing):
         return False
-    module = type(thing).__module__ or ""
-    return not module.startswith(("grpc", "stilltrue."))
+    module = type(thing).__module__
+    return not (isinstance(module, str) and module.startswith(("grpc", "stilltrue.")))
 
 
 def speaks_of_ending(code: CodeType, names: dict[str, Any], owner: Any = None) -> bool:
@@ -192,9 +196,9 @@ def _called(code: CodeType, names: dict[str, Any], owner: Any, depth: int) -> It
         return
     for name in code.co_names:
         function = names.get(name)
-        if not isinstance(function, FunctionType):
+        if type(function) is not FunctionType:
             function = next((kind.__dict__[name] for kind in type(owner).__mro__ if name in kind.__dict__), None)
-        if isinstance(function, FunctionType) and function.__code__ is not code:
+        if type(function) is FunctionType and function.__code__ is not code:
             yield from _called(function.__code__, function.__globals__, owner, depth - 1)
 
 

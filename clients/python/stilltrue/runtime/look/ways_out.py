@@ -138,6 +138,8 @@ class Search:
         frame = next((frame for frame in feeding.frames if is_application(frame.f_code)), None)
         if frame is not None:
             one.add(f"the iterator of its requests, which may fail: {told(frame)}", feeding.party)
+        else:  # it will be asked again when the one under way is sent
+            one.doubt = one.doubt or "gRPC is sending one of its requests"
 
 
 def _is(actor: Actor, place: Place) -> bool:
