@@ -189,6 +189,21 @@ def quiet(world: World, stuck_now: frozenset[PartyName]) -> bool:
     return not any(call.requests and _can_be_taken(world, call, set(), TRUTH, {}) for call in world.calls.values())
 
 
+def knowably_quiet(world: World, knowable: frozenset[PartyName]) -> bool:
+    """Whether nobody can move and no message is under way that anybody might receive, as far as can be known."""
+    if any(not process.idle or process.parties.keys() - knowable for process in world.processes.values()):
+        return False
+    if world.enabled.has("take") or any(_in_doubt(world, call, since) for call, since in world.doubts.values()):
+        return False
+    return not any(call.requests or call.replies or call.broken or _is_unattended(call) for call in world.calls.values())
+
+
+def _is_unattended(call: SimCall) -> bool:
+    """Whether its maker goes on, or is done: for all that anybody can know, something may come of the outcome."""
+    block = call.party.block
+    return not call.over and (block is None or call not in block.calls)
+
+
 def terminated(world: World, *, knowable: bool = False) -> bool:
     """Whether nobody will ever do anything again: no party, no request, no reply that anybody waits for.
 

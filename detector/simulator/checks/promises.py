@@ -30,10 +30,13 @@ class Instant:
     core: frozenset[PartyName]
     knowable_core: frozenset[PartyName]
     held_up: frozenset[PartyName]
+    knowably_held_up: frozenset[PartyName]
     terminated: bool
     knowably_terminated: bool
     quiet: bool
+    knowably_quiet: bool
     tokens_gone: int
+    expired: int
     of_the_dead: bool
 
 
@@ -52,10 +55,13 @@ def instant(world: World, members: frozenset[ProcessName], *, outside_before: in
         core=oracle.core(world, stuck, View(members=members)) if few else frozenset(),
         knowable_core=oracle.core(world, stuck, View(members=members, doubt=True)) if few else frozenset(),
         held_up=oracle.stuck(world, View(members=members, deadlines=False)) if _has_deadlines(world) else stuck,
+        knowably_held_up=_knowably_held_up(world, members, knowable),
         terminated=terminated,
         knowably_terminated=terminated and oracle.terminated(world, knowable=True),
         quiet=oracle.quiet(world, stuck),
+        knowably_quiet=oracle.knowably_quiet(world, knowable),
         tokens_gone=oracle.tokens_gone(world),
+        expired=world.expired,
         of_the_dead=_of_the_dead(world),
     )
 
@@ -68,13 +74,15 @@ def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, beg
                 _deadlock(world, assembled, verdict, begun, ended)
             case "gridlock":
                 if _since(world, assembled, verdict, begun) == ended.outside:
-                    _gridlock(world, verdict, ended)
+                    _gridlock(world, assembled, verdict, begun, ended)
             case "termination":
                 _termination(world, verdict, begun, ended)
             case "quiescence":
                 undisturbed = _undisturbed(world, begun, ended) and _since(world, assembled, verdict, begun) == ended.outside
                 if verdict.holds is Holds.TRUE and not ended.quiet and undisturbed:
                     world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
+                if verdict.holds is Holds.FALSE and begun.knowably_quiet and undisturbed:
+                    world.breach(f"sound: snapshot {verdict.snapshot.id}, quiescence false: it was so when it began")
             case "token-lost" | "token-duplicated":
                 _tokens(world, verdict, begun, ended)
 
@@ -120,8 +128,15 @@ def _stuck(world: World, verdict: Verdict, about: str, begun: Instant, ended: In
         world.breach(f"exact: {about}: the core is {_names(begun.core)}, not {_names(verdict.core)}")
 
 
-def _gridlock(world: World, verdict: Verdict, ended: Instant) -> None:
-    """Until the time that the verdict names nobody of the remainder may move."""
+def _gridlock(world: World, assembled: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
+    """Until the time that the verdict names nobody of the remainder may move; FALSE: nobody was held up by deadlines alone."""
+    if verdict.holds is Holds.FALSE:
+        missing = frozenset(assembled.snapshot.missing)
+        both = begun.knowably_held_up & ended.knowably_held_up
+        held_up = frozenset(name for name in both if process_of(name) not in missing)
+        alone = not (begun.stuck or ended.stuck) and begun.expired == ended.expired  # who waits for the deadlocked is not meant
+        if held_up and alone:
+            world.breach(f"sound: snapshot {verdict.snapshot.id}, gridlock false: only deadlines could free {_names(held_up)}")
     if verdict.holds is not Holds.TRUE:
         return
     about = f"snapshot {verdict.snapshot.id}, gridlock until {verdict.until}"
@@ -169,6 +184,10 @@ def _undisturbed(world: World, begun: Instant, ended: Instant) -> bool:
 def _of_the_dead(world: World) -> bool:
     """Whether a request is under way whose sender is no more: nobody can know of it."""
     return any(world.alive(call.key[0], call.key[1]) is None for call in world.calls.values() if call.requests)
+
+
+def _knowably_held_up(world: World, members: frozenset[ProcessName], knowable: frozenset[PartyName]) -> frozenset[PartyName]:
+    return oracle.stuck(world, View(members=members, doubt=True, deadlines=False)) if _has_deadlines(world) else knowable
 
 
 def _has_deadlines(world: World) -> bool:

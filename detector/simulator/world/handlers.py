@@ -92,6 +92,7 @@ def _fail(world: World, key: CallKey) -> Process:
 
 def _expire(world: World, name: ProcessName | CallKey, who: PartyName | None = None) -> Process:
     """A deadline passes: that of a call (given by its key), or that of a party's wait for a lock."""
+    world.expired += 1
     if who is not None:
         return parties.lock_expires(world, world.processes[name].parties[who])  # type: ignore[index]
     call = world.calls[name]  # type: ignore[index]
@@ -103,6 +104,7 @@ def _expire(world: World, name: ProcessName | CallKey, who: PartyName | None = N
 def _interrupt(world: World, name: ProcessName, who: PartyName) -> Process:
     """A handler is cancelled at the deadline of its call."""
     served = world.processes[name].parties[who]
+    world.expired += 1
     world.now = max(world.now, served.call.deadline or 0.0) if served.call else world.now
     parties.abort(world, served)
     return world.processes[name]

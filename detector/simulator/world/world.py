@@ -83,6 +83,8 @@ class World:
         self.doubts: dict[CallKey, tuple[SimCall, float]] = {}
         """Calls of which their callers cannot tell what became of them, and since when."""
         self.tokens_lost = 0
+        self.expired = 0
+        """How many deadlines have passed."""
         self.departed = set(plan.uninstrumented)
         """Processes that are there and no members: without an agent, or after a goodbye."""
         self._drawn: dict[Action, int] = {}
