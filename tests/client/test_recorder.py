@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.ledger import SERVERS_PER_CHANNEL_MAX, ChannelRecord
 from stilltrue.protocol.look import Look, LookRequest, Suspect
+from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Bounds, Recorder
-from stilltrue.protocol.report import CallTarget, Report
+from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget
 from stilltrue.protocol.stamp import Stamp, decode, encode
-from stilltrue.protocol.step import Step
+from stilltrue.protocol.step import Step, StepError
 
 
 def recorder(name: str = "a", *, reactive: bool = True, bounds: Bounds | None = None) -> Recorder:
@@ -265,3 +268,167 @@ def test_of_a_name_the_two_newest_incarnations_are_remembered() -> None:
         served, _ = a.arrived(stamp()._replace(incarnation=run), method="/s/M", now=0.0)
         a.replied(served)
     assert [seen.caller.incarnation for seen in cut(a, 1).seen] == [3, 5]
+
+
+def test_doubts_dropped_for_space_are_owned_up_to_until_their_time_has_passed() -> None:
+    a = recorder(bounds=Bounds(doubts_max=2, doubt_seconds_max=30.0))
+    for at in range(4):
+        made, _ = a.sent(method="/s/M", channel=CHANNEL, now=float(at))
+        a.settled(made, None, float(at), in_doubt=True)
+    report = cut(a, 1, now=4.0)
+    assert ([call.number for call in report.made], report.lost) == ([3, 4], 2)
+    assert cut(a, 2, now=30.5).lost == 2, "the last one that was dropped may still arrive"
+    assert cut(a, 3, now=31.0).lost == 0
+
+
+def test_a_hedged_call_is_in_doubt_though_it_was_answered_for_other_copies_may_travel() -> None:
+    a = recorder()
+    made, _ = a.sent(method="/s/M", channel=ChannelRecord("b", copies_max=2, hedged=True), now=0.0)
+    a.settled(made, stamp(), 0.0)
+    assert [(call.number, call.doubtful) for call in cut(a, 1).made] == [(1, True)]
+
+
+def test_a_caller_forgotten_for_space_is_owned_up_to() -> None:
+    a = recorder(bounds=Bounds(callers_max=1))
+    for source in ("b", "c"):
+        a.arrived(stamp(source=source), method="/s/M", now=0.0)
+    report = cut(a, 1)
+    assert ([seen.caller.process for seen in report.seen], report.lost) == (["c"], 1)
+
+
+def test_a_server_dropped_from_a_channel_for_space_makes_strangers() -> None:
+    channel = ChannelRecord("b")
+    for number in range(SERVERS_PER_CHANNEL_MAX + 1):
+        assert not channel.strangers
+        channel.answered_by(ProcessName(f"b{number}"), 1)
+    assert (len(channel.servers), channel.strangers) == (SERVERS_PER_CHANNEL_MAX, True)
+    channel = ChannelRecord("b")
+    channel.answered_by(ProcessName("b"), 1)
+    channel.answered_by(ProcessName("b"), 2)
+    assert (channel.servers, channel.strangers) == ({"b": 2}, False)
+
+
+def test_a_process_whose_thread_waits_is_blocked_and_not_idle() -> None:
+    a = recorder(reactive=True)
+    number = a.waits(PartyName("a/x"), [ResourceTarget(resource="a/lock")], 0.0)
+    assert cut(a, 1).activity is Activity.BLOCKED
+    a.resumes(number)
+    assert cut(a, 2).activity is Activity.IDLE
+
+
+def test_no_two_waits_bear_one_number() -> None:
+    a = recorder()
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)
+    other, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/y"))
+    a.awaits(other, 0.0)
+    a.waits(PartyName("a/z"), [CallTarget(number=made.number)], 0.0)
+    first = [wait.number for wait in cut(a, 1).waits]
+    a.goes_on(other)
+    a.awaits(other, 0.0)
+    assert len({*first, *(wait.number for wait in cut(a, 2).waits)}) == 4
+
+
+def test_the_channel_remembers_who_answered_with_which_incarnation() -> None:
+    a, channel = recorder(), ChannelRecord("b:1")
+    made, _ = a.sent(method="/s/M", channel=channel, now=0.0)
+    a.settled(made, stamp()._replace(incarnation=7), 0.0)
+    a.sent(method="/s/M", channel=channel, now=0.0)
+    assert cut(a, 1).made[0].servers == {"b": 7}
+
+
+def test_a_call_of_before_a_fork_settles_nothing_in_the_child() -> None:
+    parent, child = recorder(), recorder()
+    theirs, _ = parent.sent(method="/s/M", channel=CHANNEL, now=0.0)
+    child.sent(method="/s/M", channel=CHANNEL, now=0.0)
+    child.settled(theirs, stamp(), 0.0)
+    assert [call.number for call in cut(child, 1).made] == [1]
+
+
+def test_the_outcome_of_a_steps_message_counts_from_the_end_of_the_step_but_its_colour_at_once() -> None:
+    a, step = recorder(), Step()
+    step.fact(token=0)
+    step.carries(token=1)
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True, step=step)
+    report = a.settled(made, stamp(colour=4), 0.0)
+    assert report is not None, "rule 2: a reply of a newer colour cuts, step or not"
+    assert (report.waits != (), report.facts) == (True, {"token": 0})
+    held = cut(a, 5)
+    assert ([call.number for call in held.made], held.waits) == ([1], ())
+    step.fact(token=1)
+    a.closed(step, 0.0)
+    assert (cut(a, 6).made, cut(a, 7).facts) == ((), {"token": 1})
+
+
+def test_an_open_step_holds_back_the_reply_to_its_own_message_only() -> None:
+    a, step = recorder(), Step()
+    a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    other, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
+    a.settled(other, stamp(2), 0.0)
+    assert [call.number for call in cut(a, 1).made] == [1]
+
+
+def test_facts_travel_with_one_message_of_a_step() -> None:
+    a, step = recorder(), Step()
+    step.carries(token=1)
+    a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    with pytest.raises(StepError, match="second message"):
+        a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    assert [(call.number, call.facts) for call in cut(a, 1).made] == [(1, {"token": 1})]
+
+
+def test_what_a_request_brought_goes_back_with_a_refusal_and_stays_with_a_reply() -> None:
+    a = recorder()
+    for number, (takes, failed) in enumerate([(False, False), (False, True), (True, True)], start=1):
+        served, _ = a.arrived(stamp(number), method="/s/M", now=0.0)
+        a.started(served)
+        if takes:
+            step = Step(served)
+            step.takes()
+            a.closed(step, 0.0)
+        a.replied(served, failed=failed)
+    (seen,) = cut(a, 1).seen
+    answers = [seen.answer(CallNumber(number)) for number in (1, 2, 3)]
+    assert [answer and answer.taken for answer in answers] == [True, False, True]
+
+
+def test_a_step_with_the_reply_is_not_made_when_the_handler_fails() -> None:
+    for failed, facts in ((True, {}), (False, {"token": 0})):
+        a = recorder()
+        served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+        a.started(served)
+        step = Step(served)
+        step.fact(token=0)
+        step.carries(token=1)
+        step.with_reply()
+        a.closed(step, 0.0)
+        a.replied(served, failed=failed)
+        report = cut(a, 1)
+        answer = report.seen[0].answer(CallNumber(1))
+        assert answer is not None
+        assert (report.facts, dict(answer.facts)) == (facts, {} if failed else {"token": 1})
+
+
+def test_who_is_at_work_is_counted_for_each_party_and_each_block() -> None:
+    a, one, two = recorder(reactive=False), PartyName("a/1"), PartyName("a/2")
+    a.active(one)
+    a.active(two)
+    a.idle(one)
+    assert cut(a, 1).activity is Activity.ACTIVE, "the other is at work still"
+    a.idle(two)
+    assert cut(a, 2).activity is Activity.IDLE
+    a.busy()
+    a.busy()
+    a.done()
+    assert cut(a, 3).activity is Activity.ACTIVE
+    a.done()
+    assert cut(a, 4).activity is Activity.IDLE
+
+
+def test_a_wait_for_several_of_many_ends_by_itself_where_a_way_out_cannot_be_said() -> None:
+    seen = Observation(ways_out={PartyName("a/x"): (PartyName("a/y"),)})
+    a = Recorder(process=recorder().process, observe=lambda _: seen)
+    for needs in (1, 2):
+        a.waits(PartyName("a/x"), [CallTarget(number=CallNumber(1)), CallTarget(number=CallNumber(2))], 0.0, needs=needs)
+    one, two = cut(a, 1, now=5.0).waits
+    assert (one.among[-1], one.deadline) == (PartyTarget(party=PartyName("a/y")), None)
+    assert (len(two.among), two.deadline) == (2, 5.0)
