@@ -6,8 +6,8 @@ member, and only while the snapshot is pending; all else is refused with a reaso
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from operator import attrgetter
 
@@ -15,7 +15,8 @@ from detector.core.clocks import in_detector_time
 from detector.core.resolution import Resolution
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
-from stilltrue.model import CallNumber, ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
+from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
+from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import Report
 
 
@@ -41,6 +42,7 @@ class Assembled:
     """A finished snapshot. ``orphans`` (rule 5) are sentences, and why it was rejected; ``reports`` are kept as evidence.
 
     ``settled``: by caller, the calls that it had in doubt and of which this snapshot shows that they were answered.
+    ``absent`` are the members without a report. After a verification round the reports are the amended ones.
     """
 
     snapshot: Snapshot
@@ -49,6 +51,15 @@ class Assembled:
     reports: Mapping[ProcessName, Report]
     orphans: tuple[str, ...] = ()
     settled: Mapping[ProcessId, tuple[CallNumber, ...]] = field(default_factory=dict)
+    absent: tuple[ProcessId, ...] = ()
+
+
+def reassembled(before: Assembled, reports: Mapping[ProcessName, Report], looks: Mapping[PartyName, PartyLook]) -> Assembled:
+    """The same snapshot from amended reports; ``looks`` are its evidence. What no report of it changed stays as it is."""
+    if all(report is before.reports[name] for name, report in reports.items()):
+        return replace(before, snapshot=replace(before.snapshot, looks=looks))
+    snapshot = _snapshot(before.snapshot.ref, reports, before.absent, _resolved(before.snapshot.ref, reports, before.absent))
+    return replace(before, snapshot=replace(snapshot, looks=looks), reports=reports)
 
 
 class PendingSnapshot:
@@ -96,30 +107,40 @@ class PendingSnapshot:
         """The members that have not reported, sorted."""
         return tuple(sorted(self.members.keys() - self._reports.keys()))
 
-    def assembled(self, ended: float, previous: WaitColumns | None = None) -> Assembled:
-        """The snapshot from the reports there are; ``previous``: the waits of one that ended before this one began."""
-        missing = [self.members[name] for name in self.missing()]
-        timed = {name: in_detector_time(report, self.begun, ended) for name, report in self._reports.items()}
-        resolution = Resolution(timed, missing)
+    def assembled(self, ended: float) -> Assembled:
+        """The snapshot from the reports there are."""
+        absent = tuple(self.members[name] for name in self.missing())
+        ref = SnapshotRef(id=self.id, begun=self.begun, ended=ended, members=len(self.members))
+        resolution = _resolved(ref, self._reports, absent)
         orphans = tuple(resolution.channels.orphans())
-        outcome = Outcome.REJECTED if orphans else Outcome.INCOMPLETE if missing else Outcome.COMPLETE
-        snapshot = Snapshot(
-            ref=SnapshotRef(id=self.id, begun=self.begun, ended=ended, members=len(self.members)),
-            processes={name: _state(self._reports[name]) for name in sorted(self._reports)},
-            waits=WaitColumns.of(resolution.waits()),
-            in_transit=tuple(sorted(resolution.in_transit(), key=attrgetter("source", "what"))),
-            missing=tuple(member.instance for member in missing),
-            forgetful=resolution.channels.forgetful(),
-            previous=previous,
-        )
         return Assembled(
-            snapshot=snapshot,
-            outcome=outcome,
+            snapshot=_snapshot(ref, self._reports, absent, resolution),
+            outcome=Outcome.REJECTED if orphans else Outcome.INCOMPLETE if absent else Outcome.COMPLETE,
             begun_by=self.begun_by,
             reports=dict(self._reports),
             orphans=orphans,
             settled={} if orphans else resolution.settled_doubts(),
+            absent=absent,
         )
+
+
+def _resolved(ref: SnapshotRef, reports: Mapping[ProcessName, Report], absent: Sequence[ProcessId]) -> Resolution:
+    begun, ended = ref.begun or 0.0, ref.ended or 0.0
+    return Resolution({name: in_detector_time(report, begun, ended) for name, report in reports.items()}, absent)
+
+
+def _snapshot(
+    ref: SnapshotRef, reports: Mapping[ProcessName, Report], absent: Sequence[ProcessId], resolution: Resolution
+) -> Snapshot:
+    return Snapshot(
+        ref=ref,
+        processes={name: _state(reports[name]) for name in sorted(reports)},
+        waits=WaitColumns.of(resolution.waits()),
+        in_transit=tuple(sorted(resolution.in_transit(), key=attrgetter("source", "what"))),
+        missing=tuple(member.instance for member in absent),
+        forgetful=resolution.channels.forgetful(),
+        doubts={name: reports[name].doubt for name in sorted(reports) if reports[name].doubt},
+    )
 
 
 def _state(report: Report) -> ProcessState:

@@ -8,7 +8,7 @@ Rules:
    way out, unless its own caller can cancel it in turn, or the call may be answered by another server that has a copy of it.
 3. A call that is over at its caller, while its handler is still at work, is about to be cancelled.
 4. A caller that bears no stamp, or is no member, is outside: what it does ends stability by decree.
-5. Of a call that may be repeated the handler may have been left behind, and be about to be cancelled: the next snapshot tells.
+5. Of a call that may be repeated the handler may have been left behind, and be about to be cancelled: a second round tells.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Cancellation:
             return []
         ways.doubtful = ways.doubtful or (call.copies_max > 1 and not call.hedged)
         waits = self._waits_for(name, served.number)
-        alone = call.deadline is None and call.copies_max == 1
+        alone = call.deadline is None and call.copies_max <= 1
         bound = [wait.waiter for wait in waits if alone and _is_bound(wait)]
         if not bound:
             others = [wait.waiter for wait in waits]

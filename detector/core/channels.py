@@ -32,7 +32,7 @@ class Place:
     """Where one call is: ``among`` are the parties of which one must move for it to go on; none: it goes on by itself.
 
     ``server`` is the process that has it, when one is known; ``served`` and ``answered`` are its records there. ``repeated``:
-    perhaps the server has lost the caller and does not know yet, and the request is on its way to another (confirmation tells).
+    perhaps the server has lost the caller and does not know yet, and the request is on its way to another (a later look tells).
     """
 
     where: Where
@@ -96,7 +96,7 @@ class Channels:
         memories = self._seen.get(caller, ())
         answers = [(name, answer) for name, seen in memories if (answer := seen.answer(call.number)) is not None]
         if heard and not call.hedged:  # answered as well: one of the two got the stamp from somebody who passed it on
-            return self._held(heard, repeated=call.copies_max > 1 or bool(answers))
+            return self._held(heard, repeated=call.copies_max > 1 or (bool(answers) and call.copies_max > 0))
         if answers and (call.hedged or call.doubtful) and len(records) + len(answers) < call.copies_max:
             elsewhere = self._perhaps_missing() if call.doubtful else None  # which may have answered it, too
             return elsewhere or Place(where=Where.UNKNOWN)  # a copy may be on its way, whatever became of the others
@@ -110,7 +110,7 @@ class Channels:
 
     def _astray(self, call: OutstandingCall, *, lost: bool) -> Place:
         """Whoever had the call has forgotten it, or (``lost``) nobody will hear the reply: its caller fails or asks another."""
-        elsewhere = None if lost and call.copies_max == 1 else self._perhaps_missing()
+        elsewhere = None if lost and call.copies_max <= 1 else self._perhaps_missing()
         return elsewhere or Place(where=Where.UNKNOWN)
 
     def _hedged(self, call: OutstandingCall, records: list[tuple[ProcessName, ServedCall]], *, copies: int) -> Place:

@@ -13,16 +13,12 @@ Rules:
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from detector.core.assembler import Assembled, Outcome, PendingSnapshot, Refusal
+from detector.core.assembler import Assembled, PendingSnapshot, Refusal
 from detector.core.story import SnapshotLog
-from detector.graph.columns import WaitColumns
-from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId, process_of
+from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
 
 
@@ -66,23 +62,6 @@ class Refuse:
 Effect = Begin | Finish | Refuse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Finished:
-    """What is kept of a finished snapshot, to confirm a later one."""
-
-    ended: float
-    waits: WaitColumns
-    members: Mapping[ProcessName, ProcessId]
-
-    def lasting(self, members: Mapping[ProcessName, ProcessId]) -> WaitColumns:
-        """Its waits but those of processes that are another incarnation among ``members``: their numbers began anew."""
-        anew = {name for name, process in self.members.items() if members.get(name, process) != process}
-        if not anew:
-            return self.waits
-        waiters = self.waits.named(self.waits.waiter)
-        return self.waits.only(np.fromiter((process_of(name) not in anew for name in waiters), np.bool_, len(waiters)))
-
-
 class Initiator:
     """Begins snapshots and ends them; each happening returns its effects, in order."""
 
@@ -104,7 +83,6 @@ class Initiator:
         self.held = False
         """While true no snapshot begins: those that have ended wait to be evaluated."""
         self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
-        self._finished: deque[_Finished] = deque(maxlen=self.timing.pending_snapshots_max + 1)
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -264,13 +242,10 @@ class Initiator:
 
     def _finish(self, pending: PendingSnapshot, now: float) -> Finish:
         del self._pending[pending.id]
-        before = [finished for finished in self._finished if finished.ended <= pending.begun]
-        assembled = pending.assembled(now, before[-1].lasting(pending.members) if before else None)
+        assembled = pending.assembled(now)
         self._suspects.update(name for name in pending.missing() if name in self._members)
         self._suspects.intersection_update(self._members)
         self._settled.update(assembled.settled)
-        if assembled.outcome is not Outcome.REJECTED:
-            self._finished.append(_Finished(ended=now, waits=assembled.snapshot.waits, members=pending.members))
         self._log.tell(now, f"ends {assembled.outcome.value}", pending.id)
         return Finish(assembled=assembled, tickets=self._tickets.pop(pending.id))
 

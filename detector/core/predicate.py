@@ -42,3 +42,8 @@ def treats_missing(predicate: Predicate) -> bool:
 def treats_forgotten(predicate: Predicate) -> bool:
     """Whether ``predicate`` declares that it handles members that had to forget something."""
     return bool(getattr(predicate, "treats_forgotten", False))
+
+
+def reads_activity(predicate: Predicate) -> bool:
+    """Whether the answer of ``predicate`` may depend on which processes are idle."""
+    return bool(getattr(predicate, "reads_activity", True))

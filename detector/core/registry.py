@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
 from detector.core.answer import depends_on_forgotten, fault_of
+from detector.core.evidence import with_evidence
 from detector.core.plugin_settings import SettingError, fitted
-from detector.core.predicate import Predicate, treats_forgotten, treats_missing
+from detector.core.predicate import Predicate, reads_activity, treats_forgotten, treats_missing
 from detector.core.snapshot import Snapshot
-from stilltrue.model import Holds, PartyName, Verdict, Witness
+from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness
 
 GROUP = "stilltrue.predicates"
 
@@ -98,6 +99,20 @@ def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
     PluginError
         When the predicate raises (``SystemExit`` included) or returns something other than a valid verdict.
     """
+    verdict = _answer(predicate, snapshot)
+    if snapshot.doubts and leans_on_idleness(predicate, snapshot, verdict, snapshot.doubts):
+        return _in_doubt(verdict, snapshot)
+    return with_evidence(verdict, snapshot)
+
+
+def leans_on_idleness(predicate: Predicate, snapshot: Snapshot, verdict: Verdict, processes: Container[ProcessName]) -> bool:
+    """Whether ``verdict`` is TRUE and would not be so if ``processes`` were active. Raises as :func:`ask`."""
+    if verdict.holds is not Holds.TRUE or not reads_activity(predicate):
+        return False
+    return _answer(predicate, snapshot.with_active(processes)).holds is not Holds.TRUE
+
+
+def _answer(predicate: Predicate, snapshot: Snapshot) -> Verdict:
     if snapshot.missing and not treats_missing(predicate):
         return _not_asked(predicate.name, snapshot)
     if snapshot.forgetful and not treats_forgotten(predicate):
@@ -110,6 +125,21 @@ def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
     if fault:
         raise PluginError(f"predicate {predicate.name!r} answered with {fault}")
     return verdict
+
+
+def _in_doubt(verdict: Verdict, snapshot: Snapshot) -> Verdict:
+    """UNDETERMINED: what seems idle is not certainly so, and the answer depends on it."""
+    reasons = tuple(f"{name}: {doubt}" for name, doubt in snapshot.doubts.items())
+    text = f"{verdict.witness.text}; but it is not certain that they stay idle: {reasons[0]}"
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return Verdict(
+        predicate=verdict.predicate,
+        holds=Holds.UNDETERMINED,
+        witness=Witness(kind="unconfirmed", parties=tuple(map(PartyName, snapshot.doubts)), text=text + more),
+        snapshot=verdict.snapshot,
+        missing=verdict.missing,
+        explanation=reasons,
+    )
 
 
 def _not_asked(name: str, snapshot: Snapshot) -> Verdict:

@@ -80,7 +80,7 @@ class Resolution:
         awaited = [self._awaited(report, wait, target) for target in wait.among]
         lasting = [target for target in awaited if target.among]
         if any(target.doubtful for target in lasting):
-            wait = replace(wait, uncoloured=True)
+            wait = replace(wait, certain=False)
         needs = wait.needs - (len(awaited) - len(lasting))
         if needs <= 0:
             return
@@ -233,7 +233,7 @@ def _stood_for(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iter
             among=target.among,
             since=wait.since,
             number=wait.number,
-            uncoloured=wait.uncoloured,
+            uncoloured=wait.in_doubt,
             what=target.what,
         )
     yield _wait(wait, tuple(stands), needs, wait.what)
@@ -253,6 +253,6 @@ def _wait(wait: LocalWait, among: tuple[PartyName, ...], needs: int, what: str) 
         deadline=wait.deadline,
         since=wait.since,
         number=wait.number,
-        uncoloured=wait.uncoloured,
+        uncoloured=wait.in_doubt,
         what=what,
     )

@@ -56,6 +56,7 @@ def narrowed(snapshot: Snapshot, *, name: str, members: frozenset[ProcessName]) 
             for message in snapshot.in_transit
             if message.target in members or (message.source in members and message.target not in outside)
         ),
+        doubts={process: doubt for process, doubt in snapshot.doubts.items() if process in members},
         missing=tuple(process for process in snapshot.missing if process in members),
         previous=previous and previous.only(parties_of(previous.names, members)[previous.waiter]),
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
 
 from detector.graph.columns import Bools, WaitColumns
-from stilltrue.model import Message, PartyName, ProcessName, ProcessState, SnapshotRef, process_of
+from stilltrue.model import Activity, Message, PartyName, ProcessName, ProcessState, SnapshotRef, process_of
+from stilltrue.protocol.look import PartyLook
 
 NO_REF = SnapshotRef()
 NO_WAITS = WaitColumns.of(())
@@ -27,6 +28,8 @@ class Snapshot:
     in_transit : every message sent before its source's cut and not received before its target's.
     missing : the members that did not report, sorted. Whatever else the snapshot holds of them is stale and never counts.
     forgetful : the members that reached a bound and had to forget something that an answer about messages could depend on.
+    looks : what the verification round saw of the suspects; none when nobody looked again.
+    doubts : why a process that seems idle is not certainly so, since the verification round.
     previous : the waits of the previous complete snapshot, which ended before this one began; None when there is none.
     """
 
@@ -36,6 +39,8 @@ class Snapshot:
     in_transit: tuple[Message, ...] = ()
     missing: tuple[ProcessName, ...] = ()
     forgetful: tuple[ProcessName, ...] = ()
+    looks: Mapping[PartyName, PartyLook] = field(default_factory=lambda: MappingProxyType({}))
+    doubts: Mapping[ProcessName, str] = field(default_factory=lambda: MappingProxyType({}))
     previous: WaitColumns | None = None
 
     def present(self) -> dict[ProcessName, ProcessState]:
@@ -47,6 +52,14 @@ class Snapshot:
                 named.add(message.target)
         unknown = ProcessState()
         return {name: self.processes.get(name, unknown) for name in sorted(named.difference(self.missing))}
+
+    def with_active(self, processes: Container[ProcessName]) -> Snapshot:
+        """The same if ``processes`` were active, whatever they say."""
+        states = {
+            name: replace(state, activity=Activity.ACTIVE) if name in processes else state
+            for name, state in self.processes.items()
+        }
+        return replace(self, processes=states, doubts=MappingProxyType({}))
 
     def of_missing(self) -> Bools:
         """(P,) which parties of ``waits`` belong to a missing process."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from detector.core.resolution import owner_of
@@ -110,7 +112,7 @@ def _undetermined(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
     named = ", ".join(shortened(parties, len(left)))
     decisive = _decisive(snapshot, found.pessimistic, found.missing)
     if unconfirmed:
-        text = f"the waits of {named} are not vouched for by stamps: the next snapshot must show the same waits"
+        text = f"{named} may be deadlocked: {not_certain(snapshot, parties)}"
     else:
         text = f"{named} may be deadlocked: it depends on {', '.join(decisive)}, which did not report"
     return Verdict(
@@ -121,6 +123,17 @@ def _undetermined(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
         missing=snapshot.missing,
         decisive=decisive,
     )
+
+
+def not_certain(snapshot: Snapshot, names: Iterable[str]) -> str:
+    """Why the waits of these parties (or of these processes' parties) are in doubt."""
+    wanted = frozenset(names)
+    doubts = [
+        f"{party} could not be looked at again ({look.doubt})"
+        for party, look in snapshot.looks.items()
+        if look.doubt and (party in wanted or process_of(party) in wanted)
+    ]
+    return "; ".join(shortened(doubts, most=3)) or "nothing vouches for their waits: no stamp, and no second look"
 
 
 def _decisive(snapshot: Snapshot, pessimistic: Reduction, missing: Bools) -> tuple[ProcessName, ...]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from detector.core.snapshot import Snapshot
-from detector.graph.confirm import confirmed
 from detector.graph.partial import Bounds, bounds
 from detector.predicates.blocked import blocked_verdict, certain_graph
 from detector.predicates.preference import find_preference
@@ -19,7 +18,7 @@ class Deadlock:
     """Holds when some parties can never proceed, whatever the others do.
 
     A wait with a deadline ends by itself and is left out: see ``gridlock``. Missing members are considered twice, as free and
-    as never moving (docs/design.md section 6). Waits without a stamp must be confirmed by the previous snapshot (section 3).
+    as never moving (docs/design.md section 6). A wait in doubt makes neither TRUE nor FALSE.
 
     Parameters
     ----------
@@ -30,6 +29,7 @@ class Deadlock:
     name = "deadlock"
     treats_missing = True
     treats_forgotten = True
+    reads_activity = False
 
     def __init__(self, *, victims: str = "youngest", never: Sequence[str] = ()) -> None:
         self._preference = find_preference(victims)
@@ -48,4 +48,4 @@ def stuck_bounds(snapshot: Snapshot) -> Bounds:
     waits = snapshot.waits
     missing = snapshot.of_missing()
     ended = ~np.isnan(waits.deadline) | missing[waits.waiter]
-    return bounds(waits, ended=ended, missing=missing, vouched=confirmed(waits, snapshot.previous, ended))
+    return bounds(waits, ended=ended, missing=missing, vouched=~waits.uncoloured)

@@ -8,7 +8,6 @@ import numpy as np
 
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
-from detector.graph.confirm import confirmed
 from detector.graph.partial import Bounds, bounds
 from detector.graph.reduction import Reduction
 from detector.predicates.blocked import as_of, blocked_verdict, certain_graph
@@ -27,6 +26,7 @@ class Gridlock:
     name = "gridlock"
     treats_missing = True
     treats_forgotten = True
+    reads_activity = False
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """As ``deadlock``, with the time until which it holds."""
@@ -49,7 +49,7 @@ def held_up_bounds(snapshot: Snapshot) -> tuple[Bounds, int]:
     """
     waits, missing = snapshot.waits, snapshot.of_missing()
     stale = missing[waits.waiter]
-    found = bounds(waits, ended=stale, missing=missing, vouched=confirmed(waits, snapshot.previous, stale))
+    found = bounds(waits, ended=stale, missing=missing, vouched=~waits.uncoloured)
     forever = stuck_bounds(snapshot)
     surely, perhaps = ~forever.certain.free & ~missing, ~forever.pessimistic.free & ~missing
     held_up = replace(

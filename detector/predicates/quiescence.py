@@ -5,7 +5,7 @@ from __future__ import annotations
 from detector.core.answer import depends_on_forgotten
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools
-from detector.predicates.blocked import as_of
+from detector.predicates.blocked import as_of, not_certain
 from detector.predicates.deadlock import stuck_bounds
 from detector.predicates.explain import shortened
 from detector.predicates.verdicts import depends_on_missing, process_verdict
@@ -30,7 +30,7 @@ class Quiescence:
         processes = snapshot.present()
         blocked = [name for name, state in processes.items() if state.activity is Activity.BLOCKED]
         waiting, may_move = _waiters(snapshot, found.pessimistic.free)
-        _, not_certain = _waiters(snapshot, found.certain.free)
+        _, uncertain = _waiters(snapshot, found.certain.free)
         moving = [name for name, state in processes.items() if state.activity is Activity.ACTIVE]
         moving += [name for name in blocked if name not in waiting or name in may_move]
         receivable = [
@@ -43,12 +43,12 @@ class Quiescence:
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot)}", moving)
         if snapshot.forgetful:
             return depends_on_forgotten(self.name, snapshot)
-        doubtful = sorted(name for name in blocked if name in not_certain)
+        doubtful = sorted(name for name in blocked if name in uncertain)
         if snapshot.missing:
             return depends_on_missing(self.name, snapshot, f"none of the {len(processes)} reporting processes can move")
         if doubtful:
             named = ", ".join(shortened(doubtful))
-            text = f"the waits of {named} are not vouched for by stamps: the next snapshot must show the same waits"
+            text = f"{named} may be able to move: {not_certain(snapshot, doubtful)}"
             return process_verdict(self.name, snapshot, Holds.UNDETERMINED, "unconfirmed", text, doubtful)
         text = f"{len(processes) - len(blocked)} processes are idle, {len(blocked)} are deadlocked"
         return process_verdict(self.name, snapshot, Holds.TRUE, "quiet", text, processes)

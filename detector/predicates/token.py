@@ -32,6 +32,7 @@ class TokenLost:
 
     name = "token-lost"
     treats_missing = True
+    reads_activity = False
 
     def __init__(self, *, fact: str = "token", expected: float = 1) -> None:
         self._fact = fact
@@ -65,6 +66,7 @@ class TokenDuplicated:
 
     name = "token-duplicated"
     treats_missing = True
+    reads_activity = False
 
     def __init__(self, *, fact: str = "token", expected: float = 1) -> None:
         self._fact = fact

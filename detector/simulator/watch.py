@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from detector.core.assembler import Assembled, Outcome
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Timing
-from detector.core.predicate import Predicate
-from detector.core.registry import ask
+from detector.core.predicate import Predicate, reads_activity
+from detector.core.registry import ask, leans_on_idleness
+from detector.core.snapshot import Snapshot
+from detector.core.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from detector.predicates.quiescence import Quiescence
@@ -21,6 +23,7 @@ from detector.simulator.world.plan import Plan
 from stilltrue.model import Holds, ProcessName, SnapshotId, Verdict
 
 GIVE_UP_SECONDS = 1.0
+LOOK_AGAIN_SECONDS_MIN = 0.05
 
 
 def built_in(plan: Plan) -> tuple[Predicate, ...]:
@@ -54,9 +57,14 @@ class Watch:
         self.world = world = engine.world
         self.predicates = tuple(predicates) if predicates is not None else built_in(world.plan)
         self.initiator = self._initiator()
+        self.verifier = self._verifier()
         self.begun: dict[SnapshotId, Instant] = {}
+        self._ended: dict[SnapshotId, tuple[Assembled, Instant]] = {}
+        """Snapshots whose verification round is under way, and the truth when they ended."""
         self._outside_before = 0
         self.finished: list[tuple[Assembled, tuple[Verdict, ...]]] = []
+        self.in_doubt: set[SnapshotId] = set()
+        """Snapshots of which not all could be looked at again: their verdicts may name less than all who are stuck."""
         self.tally = Tally()
         self.asks_left = world.plan.asks
         self.checking = True
@@ -73,6 +81,9 @@ class Watch:
         )
         return Initiator(timing, first=first)
 
+    def _verifier(self) -> Verifier:
+        return Verifier(give_up_seconds=GIVE_UP_SECONDS, again_seconds_min=LOOK_AGAIN_SECONDS_MIN)
+
     def do(self, action: Action) -> None:
         """Let one of the detector's own happenings happen."""
         self.world.now += self.world.step_seconds / 10
@@ -85,8 +96,10 @@ class Watch:
                 self.asks_left -= 1
                 self._obey(self.initiator.wished(name, now))
             case ("tick",):
-                self.world.now = max(now, min(self.initiator.due(now), now + GIVE_UP_SECONDS))
-                self._obey(self.initiator.ticked(self.world.now))
+                due = min(self.initiator.due(now), self.verifier.due(), now + GIVE_UP_SECONDS)
+                self.world.now = now = max(now, due)
+                self._obey(self.initiator.ticked(now))
+                self._verify(self.verifier.ticked(now))
             case ("hello", name, incarnation):
                 self.world.enabled.discard("hello", *action)
                 if self.world.alive(name, incarnation) is not None:
@@ -94,6 +107,10 @@ class Watch:
             case ("report", *_):
                 self.world.enabled.discard("report", *action)
                 self._obey(self.initiator.reported(self.world.reports.pop(action), now))
+            case ("looked", *_):
+                self.world.enabled.discard("report", *action)
+                process, look = self.world.looks.pop(action)
+                self._verify(self.verifier.looked(process, look, now))
             case _:
                 raise AssertionError(action)
 
@@ -110,10 +127,12 @@ class Watch:
         if name in self.world.processes:
             self.world.departed.add(name)
         self._obey(self.initiator.left(name, self.world.now))
+        self._verify(self.verifier.unable(name, f"{name} has left", self.world.now))
 
     def loses(self, name: ProcessName) -> None:
         """A process's stream to the detector has broken; if the process is there still, it dials again."""
         self._obey(self.initiator.lost(name, self.world.now))
+        self._verify(self.verifier.unable(name, f"the stream of {name} broke", self.world.now))
         process = self.world.processes.get(name)
         if process is not None and process.instrumented:
             self.world.enabled.add("hello", "hello", name, process.id.incarnation)
@@ -128,7 +147,9 @@ class Watch:
         """The detector begins anew: it knows which numbers it has given, and who was there; these are lost until they dial."""
         now, before = self.world.now, self.initiator
         self.initiator = self._initiator(first=before.next_id)
+        self.verifier = self._verifier()
         self.begun.clear()
+        self._ended.clear()
         for name in before.members:
             process = self.world.processes.get(name)
             if process is not None:
@@ -167,13 +188,44 @@ class Watch:
         assert snapshot is not None
         tally.snapshots += 1
         tally.incomplete += assembled.outcome is Outcome.INCOMPLETE
-        begun = self.begun.pop(snapshot)
+        self._ended[snapshot] = (assembled, instant(world, self.begun[snapshot].members))
+        if assembled.outcome is Outcome.REJECTED:
+            self._said(assembled)
+            world.breach(f"orphans: snapshot {snapshot}: {'; '.join(assembled.orphans)}")
+            return
+        suspicion = self._suspicion(assembled.snapshot)
+        if suspicion:
+            self._verify(self.verifier.suspected(assembled, suspicion, world.now))
+        else:
+            self._said(assembled)
+
+    def _suspicion(self, snapshot: Snapshot) -> Suspicion:
+        bare = suspicion_of(snapshot, leaning=True).processes
+        leaning = any(
+            leans_on_idleness(predicate, snapshot, ask(predicate, snapshot), bare)
+            for predicate in self.predicates
+            if bare and reads_activity(predicate)
+        )
+        return suspicion_of(snapshot, leaning=leaning)
+
+    def _verify(self, effects: Sequence[RoundEffect]) -> None:
+        world = self.world
+        for effect in effects:
+            match effect:
+                case AskLook(process=process, request=request):
+                    world.enabled.add("marker", "look", request, process.instance, process.incarnation)
+                case Verified(assembled=assembled):
+                    self._said(assembled)
+
+    def _said(self, assembled: Assembled) -> None:
+        """The verification round is over, or there was nothing to verify: the verdicts are said, and checked."""
+        world, tally = self.world, self.tally
+        snapshot = assembled.snapshot.ref.id
+        assert snapshot is not None
+        begun, (raw, ended) = self.begun.pop(snapshot), self._ended.pop(snapshot)
         world.network.snapshot_ended()
         self._outside_before = world.outside
-        if not self.checking:
-            return
-        if assembled.outcome is Outcome.REJECTED:
-            world.breach(f"orphans: snapshot {snapshot}: {'; '.join(assembled.orphans)}")
+        if not self.checking or assembled.outcome is Outcome.REJECTED:
             return
         verdicts = tuple(ask(predicate, assembled.snapshot) for predicate in self.predicates)
         for verdict in verdicts:
@@ -182,5 +234,7 @@ class Watch:
             if world.story is not None:
                 said = f"{verdict.predicate} {verdict.holds.value}: {verdict.witness.text}"
                 world.story.append(f"{world.now:7.2f}  {'detector':<10} snapshot {snapshot} has ended: {said}")
-        self.finished.append((assembled, verdicts))
-        hold(world, assembled, verdicts, begun=begun, ended=instant(world, begun.members))
+        self.finished.append((raw, verdicts))
+        if assembled.snapshot.waits.uncoloured.any():
+            self.in_doubt.add(snapshot)
+        hold(world, assembled, verdicts, raw=raw, begun=begun, ended=replace(ended, outside=world.outside))

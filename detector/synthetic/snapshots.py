@@ -17,7 +17,6 @@ from detector.archive.writer import table_of
 from detector.core.assembler import Assembled, PendingSnapshot
 from detector.core.predicate import Predicate
 from detector.core.registry import ask
-from detector.graph.columns import WaitColumns
 from stilltrue.model import (
     Activity,
     CallNumber,
@@ -88,7 +87,6 @@ def random_snapshots(seed: int, count: int, shape: WorldShape | None = None) -> 
     """``count`` snapshots, ids from 1, a minute apart; some show the very state of the one before (confirmation)."""
     random = Random(seed)
     shape = shape or WorldShape()
-    previous: WaitColumns | None = None
     reports: list[Report] = []
     for number in range(1, count + 1):
         if not reports or random.random() >= shape.lasting_share:
@@ -99,8 +97,7 @@ def random_snapshots(seed: int, count: int, shape: WorldShape | None = None) -> 
         for report in reports:
             if random.random() >= shape.missing_share:
                 pending.offer(report)
-        assembled = pending.assembled(begun + 0.25, previous)
-        previous = assembled.snapshot.waits
+        assembled = pending.assembled(begun + 0.25)
         yield RandomSnapshot(assembled=assembled, members=members)
 
 

@@ -64,15 +64,6 @@ def test_who_is_missing_belongs_to_every_scope() -> None:
     assert Deadlock().evaluate(view).decisive == ("gone",)
 
 
-def test_the_snapshot_before_is_narrowed_too_and_still_confirms() -> None:
-    ring = [wait("a/1", "b/1", number=1, uncoloured=True), wait("b/1", "a/1", number=2)]
-    other = wait("o/1", "a/1", number=3)
-    view = red(waits=[*ring, other], previous=[*ring, other])
-    assert view.previous is not None
-    assert view.previous.names == ("a/1", "b/1")
-    assert Deadlock().evaluate(view).holds is Holds.TRUE
-
-
 def test_every_label_must_be_borne_and_the_service_is_one() -> None:
     state = ProcessState(service="shop", labels={"team": "red"})
     for labels, borne in (({}, True), (RED, True), (RED | {"service": "shop"}, True), (RED | {"service": "bank"}, False)):

@@ -16,7 +16,9 @@ import pytest
 from detector.service.app import Listening, running
 from detector.service.settings import Settings
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol import look_wire
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
+from stilltrue.protocol.look import Look
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.wire import process_to_wire, report_to_wire
@@ -31,6 +33,9 @@ class FakeProcess:
         self.labels = labels or {}
         self.recorder = Recorder(process=self.id, reactive=True, labels=self.labels)
         self.silent = False
+        self.looks = True
+        self.blind = False
+        self.see: Callable[[Look], Look] = lambda look: look
         self.change: Callable[[Report], Report] = lambda report: report
         self.welcomed = asyncio.Event()
         self.ended = asyncio.Event()
@@ -47,7 +52,11 @@ class FakeProcess:
         self.ended.clear()
         self._channel = grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
         self._call = agent_pb2_grpc.AgentServiceStub(self._channel).Connect()  # type: ignore[no-untyped-call]  # generated code
-        await self.say(hello=agent_pb2.Hello(process=process_to_wire(self.id), labels=self.labels, colour=self.recorder.colour))
+        await self.say(
+            hello=agent_pb2.Hello(
+                process=process_to_wire(self.id), labels=self.labels, colour=self.recorder.colour, looks=self.looks
+            )
+        )
         self._task = asyncio.create_task(self._listen())
         done = [asyncio.create_task(event.wait()) for event in (self.welcomed, self.ended)]
         await asyncio.wait(done, return_when=asyncio.FIRST_COMPLETED, timeout=10)
@@ -64,6 +73,10 @@ class FakeProcess:
             async for response in self._call:
                 if response.WhichOneof("message") == "welcome":
                     self.welcomed.set()
+                elif response.WhichOneof("message") == "look":
+                    if not self.blind:
+                        look = self.recorder.look(look_wire.request_from_wire(response.look), time.time())
+                        await self.say(looked=look_wire.look_to_wire(self.see(look)))
                 elif not self.silent:
                     self.marks.append(response.mark.snapshot)
                     report = self.recorder.marked(SnapshotId(response.mark.snapshot), time.time())

@@ -8,10 +8,14 @@ import pytest
 
 from detector.service.detection.members import Member, NameTakenError, Roster, TooManyMembersError
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.look import LookRequest
 
 
 class Wire:
     def send_mark(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
+        pass
+
+    def send_look(self, request: LookRequest) -> None:
         pass
 
     def replaced(self, text: str) -> None:

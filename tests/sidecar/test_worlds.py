@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from detector.core.assembler import PendingSnapshot
-from detector.graph.columns import WaitColumns
+from detector.core.assembler import Assembled, PendingSnapshot
+from detector.core.verification import AskLook, Verified, Verifier, suspicion_of
 from detector.predicates.deadlock import Deadlock
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.program import Program
@@ -108,7 +108,7 @@ class World:
         ]  # fmt: skip
         self.snapshots = 0
         self.pending: PendingSnapshot | None = None
-        self.previous: WaitColumns | None = None
+        self.verifier = Verifier(again_seconds_min=0.0)
         self.verdicts: list[Verdict] = []
         self._traces = 0
 
@@ -257,14 +257,23 @@ class World:
                 assert self.pending.offer(app.live.reports.popleft()) is None
         if self.pending.missing():
             return
-        assembled = self.pending.assembled(self.now, self.previous)
-        self.pending, self.previous = None, assembled.snapshot.waits
+        assembled = self.pending.assembled(self.now)
+        self.pending = None
         assert assembled.orphans == ()
-        verdict = Deadlock().evaluate(assembled.snapshot)
+        verdict = Deadlock().evaluate(self.looked_again(assembled).snapshot)
         self.verdicts.append(verdict)
         if verdict.holds is Holds.TRUE:
             stuck = {str(call.inbound.party) for call in self.stuck() if call.inbound is not None}
             assert set(verdict.remainder) <= stuck, f"{verdict.remainder} is called, {sorted(stuck)} is true"
+
+    def looked_again(self, assembled: Assembled) -> Assembled:
+        """The verification round: every sidecar answers at once, from its record."""
+        lives = {app.id: app.live for app in self.apps}
+        effects = self.verifier.suspected(assembled, suspicion_of(assembled.snapshot, leaning=False), self.now)
+        for effect in effects:
+            if isinstance(effect, AskLook):
+                effects += self.verifier.looked(effect.process, lives[effect.process].look(effect.request), self.now)
+        return next(effect.assembled for effect in effects if isinstance(effect, Verified))
 
     def stuck(self) -> set[Call]:
         """The calls that will never be answered: each is freed by what its server can still do."""

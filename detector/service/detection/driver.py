@@ -22,22 +22,41 @@ from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.colour_budget import ColourBudget
 from detector.service.detection.coverage import Membership
-from detector.service.detection.current_verdicts import CurrentVerdicts
+from detector.service.detection.current_verdicts import CurrentVerdicts, Key, key_of
 from detector.service.detection.evaluator import Evaluator, nobody_reported
 from detector.service.detection.incidents import Incident, Incidents
 from detector.service.detection.members import Member, MemberRecord, MemberState, Roster
 from detector.service.detection.pending_asks import PendingAsks
+from detector.service.detection.rounds import Rounds
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.model import ProcessId, ProcessName, ProcessState, SnapshotId, Verdict
+from stilltrue.protocol.look import Look
 from stilltrue.protocol.report import Report
 
 _TICK_SECONDS_MIN = 0.001
 
 STORY_LINES_MAX = 20
 """How much of what happened to a rejected snapshot goes into the log."""
+
+
+class _Seen:
+    """One snapshot on its way to its verdicts: after the round about waits, and after that about idleness if it is needed."""
+
+    def __init__(self, looked_at: Assembled, rounds: Rounds) -> None:
+        self.looked_at = looked_at
+        self.newest = looked_at
+        self._rounds = rounds
+        self._further: asyncio.Task[Assembled] | None = None
+
+    async def idleness(self) -> Assembled:
+        """The snapshot after the further round, which is taken once."""
+        if self._further is None:
+            self._further = asyncio.get_running_loop().create_task(self._rounds.of_idleness(self.looked_at))
+        self.newest = await self._further
+        return self.newest
 
 
 class Driver:
@@ -72,6 +91,8 @@ class Driver:
         self._log = log
         self._initiator = Initiator(settings.timing, first=snapshot_store.first_id)
         self._colours = ColourBudget(clock.now())
+        self._rounds = Rounds(roster=self.roster, clock=clock)
+        self._said: dict[Key, SnapshotId] = {}
         self._under_way: set[SnapshotId] = set()
         self._missed: frozenset[ProcessName] = frozenset()
         self._timer: asyncio.TimerHandle | None = None
@@ -92,6 +113,7 @@ class Driver:
         if before is not None and before.process == member.process and before.lost_at is None:
             self._initiator.advance(member.colour)
         else:
+            self._rounds.unable(member.name, f"{member.name} was started anew")
             self._join(member, before)
         if self._under_way and member.stream is not None:
             newest = max(self._under_way)
@@ -144,6 +166,12 @@ class Driver:
             self._metrics.report_refused(refusal.value.replace(" ", "_"))
         return refusal is not None
 
+    def looked(self, member: Member, look: Look) -> None:
+        """An agent answers the verification round. One that has said goodbye is no member again for that."""
+        if self.roster.is_member(member):
+            member.heard_at = self._clock.now()
+            self._rounds.looked(member.process, look)
+
     def leased(self, member: Member, colour: SnapshotId, reports_dropped: int, stamps_refused: int) -> None:
         """An agent says that it lives."""
         self._check_colour(colour)
@@ -167,6 +195,7 @@ class Driver:
         """A stream broke: its process is missing until it is back, and lost once its lease ends."""
         member.stream = None
         if self.roster.is_member(member):
+            self._rounds.unable(member.name, f"the stream of {member.name} broke")
             self._log.info("stream broke", process=member.name)
         self._count_members()
 
@@ -196,6 +225,7 @@ class Driver:
             return
         self._membership.left()
         self._log.info("member left", process=member.name, why=why)
+        self._rounds.unable(member.name, f"{member.name} has left")
         self._step(lambda now: self._initiator.left(member.name, now))
         self.incidents.over(member.process, why, self._clock.now())
         self._snapshot_store.member(member.name, None)
@@ -308,12 +338,15 @@ class Driver:
             self._log.failure("verdicts not recorded", error, snapshot=assembled.snapshot.ref.id)
 
     async def _judge_all(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
-        views = [assembled.snapshot, *self._scoped(assembled.snapshot)]
+        """After the verification round, if there is anything to verify; a second one is taken when a TRUE leans on idleness."""
+        seen = _Seen(await self._rounds.of_waits(assembled), self._rounds)
+        self._snapshot_store.taken(seen.looked_at)
+        views = range(1 + len(self._settings.scopes))
         told = await asyncio.gather(
-            *(self._judge_one(name, view, assembled, tickets) for name in self._evaluator.names for view in views)
+            *(self._judge_one(name, view, seen, tickets) for name in self._evaluator.names for view in views)
         )
         changed = any(news for _, news in told)
-        self._keep(assembled, tuple(verdict for verdict, _ in told), pinned=changed)
+        self._keep(seen.newest, tuple(verdict for verdict, _ in told), pinned=changed)
 
     def _keep(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         """Hand a finished snapshot to those who keep it."""
@@ -324,8 +357,8 @@ class Driver:
                 assembled, verdicts, {name: member.process for name, member in absent.items() if member}
             )
 
-    def _scoped(self, snapshot: Snapshot) -> list[Snapshot]:
-        """The snapshot as each scope sees it; a missing process that nobody knows any more belongs to every one."""
+    def _views(self, snapshot: Snapshot) -> list[Snapshot]:
+        """The snapshot, and as each scope sees it; a missing process that nobody knows any more belongs to every one."""
         absent = {name: self.roster.get(name) for name in snapshot.missing}
         states = dict(snapshot.processes) | {
             name: ProcessState(service=member.process.service, labels=member.labels)
@@ -333,33 +366,39 @@ class Driver:
             if member
         }
         unknown = {name for name, member in absent.items() if member is None}
-        views = []
+        views = [snapshot]
         for scope in self._settings.scopes:
             inside = {name for name, state in states.items() if bears(state, scope.labels)}
             views.append(narrowed(snapshot, name=scope.name, members=frozenset(inside | unknown)))
         return views
 
-    async def _judge_one(
-        self, name: str, view: Snapshot, assembled: Assembled, tickets: tuple[int, ...]
-    ) -> tuple[Verdict, bool]:
-        if view.processes:
-            verdict = await self._evaluator.verdict(name, view)
-        else:
-            verdict = nobody_reported(name, view)
-        open_ones = self.incidents.open_ones() if view.missing else []
-        verdict, firm = self._membership.qualified(verdict, view, assembled.reports, open_ones)
-        now = self._clock.now()
+    async def _judge_one(self, name: str, view: int, seen: _Seen, tickets: tuple[int, ...]) -> tuple[Verdict, bool]:
+        snapshot = self._views(seen.looked_at.snapshot)[view]
+        verdict = await self._verdict(name, snapshot)
+        if await self._evaluator.leans_on_idleness(name, snapshot, verdict):
+            snapshot = self._views((await seen.idleness()).snapshot)[view]
+            verdict = await self._verdict(name, snapshot)
+        open_ones = self.incidents.open_ones() if snapshot.missing else []
+        verdict, firm = self._membership.qualified(verdict, snapshot, seen.newest.reports, open_ones)
         self.pending_asks.judged(tickets, verdict)
+        key, number = key_of(verdict), verdict.snapshot.id or SnapshotId(0)
+        if number < self._said.get(key, 0):
+            return verdict, False  # a newer snapshot, whose round was shorter, has spoken already
+        self._said[key] = number
+        now = self._clock.now()
         self._metrics.judged(verdict, now, firm=firm)
         news = self.current.given(verdict)
         if news:
             self._log.info(
-                "verdict changed", predicate=name, scope=view.ref.scope, holds=verdict.holds.value, snapshot=view.ref.id,
-                text=verdict.witness.text,
+                "verdict changed", predicate=name, scope=verdict.snapshot.scope, holds=verdict.holds.value,
+                snapshot=verdict.snapshot.id, text=verdict.witness.text,
             )  # fmt: skip
-        seen = await asyncio.to_thread(self.incidents.look, verdict, assembled)
-        touched = seen is not None and self.incidents.saw(seen, self._clock.now(), opens=firm)
+        found = await asyncio.to_thread(self.incidents.look, verdict, seen.newest)
+        touched = found is not None and self.incidents.saw(found, self._clock.now(), opens=firm)
         return verdict, news or touched
+
+    async def _verdict(self, name: str, view: Snapshot) -> Verdict:
+        return await self._evaluator.verdict(name, view) if view.processes else nobody_reported(name, view)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -385,5 +424,6 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         self._arming = True
+        self._rounds.close()
         if self._judging:
             await asyncio.wait(self._judging, timeout=0.5)

@@ -7,16 +7,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
-from detector.core.predicate import Predicate
-from detector.core.registry import PluginError, ask, find_predicate, predicate_names
+from detector.core.predicate import Predicate, reads_activity
+from detector.core.registry import PluginError, ask, find_predicate, leans_on_idleness, predicate_names
 from detector.core.snapshot import Snapshot
+from detector.core.verification import idle_of
 from detector.ops.logs import Log
 from detector.service.metrics import Metrics
 from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
 
-_Job = tuple[Callable[[], Verdict], "asyncio.Future[Verdict]"]
+Answer = TypeVar("Answer")
+
+_Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class WorkerThread:
@@ -28,9 +31,9 @@ class WorkerThread:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, job: Callable[[], Verdict]) -> asyncio.Future[Verdict]:
+    def submit(self, job: Callable[[], Answer]) -> asyncio.Future[Answer]:
         """Do ``job`` after those before it; a job whose future was cancelled meanwhile is not begun."""
-        future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._jobs.put((job, future))
         return future
 
@@ -49,14 +52,14 @@ class WorkerThread:
                 _settle(future, None, error)
 
 
-def _settle(future: asyncio.Future[Verdict], verdict: Verdict | None, error: Exception | None) -> None:
+def _settle(future: asyncio.Future[Any], answer: object, error: Exception | None) -> None:
     def deliver() -> None:
         if future.done():
             return
         if error is not None:
             future.set_exception(error)
-        elif verdict is not None:
-            future.set_result(verdict)
+        else:
+            future.set_result(answer)
 
     try:
         future.get_loop().call_soon_threadsafe(deliver)
@@ -124,6 +127,18 @@ class Evaluator:
             reason = "failed"
         self._metrics.predicate_failed(name, reason)
         return undetermined(name, snapshot.ref, reason, text)
+
+    async def leans_on_idleness(self, name: str, snapshot: Snapshot, verdict: Verdict) -> bool:
+        """Whether ``verdict`` would not be TRUE if those that seem idle were active; so it counts when nobody can tell."""
+        idle = idle_of(snapshot)
+        predicate = self._predicates[name]
+        if verdict.holds is not Holds.TRUE or not idle or not reads_activity(predicate):
+            return False
+        try:
+            answer = self._workers[name].submit(lambda: leans_on_idleness(predicate, snapshot, verdict, idle))
+            return await asyncio.wait_for(answer, self._seconds_max)
+        except (TimeoutError, PluginError):
+            return True
 
     def close(self) -> None:
         """Begin no more evaluations."""

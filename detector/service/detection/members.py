@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Protocol
 
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.look import LookRequest
 from stilltrue.protocol.report import Report
 
 
@@ -31,6 +32,9 @@ class Stream(Protocol):
 
         ``settled``: the process's calls in doubt that were answered.
         """
+
+    def send_look(self, request: LookRequest) -> None:
+        """Ask the agent to look again (rule 10)."""
 
     def replaced(self, text: str) -> None:
         """End the stream: another one has taken its place."""
@@ -99,6 +103,7 @@ class Member:
 
     ``joined_at``: when this incarnation first came; ``sight``: what its agent sees; ``report``: its last one.
     ``lost_at``: since when it is lost (rule 1); ``restored``: known from before a restart, and not back yet.
+    ``looks``: it answers the verification round; one that cannot is doubt.
     """
 
     process: ProcessId
@@ -116,6 +121,7 @@ class Member:
     report: Report | None = None
     reports_dropped: int = 0
     stamps_refused: int = 0
+    looks: bool = False
 
     @property
     def name(self) -> ProcessName:

@@ -12,6 +12,9 @@ from detector.service.detection.evaluator import undetermined
 from detector.service.settings import Settings
 from stilltrue.model import SnapshotRef, Verdict
 
+_ROUNDS_SECONDS_MAX = 4.0
+"""How long the verification rounds of a snapshot, and of the one before it, may take."""
+
 Begin = Callable[[int], None]
 """Tells the initiator that somebody asks, under this number."""
 
@@ -31,7 +34,7 @@ class PendingAsks:
         self._begin = begin
         self._clock = clock
         self._again_max = settings.asked_again_max
-        self._seconds_max = 2 * settings.give_up_seconds + 2 * settings.evaluation_seconds_max
+        self._seconds_max = 2 * settings.give_up_seconds + 2 * settings.evaluation_seconds_max + _ROUNDS_SECONDS_MAX
         self._asks: dict[int, _Ask] = {}
         self._numbers = itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""The agents' door: one stream each, in which hellos, reports, leases and wishes come up and marks go down.
+"""The agents' door: one stream each, in which hellos, reports, looks, leases and wishes come up and marks go down.
 
 Messages are taken and given as bytes, so that one that cannot be read is refused here with a clear status, and a mark that
 goes to all is written out once for all.
@@ -7,6 +7,7 @@ goes to all is written out once for all.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -22,7 +23,8 @@ from detector.service.detection.members import Member, NameTakenError, Sight, To
 from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
 from stilltrue.model import CallNumber, SnapshotId
-from stilltrue.protocol import wire
+from stilltrue.protocol import look_wire, wire
+from stilltrue.protocol.look import LookRequest
 from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
 from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.v1 import agent_pb2 as pb
@@ -36,6 +38,8 @@ HELLO_BYTES_MAX = 64 * 1024
 _HELLO_SECONDS_MAX = 10.0
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200
+_LOOKS_MAX = 64
+"""Requests to look that wait for a slow reader; the oldest goes, and is doubt."""
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -68,6 +72,7 @@ class _Stream:
         self._handler = asyncio.current_task()
         self._mark: SnapshotId | None = None
         self._settled: Sequence[CallNumber] = ()
+        self._looks: deque[LookRequest] = deque(maxlen=_LOOKS_MAX)
         self._writer: asyncio.Task[None] | None = None
         self._open = False
         self.ended: str | None = None
@@ -82,18 +87,32 @@ class _Stream:
     def send_mark(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
         self._mark = snapshot
         self._settled = settled or self._settled
+        self._send()
+
+    def send_look(self, request: LookRequest) -> None:
+        self._looks.append(request)
+        self._send()
+
+    def _send(self) -> None:
         if self._open and (self._writer is None or self._writer.done()):
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:
-        while self._mark is not None:
-            snapshot, self._mark = self._mark, None
-            settled, self._settled = self._settled, ()
-            mark = _mark_that_settles(snapshot, settled) if settled else _mark(snapshot)
+        while (message := self._next()) is not None:
             try:
-                await self._context.write(mark)
+                await self._context.write(message)
             except (grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError, asyncio.InvalidStateError):
                 return  # the stream is over: its reader finds out and says so
+
+    def _next(self) -> bytes | None:
+        """The next message that waits: the marker first."""
+        if self._mark is not None:
+            snapshot, self._mark = self._mark, None
+            settled, self._settled = self._settled, ()
+            return _mark_that_settles(snapshot, settled) if settled else _mark(snapshot)
+        if self._looks:
+            return pb.ConnectResponse(look=look_wire.request_to_wire(self._looks.popleft())).SerializeToString()
+        return None
 
     def replaced(self, text: str) -> None:
         self.ended = text
@@ -194,6 +213,7 @@ class AgentServicer:
             heard_at=now,
             colour=SnapshotId(hello.colour),
             stream=stream,
+            looks=hello.looks,
         )
 
     async def _listen(self, member: Member, context: Context) -> None:
@@ -212,16 +232,11 @@ class AgentServicer:
     def _take(self, member: Member, request: pb.ConnectRequest) -> None:
         match request.WhichOneof("message"):
             case "report":
-                self._check_size(request.report)
-                if self._is_useless(member, request.report):
-                    return
-                report = wire.report_from_wire(request.report)
-                if report.process != member.process:
-                    raise wire.MalformedError(f"process: it is {report.process.instance}'s, on the stream of {member.name}")
-                _check_times(report)
-                self._driver.reported(member, report)
+                self._take_report(member, request.report)
             case "lease":
                 self._lease(member, request.lease)
+            case "looked":
+                self._driver.looked(member, look_wire.look_from_wire(member.name, request.looked))
             case "wish":
                 self._driver.wished(member)
             case "goodbye":
@@ -238,6 +253,16 @@ class AgentServicer:
         if lease.HasField("sight"):
             member.sight = _sight(lease.sight)
         self._driver.leased(member, SnapshotId(lease.colour), lease.reports_dropped, lease.stamps_refused)
+
+    def _take_report(self, member: Member, message: snapshot_pb.Report) -> None:
+        self._check_size(message)
+        if self._is_useless(member, message):
+            return
+        report = wire.report_from_wire(message)
+        if report.process != member.process:
+            raise wire.MalformedError(f"process: it is {report.process.instance}'s, on the stream of {member.name}")
+        _check_times(report)
+        self._driver.reported(member, report)
 
     def _is_useless(self, member: Member, report: snapshot_pb.Report) -> bool:
         own = report.process.instance == member.name and report.process.incarnation == member.process.incarnation

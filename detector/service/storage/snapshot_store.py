@@ -136,16 +136,23 @@ class SnapshotStore:
             self._wanted_below = id + _IDS_AT_ONCE
             self._wake()
 
+    def taken(self, assembled: Assembled) -> None:
+        """A snapshot has ended, and its verdicts are still to come: it can be asked for already."""
+        self._remember(_Finished(assembled, (), pinned=False))
+
     def finished(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         """A snapshot has ended; ``pinned``: something points to it."""
         finished = _Finished(assembled, verdicts, pinned=pinned)
-        self._recent[finished.summary.ref.id] = finished
-        while len(self._recent) > _RECENT_MAX:
-            self._recent.popitem(last=False)
+        self._remember(finished)
         try:
             self._queue.put_nowait(finished)
         except queue.Full:
             self._metrics.archive_dropped()
+
+    def _remember(self, finished: _Finished) -> None:
+        self._recent[finished.summary.ref.id] = finished
+        while len(self._recent) > _RECENT_MAX:
+            self._recent.popitem(last=False)
 
     def incident(self, incident: Incident) -> None:
         """An incident changed."""

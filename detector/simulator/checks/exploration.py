@@ -51,7 +51,7 @@ class _Visit:
         return self.engine.world
 
     def do(self, action: Action) -> None:
-        if action[0] in {"ask", "tick", "report"}:
+        if action[0] in {"ask", "tick", "report", "looked"}:
             self.watch.do(action)
         else:
             self.engine.do(action)

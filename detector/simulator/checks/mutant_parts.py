@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,13 +11,15 @@ import numpy as np
 from detector.core import assembler, resolution
 from detector.core.cancellation import Cancellation, WaysOut
 from detector.core.channels import Channels, Place, _PoolView
-from detector.core.initiator import Effect, Finish, Initiator
+from detector.core.initiator import Effect, Initiator
 from detector.core.resolution import Resolution, _Awaited
 from detector.core.snapshot import Snapshot
+from detector.core.verification import Suspicion, Verifier
 from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
-from detector.predicates import deadlock
+from detector.simulator.watch import Watch
 from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Wait
+from stilltrue.protocol import recorder
 from stilltrue.protocol.doubts import Doubts
 from stilltrue.protocol.memory import CallerMemory, Callers
 from stilltrue.protocol.observation import Observation
@@ -44,7 +45,9 @@ __all__ = [
     "Resolution",
     "Snapshot",
     "assembler",
-    "deadlock",
+    "Verifier",
+    "Watch",
+    "recorder",
     "resolution",
 ]
 
@@ -173,22 +176,19 @@ def waits_on(right: Function) -> Function:
     return lambda self, made, stamp, now, *, in_doubt=False, **rest: None if in_doubt else right(self, made, stamp, now, **rest)
 
 
-def all_vouched(_right: Function) -> Function:
-    """Every wait counts as confirmed."""
-    return lambda waits, _previous, _ended: np.ones(len(waits), np.bool_)
+def suspects_nobody(_right: Function) -> Function:
+    """No snapshot ever makes a suspicion."""
+    return lambda _self, _snapshot: Suspicion()
 
 
-def any_previous(right: Function) -> Function:
-    """The snapshot that ended last confirms, though it ended after this one had begun."""
+def all_unchanged(right: Function) -> Function:
+    """Whatever has become of its waits, a suspect is said to be in them still."""
+    return lambda suspect, waits: replace(right(suspect, waits), unchanged=True)
 
-    def finish(self: Initiator, pending: Any, now: float) -> Finish:
-        kept = [replace(finished, ended=-math.inf) for finished in self._finished]
-        self._finished.clear()
-        self._finished.extend(kept)
-        finished: Finish = right(self, pending, now)
-        return finished
 
-    return finish
+def never_doubted(_right: Function) -> Function:
+    """Whatever has happened in a process since its cut, it is idle."""
+    return lambda *_: ""
 
 
 def reactive_is_idle(right: Function) -> Function:

@@ -209,13 +209,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "8",
         "a failed call is still waited for",
         "deadlines failures",
-        "safe, sound",
+        "safe, sound, exact",
         (parts.Recorder, "settled", parts.waits_on),
     ),
-    _mutant(
-        "section 3", "uncoloured waits need no confirmation", "store", "safe", (parts.deadlock, "confirmed", parts.all_vouched)
-    ),
-    _mutant("section 3", "an overlapping snapshot confirms", "store", "safe", (parts.Initiator, "_finish", parts.any_previous)),
+    _mutant("10", "nobody looks again", "store streams", "live", (parts.Watch, "_suspicion", parts.suspects_nobody)),
+    _mutant("10", "a wait that changed is in force", "store", "safe", (parts.recorder, "_look_at", parts.all_unchanged)),
     _mutant(
         "cancellation", "no caller ever cancels", "cancels", "safe, exact", (parts.Cancellation, "ways", parts.never_cancelled)
     ),
@@ -239,6 +237,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "failures deadlines",
         "safe",
         (parts.Recorder, "_activity", parts.reactive_is_idle),
+        (parts.Verifier, "_idleness", parts.never_doubted),
     ),
     _mutant("section 5", "a deadline is for ever", "deadlines", "safe", (parts.resolution, "_wait", parts.no_deadline)),
     _mutant(

@@ -66,19 +66,21 @@ def instant(world: World, members: frozenset[ProcessName], *, outside_before: in
     )
 
 
-def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, begun: Instant, ended: Instant) -> None:
-    """Check every verdict about one snapshot; what is broken goes to the world's breaches."""
+def hold(
+    world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, raw: Assembled, begun: Instant, ended: Instant
+) -> None:
+    """Check every verdict about one snapshot; what is broken goes to the world's breaches. ``raw``: before its round."""
     for verdict in verdicts:
         match verdict.predicate:
             case "deadlock":
-                _deadlock(world, assembled, verdict, begun, ended)
+                _deadlock(world, assembled, raw, verdict, begun, ended)
             case "gridlock":
-                if _since(world, assembled, verdict, begun) == ended.outside:
+                if _since(world, raw, verdict, begun) == ended.outside:
                     _gridlock(world, assembled, verdict, begun, ended)
             case "termination":
                 _termination(world, verdict, begun, ended)
             case "quiescence":
-                undisturbed = _undisturbed(world, begun, ended) and _since(world, assembled, verdict, begun) == ended.outside
+                undisturbed = _undisturbed(world, begun, ended) and _since(world, raw, verdict, begun) == ended.outside
                 if verdict.holds is Holds.TRUE and not ended.quiet and undisturbed:
                     world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
                 if verdict.holds is Holds.FALSE and begun.knowably_quiet and undisturbed:
@@ -87,16 +89,16 @@ def hold(world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, beg
                 _tokens(world, verdict, begun, ended)
 
 
-def _deadlock(world: World, assembled: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
+def _deadlock(world: World, assembled: Assembled, raw: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
     about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value}"
     missing = frozenset(assembled.snapshot.missing)
     knowable = frozenset(name for name in begun.knowable & ended.knowable if process_of(name) not in missing)
-    undisturbed = _since(world, assembled, verdict, begun) == ended.outside
+    undisturbed = _since(world, raw, verdict, begun) == ended.outside
     vouched = not missing and not assembled.snapshot.waits.uncoloured.any()
     if verdict.holds is Holds.TRUE:
         _remainder(world, verdict, about)
         if undisturbed:
-            _stuck(world, verdict, about, begun, ended, whole=vouched or world.plan.copies_max == 1)
+            _stuck(world, verdict, about, begun, ended, whole=vouched and world.plan.copies_max == 1)
         if undisturbed and vouched and not knowable <= frozenset(verdict.remainder):
             world.breach(f"exact: {about}: {_names(knowable - {*verdict.remainder})} was stuck when it began and is not named")
     elif verdict.holds is Holds.FALSE and undisturbed and knowable:

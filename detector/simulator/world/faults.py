@@ -106,10 +106,14 @@ class Faults:
                 world.enabled.discard("marker", *target)
             case Fault.LOSE_REPORT:
                 world.enabled.discard("report", *target)
-                del world.reports[target]
+                world.reports.pop(target, None)
+                world.looks.pop(target, None)
             case Fault.DUPLICATE:
                 again = (*target, self.left.get(fault, 0))
-                world.reports[again] = world.reports[target]
+                if target in world.looks:
+                    world.looks[again] = world.looks[target]
+                else:
+                    world.reports[again] = world.reports[target]
                 world.enabled.add("report", *again)
             case Fault.FAIL_CALL | Fault.RETRY | Fault.LOSE_CONNECTION:
                 self._fail(fault, target)

@@ -10,6 +10,7 @@ from detector.simulator.world.engine import Handler
 from detector.simulator.world.state import CallKey, Process, Queued
 from detector.simulator.world.world import World
 from stilltrue.model import CallNumber, PartyName, ProcessName, SnapshotId
+from stilltrue.protocol.look import LookRequest
 
 
 def _step(world: World, name: ProcessName, who: PartyName) -> Process:
@@ -147,6 +148,18 @@ def _settles(
     return process
 
 
+def _look(world: World, request: LookRequest, name: ProcessName, incarnation: int) -> None:
+    """A process is asked to look again (rule 10): what it sees sets out for the detector."""
+    world.enabled.discard("marker", "look", request, name, incarnation)
+    process = world.alive(name, incarnation)
+    if process is None:
+        return
+    world.tell(process, f"looks again at {', '.join(suspect.party for suspect in request.suspects) or 'itself'}")
+    key = ("looked", request.snapshot, name, incarnation)
+    world.looks[key] = (process.id, process.recorder.look(request, world.now))
+    world.enabled.add("report", *key)
+
+
 HANDLERS: Mapping[str, Handler] = {
     "step": _step,
     "request": _request,
@@ -161,4 +174,5 @@ HANDLERS: Mapping[str, Handler] = {
     "hangup": _hangup,
     "marker": _marker,
     "settles": _settles,
+    "look": _look,
 }

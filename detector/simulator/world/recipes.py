@@ -431,6 +431,14 @@ def _handovers(random: Random, seed: int, processes: int) -> Plan:
     return replace(usual, roots=roots, asks=6)
 
 
+def _looks(random: Random, seed: int, processes: int) -> Plan:
+    """As ``store``, with processes that stop for a while and looks that are lost or late."""
+    faults = {Fault.STALL: 4, Fault.LOSE_MARKER: 3, Fault.LOSE_REPORT: 3}
+    usual = _store(random, seed, processes)
+    weights = replace(usual.weights, fault=random.choice((0.2, 1.0)), tick=random.choice((0.03, 0.3)))
+    return replace(usual, name="looks", faults=faults, weights=weights)
+
+
 RECIPES: Mapping[str, Recipe] = {
     "pools": _pools,
     "fans": _fans,
@@ -454,4 +462,5 @@ RECIPES: Mapping[str, Recipe] = {
     "detectors": _detectors,
     "tasks": _tasks,
     "handovers": _handovers,
+    "looks": _looks,
 }

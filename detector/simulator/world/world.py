@@ -16,6 +16,7 @@ from detector.simulator.world.plan import Limits, Plan
 from detector.simulator.world.state import CallKey, Lock, Party, Process, SimCall
 from detector.simulator.world.tasks import observed
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, party
+from stilltrue.protocol.look import Look
 from stilltrue.protocol.observation import Observation, nothing_more
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
@@ -73,6 +74,7 @@ class World:
         self.locks: dict[str, Lock] = {}
         self.replies: dict[Action, tuple[Stamp | None, int]] = {}
         self.reports: dict[Action, Report] = {}
+        self.looks: dict[Action, tuple[ProcessId, Look]] = {}
         self.log: list[Entry] = []
         self.events: list[Event] = []
         self.story = story

@@ -65,7 +65,11 @@ Target = PartyTarget | CallTarget | ResourceTarget | CallerTarget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalWait:
-    """A wait as its own process knows it: the targets are not yet resolved to parties."""
+    """A wait as its own process knows it: the targets are not yet resolved to parties.
+
+    ``certain`` is the detector's, since the verification round: whether the wait was still in force when its process looked
+    again (False: nobody could tell; None: nobody looked).
+    """
 
     waiter: PartyName
     number: WaitNumber
@@ -75,6 +79,12 @@ class LocalWait:
     since: float | None = None
     uncoloured: bool = False
     what: str = ""
+    certain: bool | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a verdict that leans on the wait would lean on nothing: no stamp, and no second look, vouches for it."""
+        return self.uncoloured if self.certain is None else not self.certain
 
     def ending(self, deadline: float | None) -> LocalWait:
         """This wait, which ends by itself at ``deadline`` at the latest."""
@@ -100,6 +110,7 @@ class OutstandingCall:
     called. ``sent`` and ``received`` count stream items (who names the party of a call with a stream of requests counts their
     end as one more). ``facts`` travel with the request. ``copies_max``: so many times the request may be sent in all under this
     number, once more each time a try has failed; ``hedged``: also while another copy is under way.
+    0 copies is the detector's word: two verification rounds have shown that there is one.
     """
 
     number: CallNumber

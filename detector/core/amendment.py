@@ -1,0 +1,105 @@
+"""What a second look makes of a report: waits that changed go, deadlines and ways out come in, and doubt is marked as doubt.
+
+Amended reports are reports: the archive stores them, and whoever evaluates them again comes to the same verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from stilltrue.model import CallNumber, PartyName, ProcessName
+from stilltrue.protocol.look import PartyLook
+from stilltrue.protocol.report import CallTarget, LocalWait, OutstandingCall, PartyTarget, Report
+
+NO_DOUBTS: Mapping[ProcessName, str] = {}
+
+
+def amended(
+    reports: Mapping[ProcessName, Report],
+    looks: Mapping[PartyName, PartyLook],
+    doubts: Mapping[ProcessName, str] = NO_DOUBTS,
+    *,
+    confirmed: Collection[PartyName] = (),
+) -> dict[ProcessName, Report]:
+    """The reports with what ``looks`` show of their parties, and with ``doubts`` about the processes' being idle.
+
+    ``confirmed``: parties that wait for a call, or serve one, of which it is certain that no copy of it is elsewhere.
+    """
+    certain = _certain_calls(reports, confirmed)
+    return {
+        name: amend(report, looks, doubt=doubts.get(name, ""), certain=certain.get(name, frozenset()))
+        for name, report in reports.items()
+    }
+
+
+def amend(
+    report: Report,
+    looks: Mapping[PartyName, PartyLook],
+    *,
+    doubt: str = "",
+    certain: Collection[CallNumber] = (),
+) -> Report:
+    """One report; the very same object when there is nothing to amend."""
+    heeding = {served.party: served for served in report.served if (look := looks.get(served.party)) and look.interruptible}
+    waits = tuple(
+        _ending(one, heeding[one.waiter].deadline) if one.waiter in heeding else one
+        for wait in report.waits
+        for one in _amended(wait, looks.get(wait.waiter))
+    )
+    served = tuple(replace(call, interruptible=True) if call.party in heeding else call for call in report.served)
+    made = tuple(_once(call) if call.number in certain else call for call in report.made)
+    if (waits, made, served) == (report.waits, report.made, report.served) and doubt in {"", report.doubt}:
+        return report
+    return replace(report, waits=waits, made=made, served=served, doubt=doubt or report.doubt)
+
+
+def _amended(wait: LocalWait, look: PartyLook | None) -> Iterator[LocalWait]:
+    """What is left of a wait: nothing when its party is free."""
+    if look is None:
+        yield wait
+        return
+    if look.doubt:
+        yield replace(_ending(wait, look.deadline), certain=False)
+        return
+    if not look.unchanged or any(way.party is None for way in look.ways_out):
+        return
+    wait = _ending(replace(wait, certain=True), look.deadline)
+    others = tuple(dict.fromkeys(way.party for way in look.ways_out if way.party not in {None, wait.waiter}))
+    ways = tuple(PartyTarget(party=other) for other in others if other is not None)
+    if not ways:
+        yield wait
+    elif wait.needs == 1:
+        yield replace(wait, among=tuple(dict.fromkeys((*wait.among, *ways))))
+    elif wait.needs == len(wait.among):  # all must come: each is a wait of its own that also ends by a way out
+        yield from (replace(wait, among=tuple(dict.fromkeys((target, *ways))), needs=1) for target in wait.among)
+    else:  # some of several, or one of the ways out: no wait says so, so it is doubt
+        yield replace(wait, certain=False)
+
+
+def _ending(wait: LocalWait, deadline: float | None) -> LocalWait:
+    if deadline is None or (wait.deadline is not None and wait.deadline <= deadline):
+        return wait
+    return replace(wait, deadline=deadline)
+
+
+def _once(call: OutstandingCall) -> OutstandingCall:
+    return call if call.hedged else replace(call, copies_max=0)
+
+
+def _certain_calls(
+    reports: Mapping[ProcessName, Report], confirmed: Collection[PartyName]
+) -> dict[ProcessName, set[CallNumber]]:
+    """By caller, the calls that confirmed parties wait for or serve."""
+    found: dict[ProcessName, set[CallNumber]] = {}
+    if not confirmed:
+        return found
+    for name, report in reports.items():
+        for wait in report.waits:
+            if wait.waiter in confirmed:
+                numbers = {target.number for target in wait.among if isinstance(target, CallTarget)}
+                found.setdefault(name, set()).update(numbers)
+        for served in report.served:
+            if served.party in confirmed and served.caller is not None:
+                found.setdefault(served.caller.process, set()).add(served.number)
+    return found

@@ -1,0 +1,62 @@
+"""What the verification round brought home, put into the verdict: where each party stands, and who holds a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from detector.core.snapshot import Snapshot
+from detector.core.times import clock
+from stilltrue.model import Evidence, Holds, PartyName, Verdict
+from stilltrue.protocol.look import PartyLook
+
+PARTIES_MAX = 50
+"""Parties whose place is told, at most."""
+
+
+def with_evidence(verdict: Verdict, snapshot: Snapshot) -> Verdict:
+    """The verdict with what was seen of the parties it names; as it is when nobody looked again."""
+    if not snapshot.looks:
+        return verdict
+    if verdict.holds is Holds.TRUE:
+        return _of_the_stuck(verdict, snapshot)
+    return replace(verdict, explanation=(*verdict.explanation, *_ways_out(verdict, snapshot)))
+
+
+def _of_the_stuck(verdict: Verdict, snapshot: Snapshot) -> Verdict:
+    named = dict.fromkeys((*verdict.witness.parties, *verdict.core, *verdict.remainder))
+    seen = [snapshot.looks[party] for party in named if party in snapshot.looks][:PARTIES_MAX]
+    found = tuple(Evidence(party=look.party, stack=look.stack, trace=look.trace) for look in seen if look.stack or look.trace)
+    places = {look.party: place for look in seen if (place := _place(look))}
+    told = tuple(f"{party} stands {places[party]}" for party in verdict.witness.parties if party in places)
+    return replace(verdict, evidence=found, explanation=(*verdict.explanation, *told))
+
+
+def _place(look: PartyLook) -> str:
+    stands = f"at {look.stack[0]}" if look.stack else ""
+    trace = f"in trace {look.trace}" if look.trace else ""
+    return ", ".join(filter(None, (stands, trace)))
+
+
+def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
+    """Why those who were suspected are not accused: a bounded number of sentences, of parties of the verdict's scope."""
+    told = 0
+    inside = snapshot.processes
+    for party, look in snapshot.looks.items():
+        reason = _reason(party, look)
+        if reason and party.partition("/")[0] in inside and verdict.predicate in {"deadlock", "gridlock", "quiescence"}:
+            yield reason
+            told += 1
+            if told >= PARTIES_MAX:
+                return
+
+
+def _reason(party: PartyName, look: PartyLook) -> str:
+    if look.doubt:
+        return f"{party} seemed stuck and could not be looked at again: {look.doubt}"
+    if not look.unchanged:
+        return f"{party} seemed stuck, and had gone on when it was looked at again"
+    if look.ways_out:
+        ways = " or ".join(f"{way.text} ({way.party})" if way.party else way.text for way in look.ways_out)
+        return f"{party} seemed stuck, and has a way out: {ways}"
+    return f"{party} seemed stuck, and waits until {clock(look.deadline)} at the latest" if look.deadline is not None else ""

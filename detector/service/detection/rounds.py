@@ -1,0 +1,98 @@
+"""The verification rounds in the service: sends what the verifier asks for to the agents, and waits for what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+
+from detector.core.assembler import Assembled
+from detector.core.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
+from detector.ops.clock import Clock
+from detector.service.detection.members import Roster
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.look import Look
+
+Step = Callable[[float], list[RoundEffect]]
+
+
+class Rounds:
+    """Every method is called on the event loop."""
+
+    def __init__(self, *, roster: Roster, clock: Clock, verifier: Verifier | None = None) -> None:
+        """``roster``: who can be reached, and who can look."""
+        self._roster = roster
+        self._clock = clock
+        self._verifier = verifier or Verifier()
+        self._waiting: dict[SnapshotId, asyncio.Future[Assembled]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def of_waits(self, assembled: Assembled) -> Assembled:
+        """The snapshot after the round about those who seem stuck; as it is when nobody does."""
+        suspicion = suspicion_of(assembled.snapshot, leaning=False)
+        return await self._of(assembled, suspicion) if suspicion else assembled
+
+    async def of_idleness(self, assembled: Assembled) -> Assembled:
+        """The same after a further round about those who seem idle."""
+        suspicion = suspicion_of(assembled.snapshot, leaning=True)
+        return await self._of(assembled, Suspicion(processes=suspicion.processes))
+
+    def looked(self, process: ProcessId, look: Look) -> None:
+        """A process says what it sees."""
+        self._step(lambda now: self._verifier.looked(process, look, now))
+
+    def unable(self, process: ProcessName, reason: str) -> None:
+        """A process has gone: no round waits for it."""
+        if self._waiting:
+            self._step(lambda now: self._verifier.unable(process, reason, now))
+
+    def close(self) -> None:
+        """End all rounds with what is known."""
+        self._step(lambda _: self._verifier.ticked(math.inf))
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _of(self, assembled: Assembled, suspicion: Suspicion) -> Assembled:
+        snapshot = assembled.snapshot.ref.id
+        if snapshot is None:
+            return assembled
+        future: asyncio.Future[Assembled] = asyncio.get_running_loop().create_future()
+        self._waiting[snapshot] = future
+        self._step(lambda now: self._verifier.suspected(assembled, suspicion, now))
+        return await future
+
+    def _step(self, happening: Step) -> None:
+        """Tell the verifier what happened now, and do what it answers."""
+        now = self._clock.now()
+        effects = deque(happening(now))
+        while effects:
+            match effects.popleft():
+                case AskLook() as ask:
+                    effects += self._ask(ask, now)
+                case Verified(assembled=assembled):
+                    if assembled.snapshot.ref.id is not None:
+                        self._waiting.pop(assembled.snapshot.ref.id).set_result(assembled)
+        self._arm(now)
+
+    def _ask(self, ask: AskLook, now: float) -> list[RoundEffect]:
+        name = ask.process.instance
+        member = self._roster.get(name)
+        if member is None or member.process != ask.process or member.stream is None:
+            return self._verifier.unable(name, f"{name} is not connected", now, ask.request.snapshot)
+        if not member.looks:
+            agent = member.agent or "unknown"
+            return self._verifier.unable(
+                name, f"the agent of {name} ({agent}) is too old to look again", now, ask.request.snapshot
+            )
+        member.stream.send_look(ask.request)
+        return []
+
+    def _arm(self, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self._verifier.due()
+        if due < math.inf:
+            delay = max(0.001, due - now)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._step, self._verifier.ticked)

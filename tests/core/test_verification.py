@@ -1,0 +1,365 @@
+"""The verification round, rule by rule: what a second look makes of a suspicion, and who is asked to look when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from detector.core.amendment import amend
+from detector.core.assembler import Assembled, PendingSnapshot
+from detector.core.registry import ask
+from detector.core.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
+from detector.predicates.deadlock import Deadlock
+from detector.predicates.gridlock import Gridlock
+from detector.predicates.termination import Termination
+from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, WaitNumber
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.look import Look, LookRequest, PartyLook, WayOut
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget
+
+P, Q = PartyName("p/task"), PartyName("q/task")
+See = Callable[[Look], Look | None]
+
+
+def as_it_is(look: Look) -> Look | None:
+    return look
+
+
+class Fleet:
+    """Recorders, a verifier, and snapshots taken of them one after the other, a second each."""
+
+    def __init__(self, *names: str) -> None:
+        self.recorders = {name: self.starts(name, 1) for name in names}
+        self.verifier = Verifier(give_up_seconds=0.5, again_seconds_min=3.0)
+        self.now = 0.0
+        self.asked: list[LookRequest] = []
+        """What was asked in the newest round."""
+
+    def starts(self, name: str, incarnation: int) -> Recorder:
+        return Recorder(process=ProcessId(service=name, instance=ProcessName(name), incarnation=incarnation), reactive=True)
+
+    def taken(self, between: Callable[[str], None] = lambda _: None) -> Assembled:
+        """The raw snapshot; ``between`` runs after each cut."""
+        self.now += 1.0
+        members = {recorder.process.instance: recorder.process for recorder in self.recorders.values()}
+        pending = PendingSnapshot(snapshot=SnapshotId(int(self.now)), members=members, begun=self.now, begun_by="test")
+        for name, recorder in self.recorders.items():
+            report = recorder.marked(SnapshotId(int(self.now)), self.now)
+            assert report is not None
+            assert pending.offer(report) is None
+            between(name)
+        return pending.assembled(self.now + 0.1)
+
+    def verified(self, assembled: Assembled, see: See = as_it_is, *, leaning: bool = False) -> Assembled:
+        """The same after its round; ``see`` changes what a process answers, None: it does not answer."""
+        now = self.now + 0.2
+        effects = self.verifier.suspected(assembled, suspicion_of(assembled.snapshot, leaning=leaning), now)
+        self.asked = [effect.request for effect in effects if isinstance(effect, AskLook)]
+        found: list[RoundEffect] = list(effects)
+        for effect in effects:
+            if isinstance(effect, AskLook):
+                look = see(self.recorders[effect.process.instance].look(effect.request, now))
+                found += [] if look is None else self.verifier.looked(effect.process, look, now)
+        found += self.verifier.ticked(now + 0.5)
+        return next(effect.assembled for effect in found if isinstance(effect, Verified))
+
+    def deadlock(self, see: See = as_it_is) -> Verdict:
+        return ask(Deadlock(), self.verified(self.taken(), see).snapshot)
+
+    def looked_at(self) -> list[PartyName]:
+        return sorted(suspect.party for request in self.asked for suspect in request.suspects)
+
+
+def ring() -> Fleet:
+    """Two tasks, each waiting for the other."""
+    fleet = Fleet("p", "q")
+    fleet.recorders["p"].waits(P, [PartyTarget(party=Q)], 0.0)
+    fleet.recorders["q"].waits(Q, [PartyTarget(party=P)], 0.0)
+    return fleet
+
+
+def seeing(party: PartyName, **changes: object) -> See:
+    """What is seen of ``party`` with these changes."""
+
+    def see(look: Look) -> Look:
+        parties = tuple(replace(one, **changes) if one.party == party else one for one in look.parties)  # type: ignore[arg-type]
+        return replace(look, parties=parties)
+
+    return see
+
+
+class Phantom:
+    """p holds x and waits for y; q holds y and waits for x: each so at its own cut, never both at one instant."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet("p", "q")
+        self.waits: dict[PartyName, WaitNumber] = {}
+
+    def blocks(self, party: PartyName, holding: str, missing: str) -> None:
+        recorder = self.fleet.recorders[party.split("/")[0]]
+        recorder.holds(party, f"store/{holding}")
+        among = [ResourceTarget(resource=f"store/{missing}")]
+        self.waits[party] = recorder.waits(party, among, 0.0, uncoloured=True)
+
+    def goes_on(self, party: PartyName, holding: str) -> None:
+        recorder = self.fleet.recorders[party.split("/")[0]]
+        recorder.resumes(self.waits.pop(party))
+        recorder.releases(party, f"store/{holding}")
+
+    def verdict(self) -> Verdict:
+        self.blocks(P, "x", "y")
+        return ask(Deadlock(), self.fleet.verified(self.fleet.taken(self.after)).snapshot)
+
+    def after(self, name: str) -> None:
+        if name == "p":
+            self.goes_on(P, "x")
+            self.blocks(Q, "y", "x")
+        else:
+            self.goes_on(Q, "y")
+
+
+def test_rule_1_unchanged_waits_were_in_force_at_one_instant_stamped_or_not() -> None:
+    lasting = Phantom()
+    lasting.blocks(P, "x", "y")
+    lasting.blocks(Q, "y", "x")
+    assert ask(Deadlock(), lasting.fleet.taken().snapshot).holds is Holds.UNDETERMINED
+    assert lasting.fleet.deadlock().holds is Holds.TRUE
+
+
+def test_rule_2_a_phantom_is_gone_at_the_second_look_however_often_it_is_seen() -> None:
+    phantom = Phantom()
+    for _ in range(3):
+        verdict = phantom.verdict()
+        assert verdict.holds is Holds.FALSE
+        assert "p/task seemed stuck, and had gone on when it was looked at again" in verdict.explanation
+
+
+def test_rule_2_a_way_out_frees_and_its_holder_is_named() -> None:
+    fleet = ring()
+    verdict = fleet.deadlock(seeing(P, ways_out=(WayOut(text="call_later(6, call.cancel) at shop.py:41"),)))
+    assert verdict.holds is Holds.FALSE
+    assert verdict.explanation == ("p/task seemed stuck, and has a way out: call_later(6, call.cancel) at shop.py:41",)
+
+
+def test_rule_2_a_way_out_that_another_party_holds_frees_when_that_party_can_move() -> None:
+    way = WayOut(text="cancels it", party=PartyName("p/watchdog"))
+    assert ring().deadlock(seeing(P, ways_out=(way,))).holds is Holds.FALSE
+    fleet = ring()
+    fleet.recorders["p"].waits(PartyName("p/watchdog"), [PartyTarget(party=P)], 0.0)
+    verdict = fleet.deadlock(seeing(P, ways_out=(way,)))
+    assert verdict.remainder == ("p/task", "p/watchdog", "q/task")
+
+
+def test_rule_2_the_earliest_deadline_counts() -> None:
+    fleet = ring()
+    verified = fleet.verified(fleet.taken(), seeing(P, deadline=9.0))
+    assert ask(Deadlock(), verified.snapshot).holds is Holds.FALSE
+    assert ask(Gridlock(), verified.snapshot).until == 9.0
+
+
+def test_rule_2_where_a_party_is_stuck_by_several_waits_one_that_ended_is_doubt() -> None:
+    fleet = ring()
+    number = fleet.recorders["p"].waits(P, [PartyTarget(party=Q)], 0.0)
+    assembled = fleet.taken()
+    fleet.recorders["p"].resumes(number)
+    assert ask(Deadlock(), fleet.verified(assembled).snapshot).holds is Holds.UNDETERMINED
+
+
+@pytest.mark.parametrize(
+    ("see", "reason"),
+    [
+        (lambda look: None if look.parties[0].party == P else look, "p did not answer within 0.5 s"),
+        (lambda look: replace(look, parties=()), "p said nothing of it"),
+        (seeing(P, doubt="the task is of another event loop"), "the task is of another event loop"),
+    ],
+)
+def test_rule_3_what_was_not_looked_at_is_doubt_with_its_reason(see: See, reason: str) -> None:
+    verdict = ring().deadlock(see)
+    assert verdict.holds is Holds.UNDETERMINED
+    assert reason in verdict.witness.text
+
+
+def test_rule_3_a_process_that_left_restarted_or_cannot_look_is_doubt_at_once() -> None:
+    fleet = ring()
+    assembled = fleet.taken()
+    effects = fleet.verifier.suspected(assembled, suspicion_of(assembled.snapshot, leaning=False), 1.2)
+    assert [type(effect) for effect in effects] == [AskLook, AskLook]
+    look = fleet.recorders["p"].look(effects[0].request, 1.2)  # type: ignore[union-attr]
+    assert fleet.verifier.looked(fleet.starts("p", 2).process, look, 1.2) == [], "another incarnation's word is not p's"
+    assert fleet.verifier.unable(ProcessName("q"), "q has left", 1.2) == []
+    (done,) = fleet.verifier.looked(fleet.recorders["p"].process, look, 1.2)
+    assert isinstance(done, Verified)
+    verdict = ask(Deadlock(), done.assembled.snapshot)
+    assert (verdict.holds, "q has left" in verdict.witness.text) == (Holds.UNDETERMINED, True)
+    assert fleet.verifier.due() == float("inf")
+
+
+def test_rule_4_a_verdict_that_stands_is_looked_at_again_after_twice_the_time() -> None:
+    fleet = ring()
+    looked = []
+    for _ in range(25):
+        assert fleet.deadlock().holds is Holds.TRUE
+        looked.append(bool(fleet.asked))
+    assert [second for second, asked in enumerate(looked, start=1) if asked] == [1, 4, 10, 22]
+
+
+def test_rule_4_a_way_out_that_was_found_stays_found_until_it_is_looked_for_again() -> None:
+    fleet = ring()
+    assert fleet.deadlock(seeing(P, ways_out=(WayOut(text="a timer"),))).holds is Holds.FALSE
+    assert fleet.deadlock().holds is Holds.FALSE
+    assert fleet.asked == []
+    fleet.now += 3.0
+    assert fleet.deadlock().holds is Holds.TRUE, "the timer is gone"
+
+
+def test_rule_4_a_deadline_that_passed_without_effect_is_looked_at_at_once() -> None:
+    fleet = ring()
+    assert fleet.deadlock(seeing(P, deadline=1.5)).holds is Holds.FALSE
+    assert fleet.deadlock().holds is Holds.TRUE
+
+
+def test_rule_4_who_joins_what_stands_is_looked_at_alone() -> None:
+    fleet = ring()
+    fleet.deadlock()
+    fleet.recorders["q"].waits(PartyName("q/client"), [PartyTarget(party=P)], 1.5)
+    assert fleet.deadlock().behind == ("q/client",)
+    assert fleet.looked_at() == ["q/client"]
+
+
+def test_rule_4_a_wait_of_a_former_incarnation_was_never_looked_at() -> None:
+    fleet = ring()
+    fleet.deadlock()
+    fleet.recorders["p"] = fleet.starts("p", 2)
+    fleet.recorders["p"].waits(P, [PartyTarget(party=Q)], 1.5)
+    fleet.recorders["p"].marked(SnapshotId(1), 1.5)
+    assert fleet.deadlock().holds is Holds.TRUE
+    assert fleet.looked_at() == ["p/task", "q/task"], "what q was verified with is gone"
+
+
+def test_rule_4_what_was_verified_stays_so_when_a_later_look_gets_no_answer() -> None:
+    fleet = ring()
+    fleet.deadlock()
+    fleet.now += 5.0
+    assert fleet.deadlock(lambda _: None).holds is Holds.TRUE
+    assert fleet.asked
+
+
+def test_rule_5_a_call_that_may_be_repeated_takes_a_second_round() -> None:
+    fleet = Fleet("p", "q")
+    made, stamp = fleet.recorders["p"].sent(
+        method="/s/Do", channel=ChannelRecord("q:1", copies_max=2), now=0.0, party=P, waiting=True
+    )
+    served, _ = fleet.recorders["q"].arrived(stamp, method="/s/Do", now=0.0)
+    fleet.recorders["q"].started(served)
+    fleet.recorders["q"].waits(served.party, [PartyTarget(party=P)], 0.0)
+    assert made.wait
+    assert fleet.deadlock().holds is Holds.UNDETERMINED
+    fleet.now += 5.0
+    assert fleet.deadlock().core == ("p/task", "q/Do#1")
+
+
+def test_rule_6_a_process_is_idle_when_nothing_has_happened_since_its_cut() -> None:
+    fleet = Fleet("p", "q")
+    verified = fleet.verified(fleet.taken(), leaning=True)
+    assert ask(Termination(), verified.snapshot).holds is Holds.TRUE
+    assembled = fleet.taken()
+    fleet.recorders["q"].fact({"x": 1})
+    verdict = ask(Termination(), fleet.verified(assembled, leaning=True).snapshot)
+    assert (verdict.holds, "q: something has happened" in verdict.witness.text) == (Holds.TRUE, False), "it was verified"
+    verdict = ask(Termination(), fleet.verified(fleet.taken(), leaning=True).snapshot)
+    assert verdict.holds is Holds.TRUE
+
+
+def test_rule_6_something_that_happens_between_cut_and_look_is_doubt() -> None:
+    fleet = Fleet("p", "q")
+    assembled = fleet.taken()
+    fleet.recorders["q"].fact({"x": 1})
+    verdict = ask(Termination(), fleet.verified(assembled, leaning=True).snapshot)
+    assert verdict.holds is Holds.UNDETERMINED
+    assert "q: something has happened in it since its cut (1 steps)" in verdict.witness.text
+
+
+def test_rule_6_work_that_no_party_accounts_for_is_doubt() -> None:
+    fleet = Fleet("p", "q")
+    see: See = lambda look: replace(look, unaccounted=("thread poller",))  # noqa: E731
+    verdict = ask(Termination(), fleet.verified(fleet.taken(), see, leaning=True).snapshot)
+    assert (verdict.holds, "thread poller" in verdict.witness.text) == (Holds.UNDETERMINED, True)
+
+
+def test_a_late_answer_to_one_request_is_no_answer_to_the_next() -> None:
+    fleet = ring()
+    found = fleet.verified(fleet.taken(), lambda _: None)
+    suspicion = replace(suspicion_of(found.snapshot, leaning=False), parties={}, processes=(ProcessName("p"),))
+    (done,) = fleet.verifier.suspected(found, suspicion, 1.8)
+    assert isinstance(done, Verified)
+    assert "did not answer" in done.assembled.reports[ProcessName("p")].doubt
+
+
+def test_where_nothing_was_amended_the_snapshot_is_the_very_same() -> None:
+    fleet = ring()
+    assembled = fleet.taken()
+    found = fleet.verified(assembled)
+    assert found.snapshot.waits is not assembled.snapshot.waits, "certain now"
+    again = fleet.verified(fleet.taken())
+    assert set(again.snapshot.looks) == {P, Q}
+
+
+def test_a_true_names_where_each_party_stands() -> None:
+    verdict = ring().deadlock(lambda look: replace(look, parties=tuple(map(standing, look.parties))))
+    assert verdict.holds is Holds.TRUE
+    assert [(seen.party, seen.stack, seen.trace) for seen in verdict.evidence] == [
+        ("p/task", ("p.py:7 in wait",), "4bf9"),
+        ("q/task", ("q.py:7 in wait",), "4bf9"),
+    ]
+    assert "p/task stands at p.py:7 in wait, in trace 4bf9" in verdict.explanation
+
+
+def standing(look: PartyLook) -> PartyLook:
+    return replace(look, stack=(f"{look.party[0]}.py:7 in wait",), trace="4bf9")
+
+
+def amended(look: PartyLook, **wait: object) -> list[tuple[int, list[str], bool | None]]:
+    recorder = Fleet("p").recorders["p"]
+    among = [PartyTarget(party=PartyName(name)) for name in ("a", "b", "c")]
+    recorder.waits(P, among, 0.0, **wait)  # type: ignore[arg-type]
+    report: Report | None = recorder.marked(SnapshotId(1), 1.0)
+    assert report is not None
+    return [
+        (one.needs, [target.party for target in one.among if isinstance(target, PartyTarget)], one.certain)
+        for one in amend(report, {P: look}).waits
+    ]
+
+
+def test_a_way_out_of_a_wait_for_all_is_a_way_out_of_each_and_for_some_it_is_doubt() -> None:
+    look = PartyLook(party=P, unchanged=True, ways_out=(WayOut(text="cancels it", party=PartyName("w")),))
+    assert amended(look) == [(1, ["a", "b", "c", "w"], True)]
+    assert amended(look, needs=3) == [(1, ["a", "w"], True), (1, ["b", "w"], True), (1, ["c", "w"], True)]
+    assert amended(look, needs=2) == [(2, ["a", "b", "c"], False)]
+
+
+def test_a_handler_that_passes_its_cancellation_on_ends_with_its_call() -> None:
+    fleet = Fleet("p", "q")
+    made, stamp = fleet.recorders["p"].sent(method="/s/Do", channel=ChannelRecord("q:1"), now=0.0, party=P)
+    served, _ = fleet.recorders["q"].arrived(stamp, method="/s/Do", now=0.0, deadline=9.0)
+    fleet.recorders["q"].started(served)
+    fleet.recorders["q"].waits(served.party, [PartyTarget(party=served.party)], 0.0)
+    assert ask(Deadlock(), fleet.taken().snapshot).holds is Holds.TRUE
+    assert made.number
+    verified = fleet.verified(fleet.taken(), seeing(served.party, interruptible=True))
+    (report,) = (report for report in verified.reports.values() if report.waits)
+    assert (report.served[0].interruptible, report.waits[0].deadline) == (True, 9.0)
+    assert ask(Deadlock(), verified.snapshot).holds is Holds.FALSE
+
+
+def test_an_item_in_transit_is_still_no_wait_once_the_reader_was_looked_at() -> None:
+    fleet = Fleet("p", "q")
+    made, stamp = fleet.recorders["p"].sent(method="/s/Do", channel=ChannelRecord("q:1"), now=0.0, party=P)
+    served, _ = fleet.recorders["q"].arrived(stamp, method="/s/Do", now=0.0)
+    fleet.recorders["q"].started(served)
+    fleet.recorders["q"].waits(served.party, [PartyTarget(party=P)], 0.0)
+    fleet.recorders["q"].item_sent(served)
+    fleet.recorders["p"].waits(P, [CallTarget(number=made.number)], 0.0, uncoloured=True)
+    assert fleet.deadlock().holds is Holds.FALSE
