@@ -8,14 +8,18 @@ from detector.simulator.checks.exploration import SMALL_WORLDS, explore
 from detector.simulator.checks.mutants import MUTANTS, broken
 from detector.simulator.world.plan import Plan
 
-STATES_MAX = 400
+STATES_MAX = 1_000
+"""The smallest worlds are gone through whole; `stilltrue simulate --explore` does not stop at all."""
+
+WHOLE = {"a call and its reply", "a worker that calls its own pool"}
 
 
 @pytest.mark.parametrize("plan", SMALL_WORLDS, ids=lambda one: one.name)
 def test_no_order_of_events_breaks_a_promise(plan: Plan) -> None:
     found = explore(plan, states_max=STATES_MAX)
     assert found.breaches == []
-    assert found.states > 100
+    assert found.whole or plan.name not in WHOLE
+    assert found.states > 20
 
 
 def test_an_exploration_finds_what_ignoring_the_colour_breaks() -> None:

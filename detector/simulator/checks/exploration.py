@@ -15,7 +15,7 @@ from detector.simulator.watch import Watch
 from detector.simulator.world.enabled_actions import Action, owner_of
 from detector.simulator.world.engine import Engine
 from detector.simulator.world.handlers import HANDLERS
-from detector.simulator.world.plan import Call, Method, Plan, Service
+from detector.simulator.world.plan import Acquire, Call, Join, Method, Op, Plan, Release, Service, Stop
 from detector.simulator.world.world import World
 from stilltrue.model import PartyName, ProcessName
 
@@ -157,6 +157,25 @@ def _small(
     )
 
 
+def _alone(name: str, bodies: dict[str, tuple[tuple[Op, ...], ...]], *, asks: int = 1) -> Plan:
+    """Processes that serve nobody, each with its tasks."""
+    names = {process: ProcessName(f"{process}-0") for process in bodies}
+    return Plan(
+        name=name,
+        seed=0,
+        services={process: Service(methods={}) for process in bodies},
+        instances={names[process]: process for process in bodies},
+        roots=tuple((names[process], body) for process, tasks in bodies.items() for body in tasks),
+        asks=asks,
+        pending_max=asks,
+    )
+
+
+def _takes(*locks: str) -> tuple[Op, ...]:
+    """Locks of the whole fleet, taken in turn and given back."""
+    return (*(Acquire(resource=one, fleet=True) for one in locks), *(Release(resource=one) for one in locks))
+
+
 def _call(*services: str, needs: int = 1, token: bool = False) -> Call:
     return Call(targets=tuple((service, "m") for service in services), needs=needs, token=token)
 
@@ -183,6 +202,12 @@ SMALL_WORLDS: tuple[Plan, ...] = (
         pool=0,
         roots={"a": _call("b", needs=0)},
         methods={"a": None, "b": _call("a", needs=0)},
+    ),
+    _alone("a lock that goes round", {"a": (_takes("x"),), "b": (_takes("x"),)}),
+    _alone("two locks in both orders", {"a": (_takes("x", "y"),), "b": (_takes("y", "x"),)}),
+    _alone(
+        "two tasks that wait for each other, and a third that may stop one",
+        {"a": ((Join(task=2),), (Join(task=1),), (Stop(task=1),))},
     ),
 )
 """Worlds of 2 or 3 processes and a few messages."""
