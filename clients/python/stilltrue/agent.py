@@ -38,7 +38,7 @@ from stilltrue.runtime.look.looker import Looker
 from stilltrue.runtime.observation import Observer
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
-from stilltrue.runtime.retry_policy import Options, retry_policy_of
+from stilltrue.runtime.service_config import Options, service_config_of
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.sight import Sight
 from stilltrue.settings import Settings, read_settings
@@ -159,9 +159,11 @@ class Agent:
             return channel
         self.start()
         if isinstance(channel, grpc.aio.Channel):
-            return self._seen(self.sight.channels, RecordedAioChannel(channel, self._session, target, retry_policy_of(options)))
+            return self._seen(
+                self.sight.channels, RecordedAioChannel(channel, self._session, target, service_config_of(options))
+            )
         address = target or str(getattr(channel, "_target", ""))
-        return self._seen(self.sight.channels, RecordedChannel(channel, self._session, address, retry_policy_of(options)))
+        return self._seen(self.sight.channels, RecordedChannel(channel, self._session, address, service_config_of(options)))
 
     def server_interceptor(self) -> grpc.ServerInterceptor:
         """The interceptor for ``grpc.server``; give it first."""

@@ -19,9 +19,8 @@ from stilltrue.aio.call import (
     record_call,
 )
 from stilltrue.model import PartyName
-from stilltrue.protocol.ledger import ChannelRecord
-from stilltrue.runtime.outgoing_call import OutgoingCall, begin_call
-from stilltrue.runtime.retry_policy import ONE, RetryPolicy
+from stilltrue.runtime.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
+from stilltrue.runtime.service_config import NO_CONFIG, ServiceConfig
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
 
@@ -29,11 +28,10 @@ from stilltrue.runtime.stand_in import StandIn
 class RecordedAioChannel(StandIn, grpc.aio.Channel):
     """A ``grpc.aio.Channel`` that records its calls."""
 
-    def __init__(self, inner: grpc.aio.Channel, session: Session, target: str, policy: RetryPolicy = ONE) -> None:
-        """``inner`` does the work; ``target`` is the address as dialled; ``policy``: how often a call may be sent on it."""
+    def __init__(self, inner: grpc.aio.Channel, session: Session, target: str, config: ServiceConfig = NO_CONFIG) -> None:
+        """``inner`` does the work; ``target`` is the address as dialled; ``config``: how gRPC treats calls."""
         self._inner = inner
-        self._session = session
-        self._record = ChannelRecord(target, copies_max=policy.most, hedged=policy.hedged)
+        self._methods = RecordedMethods(session, target, config)
 
     async def __aenter__(self) -> RecordedAioChannel:
         await self._inner.__aenter__()
@@ -61,41 +59,37 @@ class RecordedAioChannel(StandIn, grpc.aio.Channel):
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.aio.Channel.unary_unary``."""
         inner = self._inner.unary_unary(method, *args, **kwargs)
-        return inner if self._session.leaves_out(method) else _UnaryUnary(inner, self._session, self._record, method)
+        return _UnaryUnary(inner, known) if (known := self._methods.of(method)) else inner
 
     def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.aio.Channel.unary_stream``."""
         inner = self._inner.unary_stream(method, *args, **kwargs)
-        return inner if self._session.leaves_out(method) else _UnaryStream(inner, self._session, self._record, method)
+        return _UnaryStream(inner, known) if (known := self._methods.of(method)) else inner
 
     def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.aio.Channel.stream_unary``."""
         inner = self._inner.stream_unary(method, *args, **kwargs)
-        return inner if self._session.leaves_out(method) else _StreamUnary(inner, self._session, self._record, method)
+        return _StreamUnary(inner, known) if (known := self._methods.of(method)) else inner
 
     def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.aio.Channel.stream_stream``."""
         inner = self._inner.stream_stream(method, *args, **kwargs)
-        return inner if self._session.leaves_out(method) else _StreamStream(inner, self._session, self._record, method)
+        return _StreamStream(inner, known) if (known := self._methods.of(method)) else inner
 
 
 class _Callable(StandIn):
     """What the four kinds of multi-callable share: the inner one, and how a call on it begins."""
 
-    __slots__ = ("_inner", "_method", "_record", "_session")
+    __slots__ = ("_begin", "_inner", "_parties")
 
-    def __init__(self, inner: Any, session: Session, record: ChannelRecord, method: str) -> None:
+    def __init__(self, inner: Any, method: RecordedMethod) -> None:
         self._inner = inner
-        self._session = session
-        self._record = record
-        self._method = method
+        self._begin = method.begin
+        self._parties = method.session.parties
 
     def _now(self) -> PartyName | None:
         task = asyncio.current_task() if asyncio._get_running_loop() is not None else None  # noqa: SLF001 - documented
-        return None if task is None else self._session.parties.of_current(task)
-
-    def _begin(self, timeout: float | None, metadata: Any) -> Any:
-        return begin_call(self._session, self._method, self._record, self._now, timeout, metadata, False)
+        return None if task is None else self._parties.of_current(task)
 
     def _run(self, call: OutgoingCall | None, kind: type, make: Callable[[], Any]) -> Any:
         """What gRPC returns for a call that goes on."""
@@ -110,14 +104,14 @@ class _Callable(StandIn):
 
 class _UnaryUnary(_Callable, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None, **further: Any) -> Any:
-        call, metadata = self._begin(timeout, metadata)
+        call, metadata = self._begin(self._now, timeout, metadata)
         make = functools.partial(self._inner, request, timeout=timeout, metadata=metadata, **further)
         return self._run(call, RecordedUnaryUnaryCall, make)
 
 
 class _UnaryStream(_Callable, grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None, **further: Any) -> Any:
-        call, metadata = self._begin(timeout, metadata)
+        call, metadata = self._begin(self._now, timeout, metadata)
         make = functools.partial(self._inner, request, timeout=timeout, metadata=metadata, **further)
         return self._run(call, RecordedUnaryStreamCall, make)
 
@@ -128,7 +122,7 @@ class _Sending(_Callable):
     __slots__ = ()
 
     def _run_stream(self, kind: type, requests: Any, timeout: float | None, metadata: Any, *rest: Any, **further: Any) -> Any:
-        call, metadata = begin_call(self._session, self._method, self._record, None, timeout, metadata, False)
+        call, metadata = self._begin(None, timeout, metadata)
         if call is not None and requests is not None:
             requests = RecordedRequests(requests, call)
         return self._run(call, kind, functools.partial(self._inner, requests, timeout, metadata, *rest, **further))

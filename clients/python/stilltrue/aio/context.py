@@ -68,10 +68,11 @@ class RecordedSyncContext(StandIn):
     """Stands before the context that gRPC gives to a behaviour in its migration pool."""
 
     def __init__(self, inner: Any, call: IncomingCall) -> None:
-        """``inner`` is gRPC's context; it cannot say which trailing metadata it was given, so they are kept here."""
+        """``inner`` is gRPC's context; it cannot say which trailing metadata and status it was given, so they are kept."""
         self._inner = inner
         self._call = call
         self.trailing: Any = ()
+        self._status: Any = None
 
     def invocation_metadata(self) -> Any:
         """As ``grpc.ServicerContext.invocation_metadata``."""
@@ -84,6 +85,15 @@ class RecordedSyncContext(StandIn):
     def add_callback(self, callback: Any) -> None:
         """As the context's own."""
         self._inner.add_callback(self._call.counted(callback))
+
+    def set_code(self, code: Any) -> None:
+        """As ``grpc.ServicerContext.set_code``."""
+        self._inner.set_code(code)
+        self._status = code
+
+    def code(self) -> Any:
+        """As ``grpc.ServicerContext.code``, which this one of gRPC's lacks."""
+        return self._status
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
         """As ``grpc.ServicerContext.set_trailing_metadata``."""

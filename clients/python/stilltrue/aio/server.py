@@ -195,7 +195,7 @@ class _InPool(PoolTask):
         self.call = call
         self._behaviour = behaviour
         self._streamed = streamed
-        _hang_up_with_task(call)
+        _leave_to_pool(call)
 
     def __call__(self, request: Any, context: Any) -> Any:
         call = self.call
@@ -209,7 +209,7 @@ class _InPool(PoolTask):
 
 
 def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
-    _hang_up_with_task(call)
+    _leave_to_pool(call)
 
     def replies_in_pool(request: Any, context: Any) -> Iterator[Any]:
         call.begin(context, interruptible=False)
@@ -238,8 +238,9 @@ def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
     return recorded
 
 
-def _hang_up_with_task(call: IncomingCall) -> None:
-    """A behaviour in the pool goes on when its task is cancelled: nobody hears its reply then."""
+def _leave_to_pool(call: IncomingCall) -> None:
+    """A worker of the pool will be the party. It goes on when the task is cancelled: nobody hears its reply then."""
+    call.session.parties.roots.pop(call.served.party, None)
     task = asyncio.current_task()
     if task is not None:
         task.add_done_callback(lambda _: call.hang_up())

@@ -15,6 +15,7 @@ from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import StepError
 from stilltrue.runtime.callbacks import Callbacks
+from stilltrue.runtime.service_config import MethodPolicy, ServiceConfig
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import read_stamp, with_stamp
 
@@ -131,26 +132,56 @@ class OutgoingCall:
         self.settled = True
 
 
-def begin_call(
-    session: Session,
-    method: str,
-    channel: ChannelRecord,
-    now: Now | None,
-    timeout: float | None,
-    metadata: Any,
-    waiting: bool,
-) -> tuple[OutgoingCall | None, Any]:
-    """A call begins: its state, and ``metadata`` with its stamp; (None, as they were) when recording it failed.
+class RecordedMethod:
+    """One method as it is called on one channel: where its calls begin."""
 
-    ``now`` says which party makes the call (None: unknown); ``timeout`` in seconds; ``waiting``: the party is blocked on it
-    from this step on.
-    Raises :class:`~stilltrue.protocol.step.StepError`: the application's own mistake.
-    """
-    try:
-        made, pair = session.live.sent(method, channel, None if now is None else now(), timeout, waiting)
-    except StepError:
-        raise
-    except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
-        session.live.report_failure("a call begins")
-        return None, metadata
-    return OutgoingCall(session, made), with_stamp(metadata, pair)
+    __slots__ = ("_channel", "_name", "_timeout", "session")
+
+    def __init__(self, session: Session, name: str, channel: ChannelRecord, timeout: float | None) -> None:
+        """``timeout`` (seconds) is that of the channel's service config."""
+        self.session = session
+        self._name = name
+        self._channel = channel
+        self._timeout = timeout
+
+    def begin(
+        self, now: Now | None, timeout: float | None, metadata: Any, *, waiting: bool = False
+    ) -> tuple[OutgoingCall | None, Any]:
+        """A call begins: its state, and ``metadata`` with its stamp; (None, as they were) when recording it failed.
+
+        ``now`` says which party makes the call (None: unknown); ``timeout`` in seconds; ``waiting``: the party is blocked on it
+        from this step on. Raises :class:`~stilltrue.protocol.step.StepError`: the application's own mistake.
+        """
+        session = self.session
+        try:
+            if self._timeout is not None:
+                timeout = self._timeout if timeout is None else min(timeout, self._timeout)
+            party = None if now is None else now()
+            made, pair = session.live.sent(self._name, self._channel, party, timeout, waiting)
+        except StepError:
+            raise
+        except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
+            session.live.report_failure("a call begins")
+            return None, metadata
+        return OutgoingCall(session, made), with_stamp(metadata, pair)
+
+
+class RecordedMethods:
+    """The methods of one channel."""
+
+    __slots__ = ("_channels", "_config", "_session", "_target")
+
+    def __init__(self, session: Session, target: str, config: ServiceConfig) -> None:
+        """``target`` is the address as dialled; ``config``: how gRPC treats calls."""
+        self._session = session
+        self._target = target
+        self._config = config
+        self._channels: dict[MethodPolicy, ChannelRecord] = {}
+
+    def of(self, name: str) -> RecordedMethod | None:
+        """A method by name; None when its calls are not recorded."""
+        if self._session.leaves_out(name):
+            return None
+        policy = self._config.of(name)
+        record = ChannelRecord(self._target, copies_max=policy.copies_max, hedged=policy.hedged)
+        return RecordedMethod(self._session, name, self._channels.setdefault(policy, record), policy.timeout)

@@ -7,9 +7,8 @@ from typing import Any
 
 import grpc
 
-from stilltrue.protocol.ledger import ChannelRecord
-from stilltrue.runtime.outgoing_call import Now, OutgoingCall, begin_call
-from stilltrue.runtime.retry_policy import ONE, RetryPolicy
+from stilltrue.runtime.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
+from stilltrue.runtime.service_config import NO_CONFIG, ServiceConfig
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import hide_stamp
 from stilltrue.runtime.stand_in import StandIn
@@ -19,11 +18,10 @@ from stilltrue.sync.call import RecordedRequests, record_call
 class RecordedChannel(StandIn, grpc.Channel):
     """A ``grpc.Channel`` that records its calls."""
 
-    def __init__(self, inner: grpc.Channel, session: Session, target: str, policy: RetryPolicy = ONE) -> None:
-        """``inner`` does the work; ``target`` is the address as dialled; ``policy``: how often a call may be sent on it."""
+    def __init__(self, inner: grpc.Channel, session: Session, target: str, config: ServiceConfig = NO_CONFIG) -> None:
+        """``inner`` does the work; ``target`` is the address as dialled; ``config``: how gRPC treats calls."""
         self._inner = inner
-        self._session = session
-        self._record = ChannelRecord(target, copies_max=policy.most, hedged=policy.hedged)
+        self._methods = RecordedMethods(session, target, config)
 
     def subscribe(self, callback: Callable[..., None], try_to_connect: bool = False) -> None:
         """As ``grpc.Channel.subscribe``."""
@@ -36,22 +34,22 @@ class RecordedChannel(StandIn, grpc.Channel):
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.unary_unary``."""
         inner = self._inner.unary_unary(method, *args, **kwargs)
-        return inner if self._session.leaves_out(method) else _UnaryUnary(inner, self._session, self._record, method)
+        return _UnaryUnary(inner, known) if (known := self._methods.of(method)) else inner
 
     def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.unary_stream``."""
         inner = self._inner.unary_stream(method, *args, **kwargs)
-        return inner if self._session.leaves_out(method) else _UnaryStream(inner, self._session, self._record, method)
+        return _UnaryStream(inner, known) if (known := self._methods.of(method)) else inner
 
     def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.stream_unary``."""
         inner = self._inner.stream_unary(method, *args, **kwargs)
-        return inner if self._session.leaves_out(method) else _StreamUnary(inner, self._session, self._record, method)
+        return _StreamUnary(inner, known) if (known := self._methods.of(method)) else inner
 
     def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.stream_stream``."""
         inner = self._inner.stream_stream(method, *args, **kwargs)
-        return inner if self._session.leaves_out(method) else _StreamStream(inner, self._session, self._record, method)
+        return _StreamStream(inner, known) if (known := self._methods.of(method)) else inner
 
     def close(self) -> None:
         """As ``grpc.Channel.close``."""
@@ -68,18 +66,13 @@ class RecordedChannel(StandIn, grpc.Channel):
 class _Callable(StandIn):
     """What the four kinds of multi-callable share: the inner one, and how a call on it begins and ends."""
 
-    __slots__ = ("_inner", "_method", "_now", "_record", "_session", "_with_call")
+    __slots__ = ("_begin", "_inner", "_now", "_with_call")
 
-    def __init__(self, inner: Any, session: Session, record: ChannelRecord, method: str) -> None:
+    def __init__(self, inner: Any, method: RecordedMethod) -> None:
         self._inner = inner
-        self._session = session
-        self._record = record
-        self._method = method
-        self._now = session.parties.now
+        self._begin = method.begin
+        self._now = method.session.parties.now
         self._with_call: Any = getattr(inner, "with_call", None)  # streams of replies have none
-
-    def _begin(self, timeout: float | None, metadata: Any, now: Now | None, *, waiting: bool = False) -> Any:
-        return begin_call(self._session, self._method, self._record, now, timeout, metadata, waiting)
 
     def _run(self, call: OutgoingCall | None, make: Callable[..., Any], *arguments: Any) -> Any:
         """What gRPC returns for a call that goes on."""
@@ -137,7 +130,7 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        call, metadata = self._begin(timeout, metadata, self._now, waiting=True)
+        call, metadata = self._begin(self._now, timeout, metadata, waiting=True)
         if call is None:
             return self._with_call(request, timeout, metadata, credentials, wait_for_ready, compression)
         return self._run_blocking(call, request, timeout, metadata, credentials, wait_for_ready, compression)
@@ -151,7 +144,7 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        call, metadata = self._begin(timeout, metadata, self._now)
+        call, metadata = self._begin(self._now, timeout, metadata)
         return self._run(call, self._inner.future, request, timeout, metadata, credentials, wait_for_ready, compression)
 
 
@@ -165,7 +158,7 @@ class _UnaryStream(_Callable, grpc.UnaryStreamMultiCallable):  # type: ignore[ty
         wait_for_ready: bool | None = None,
         compression: Any = None,
     ) -> Any:
-        call, metadata = self._begin(timeout, metadata, self._now)
+        call, metadata = self._begin(self._now, timeout, metadata)
         return self._run(call, self._inner, request, timeout, metadata, credentials, wait_for_ready, compression)
 
 
@@ -175,7 +168,7 @@ class _Sending(_Callable):
     __slots__ = ()
 
     def _begin_stream(self, requests: Any, timeout: float | None, metadata: Any) -> Any:
-        call, metadata = self._begin(timeout, metadata, None)
+        call, metadata = self._begin(None, timeout, metadata)
         return call, requests if call is None else RecordedRequests(requests, call), metadata
 
 

@@ -1,0 +1,84 @@
+"""What the options of a channel say of the calls on it: how often gRPC may send each, and after how long it ends them.
+
+Sources: https://github.com/grpc/proposal/blob/master/A6-client-retries.md (``retryPolicy`` and ``hedgingPolicy``; gRPC caps
+``maxAttempts`` at 5) and the ``MethodConfig`` of ``grpc.service_config`` (names, ``timeout``). gRPC's core leaves hedging out
+unless its experimental flag is set. What a name resolver says, nobody can read from outside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+CONFIG_OPTION = "grpc.service_config"
+RETRIES_OPTION = "grpc.enable_retries"
+HEDGING_OPTION = "grpc.experimental.enable_hedging"
+COPIES_MAX = 5
+Options = Iterable[tuple[str, Any]]
+"""What ``grpc.insecure_channel(options=)`` takes."""
+
+
+class MethodPolicy(NamedTuple):
+    """How gRPC treats the calls of one method.
+
+    ``copies_max``: how many times one request may be sent; ``hedged``: also while another copy is under way. ``timeout`` in
+    seconds: gRPC ends the call then, if it has no earlier deadline.
+    """
+
+    copies_max: int = 1
+    hedged: bool = False
+    timeout: float | None = None
+
+
+PLAIN = MethodPolicy()
+_Name = tuple[str, str]
+"""A service and a method; the method is empty for all of a service, and both are for every other."""
+
+
+class ServiceConfig:
+    """The policies of a channel, by method."""
+
+    def __init__(self, policies: Mapping[_Name, MethodPolicy]) -> None:
+        """``policies`` by the names that the config gives them."""
+        self._policies = policies
+
+    def of(self, method: str | bytes) -> MethodPolicy:
+        """The policy of ``/service/method``: the most special one counts."""
+        path = method.decode("utf-8", "replace") if isinstance(method, bytes) else method
+        service, _, name = path.lstrip("/").rpartition("/")
+        found = (self._policies.get(key) for key in ((service, name), (service, ""), ("", "")))
+        return next((policy for policy in found if policy is not None), PLAIN)
+
+
+NO_CONFIG = ServiceConfig({})
+
+
+def service_config_of(options: Options | None) -> ServiceConfig:
+    """The service config in a channel's ``options``; one that cannot be read has no effect, as in gRPC."""
+    known = dict(options or ())
+    try:
+        methods = json.loads(known.get(CONFIG_OPTION) or "{}").get("methodConfig", ())
+        retries, hedging = bool(known.get(RETRIES_OPTION, 1)), bool(known.get(HEDGING_OPTION, 0))
+        return ServiceConfig(
+            {
+                (name.get("service", ""), name.get("method", "")): _policy(config, retries, retries and hedging)
+                for config in methods
+                for name in config.get("name", ())
+            }
+        )
+    except (ValueError, TypeError, AttributeError):
+        return NO_CONFIG
+
+
+def _policy(config: Mapping[str, Any], retries: bool, hedging: bool) -> MethodPolicy:
+    copies, hedged = 1, False
+    for name, allowed in (("retryPolicy", retries), ("hedgingPolicy", hedging)):
+        if name in config and allowed:
+            copies, hedged = min(int(config[name].get("maxAttempts", COPIES_MAX)), COPIES_MAX), name == "hedgingPolicy"
+    return MethodPolicy(copies, hedged, _seconds(config.get("timeout")))
+
+
+def _seconds(duration: Any) -> float | None:
+    """A duration as JSON has it in protobuf: ``1.5s``."""
+    return float(duration[:-1]) if isinstance(duration, str) and duration.endswith("s") else None
