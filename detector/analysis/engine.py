@@ -9,8 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -55,32 +54,49 @@ class Engine(Protocol):
         """What ``kernel`` makes of the units of the archive at ``location``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalEngine:
-    """Runs kernels in this process, or in up to ``processes`` of its own where there are enough rows."""
+    """Runs kernels in this process, or in up to ``processes`` of its own where there are enough rows.
 
-    processes: int = 1
-    rows_per_process_min: int = ROWS_PER_PROCESS_MIN
-    progress: Callable[[int, int], None] | None = None
+    ``progress`` is told how many parts of a run are done, and of how many. Close it when it is done, or use it in a ``with``.
+    """
 
     name = "local"
 
+    def __init__(
+        self,
+        *,
+        processes: int = 1,
+        rows_per_process_min: int = ROWS_PER_PROCESS_MIN,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._processes = processes
+        self._rows_per_process_min = rows_per_process_min
+        self._progress = progress
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
     def run(self, location: str, units: Sequence[Unit], kernel: Kernel) -> pa.Table:
         """As :meth:`Engine.run`."""
-        processes = min(self.processes, int(sum(unit.rows for unit in units) // self.rows_per_process_min))
+        processes = min(self._processes, int(sum(unit.rows for unit in units) // self._rows_per_process_min))
         parts = shares(units, SHARES_PER_PROCESS * max(1, processes))
         tasks = [(location, part, kernel, number) for number, part in enumerate(parts)]
         if processes < 2:
             return kernel.merge(self._told(map(_part, tasks), len(tasks)))
-        context = multiprocessing.get_context("spawn")  # pyarrow's threads do not survive a fork
-        with ProcessPoolExecutor(processes, context) as pool:
-            return kernel.merge(self._told(pool.map(_part, tasks), len(tasks)))
+        if self._pool is None:  # the next run finds it warm
+            self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))  # Arrow's threads survive no fork
+        return kernel.merge(self._told(self._pool.map(_part, tasks), len(tasks)))
 
     def _told(self, tables: Iterable[pa.Table], total: int) -> Iterator[pa.Table]:
         for done, table in enumerate(tables, start=1):
             yield table
-            if self.progress is not None:
-                self.progress(done, total)
+            if self._progress is not None:
+                self._progress(done, total)
 
 
 def _part(task: tuple[str, Sequence[Unit], Kernel, int]) -> pa.Table:

@@ -117,7 +117,8 @@ def _engine(asked: str, master: str | None, reports: int) -> str:
 def _local(steps: _Steps, master: str | None) -> Iterator[Any]:  # noqa: ARG001
     from detector.analysis.engine import LocalEngine  # noqa: PLC0415 - Arrow is an extra
 
-    yield LocalEngine(processes=os.cpu_count() or 1, progress=steps.parts)
+    with LocalEngine(processes=os.cpu_count() or 1, progress=steps.parts) as engine:
+        yield engine
 
 
 @contextmanager

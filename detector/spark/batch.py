@@ -7,10 +7,12 @@ Begin with ``table(spark, archive, "reports")`` or ``verdicts_of_archive(spark, 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every Spark program names it
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -18,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from detector.analysis import incidents as past
 from detector.analysis.assembly import HEADER, STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, assembled
-from detector.analysis.kernels import evaluated
+from detector.analysis.kernels import REPORTS_AT_ONCE, evaluated
 from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for, verdicts_on
 from detector.archive.files import ArchiveError, Store
 from detector.archive.schema import TABLES
@@ -82,24 +84,46 @@ def verdicts_of_reports(
     reports : rows of ``reports``.
     settings : of the predicates, by name.
     headers : rows of ``snapshots`` (their waits are not looked at): who was missing, and when each ended.
-    rows : about how many reports there are, if that is known: it decides how many partitions are made.
+    rows : about how many reports there are, if that is known: it decides how many partitions are made. If not, each is sorted
+        and taken a few snapshots at a time, whatever its size.
     """
     about_waits = columns_for(find_predicates(predicates, settings)) == WAIT_COLUMNS
     wanted = [*WAIT_REPORT_COLUMNS, *(() if about_waits else STATE_REPORT_COLUMNS)]
     together = reports.select(wanted)
     if headers is not None:
         together = together.unionByName(header_frame(headers), allowMissingColumns=True)
-    cores = reports.sparkSession.sparkContext.defaultParallelism
-    partitions = max(cores, (rows or 0) // REPORTS_PER_PARTITION + 1)
     names, chosen = tuple(predicates), dict(settings)
+    at_once = sys.maxsize if rows else REPORTS_AT_ONCE  # a partition of bounded size is taken whole, unsorted
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        gathered = list(batches)
-        if gathered:
-            together = assembled(pa.Table.from_batches(gathered))
-            yield from verdicts_on(together, find_predicates(names, chosen), findings=True).to_batches()
+        asked = find_predicates(names, chosen)
+        for some in _whole_snapshots(batches, at_once):
+            yield from verdicts_on(assembled(some), asked, findings=True).to_batches()
 
-    return together.repartition(partitions, "snapshot").mapInArrow(work, spark_schema(FOUND))
+    key = ("archive", "snapshot")
+    cores = reports.sparkSession.sparkContext.defaultParallelism
+    parted = together.repartition(max(cores, (rows or 0) // REPORTS_PER_PARTITION + 1), *key)
+    return (parted.sortWithinPartitions(*key) if not rows else parted).mapInArrow(work, spark_schema(FOUND))
+
+
+def _whole_snapshots(batches: Iterable[pa.RecordBatch], rows_min: int) -> Iterator[pa.Table]:
+    """Rows sorted by archive and snapshot as tables of whole snapshots with about ``rows_min`` rows each."""
+    gathered: list[pa.RecordBatch] = []
+    for batch in batches:
+        gathered.append(batch)
+        if sum(each.num_rows for each in gathered) >= rows_min:
+            rows = pa.Table.from_batches(gathered)
+            last = rows.slice(rows.num_rows - 1).select(["archive", "snapshot"]).to_pylist()[0]
+            own = pc.and_(
+                pc.equal(pc.fill_null(rows.column("archive"), ""), last["archive"] or ""),
+                pc.equal(rows.column("snapshot"), last["snapshot"]),
+            )
+            begin = rows.num_rows - (pc.sum(own).as_py() or 0)
+            if begin:
+                yield rows.slice(0, begin)
+                gathered = rows.slice(begin).to_batches()
+    if gathered:
+        yield pa.Table.from_batches(gathered)
 
 
 def header_frame(snapshots: DataFrame) -> DataFrame:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from detector.archive.compact import Compacted, _alone, compact, last_day
-from detector.archive.files import ArchiveError, Store
+from detector.archive.files import ArchiveError, ArchiveFile, Store
 from detector.archive.offsets import in_order
 from detector.archive.writer import ArchiveWriter
 from detector.synthetic.snapshots import Judged
@@ -100,3 +102,49 @@ def test_one_at_a_time(store: Store) -> None:
     with _alone(store), pytest.raises(ArchiveError, match="somebody else"):
         compact(store)
     assert compact(store).before
+
+
+def test_what_a_cut_left_twice_over_goes_and_its_rows_stay_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut short twice: the second new file replaces what the first one had replaced, too."""
+    before = _rows(store, "reports").to_pylist()
+    names = {path.name for path in Path(store.root).glob("reports/*/*.parquet")}
+    sizes = sorted(file.bytes for file in store.scan("reports").files)
+    monkeypatch.setattr(store, "remove", lambda _paths: None)
+    compact(store, bytes_target=2 * sizes[-1])
+    half = {file.name for file in store.scan("reports").files}
+    compact(store)
+    (whole,) = [file for file in store.scan("reports").files if file.replaces]
+    assert set(whole.replaces) >= (names | half) - {whole.name}
+    for name in half - names:  # the first one's new files go first, as a crash may leave it
+        next(Path(store.root).glob(f"reports/*/{name}")).unlink()
+    assert _rows(store, "reports").to_pylist() == before
+    monkeypatch.undo()
+    compact(store)
+    assert _rows(store, "reports").to_pylist() == before
+    assert len(list(Path(store.root).glob("reports/*/*.parquet"))) == 1
+
+
+def test_a_file_that_reads_short_is_torn_and_none_of_its_rows_is_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = store.scan("reports").files[1]
+    count = _rows(store, "reports").num_rows
+    read = Store.read
+
+    def forgetful(self: Store, file: ArchiveFile, **how: Any) -> Iterator[pa.Table]:
+        for rows in read(self, file, **how):
+            yield rows.slice(1) if file.path == short.path else rows
+
+    monkeypatch.setattr(Store, "read", forgetful)
+    left = [each for each in compact(store).left_out if each.path == short.path]
+    assert [each.reason for each in left] == [f"{short.rows - 1} rows instead of {short.rows}"]
+    monkeypatch.undo()
+    assert Path(short.path).exists()
+    assert _rows(store, "reports").num_rows == count
+
+
+def test_row_groups_stay_small_and_no_row_is_lost_between_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _rows(store, "reports").to_pylist()
+    monkeypatch.setattr("detector.archive.compact.GROUP_BYTES_MAX", 1)
+    compact(store)
+    (whole,) = store.scan("reports").files
+    assert whole.groups > 1
+    assert _rows(store, "reports").to_pylist() == before

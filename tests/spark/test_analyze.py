@@ -105,7 +105,8 @@ def test_without_java_one_line_says_what_to_install(planted: Path, tmp_path: Pat
     assert CliRunner().invoke(command, [str(planted), "--out", str(tmp_path / "out")]).exit_code == 0  # local needs none
 
 
-def test_ctrl_c_ends_it_without_a_page_of_java(planted: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_without_a_page_of_java(planted: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "report.html").write_text("of an earlier time")
@@ -116,8 +117,9 @@ def test_ctrl_c_ends_it_without_a_page_of_java(planted: Path, tmp_path: Path) ->
         for line in running.stderr:
             said.append(line)
             if "evaluating" in line:
-                running.send_signal(signal.SIGINT)
-        assert running.wait(60) == 130
+                running.send_signal(number)
+        assert running.wait(60) == status
+    assert said[0] == "starting Spark ...\n"
     assert said[-1] == "stilltrue: interrupted\n"
-    assert "Traceback" not in "".join(said)
+    assert all(" s  " in line for line in said[1:-1] if line.strip()), "nothing of Java's own"
     assert not (out / "report.html").exists()

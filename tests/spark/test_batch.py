@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from detector.archive.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.core.registry import find_predicates
-from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports
+from detector.spark import batch
+from detector.spark.batch import _whole_snapshots, table, verdicts_of_archive, verdicts_of_reports
 from detector.spark.session import SparkFailedError, plainly
 from detector.synthetic.snapshots import Judged, judged
 from stilltrue.model import Verdict
@@ -70,3 +71,26 @@ def test_a_file_that_proves_torn_fails_the_job_with_its_name(spark: SparkSession
     Path(torn.path).write_bytes(data)
     with pytest.raises(SparkFailedError, match=re.escape(torn.path)), plainly("Spark failed"):
         verdicts_of_archive(spark, archive, ["deadlock"]).collect()
+
+
+def test_a_partition_of_any_size_is_taken_a_few_snapshots_at_a_time(
+    spark: SparkSession, run: Judged, location: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = run.reports.sort_by([("snapshot", "ascending")])
+    taken = list(_whole_snapshots(rows.to_batches(max_chunksize=7), 50))
+    assert [part.num_rows for part in taken if part.num_rows > 50 + 7 + 6] == []
+    numbers = [set(part.column("snapshot").to_pylist()) for part in taken]
+    assert sum(map(len, numbers)) == len(set().union(*numbers)) == len(set(rows.column("snapshot").to_pylist()))
+    assert sum(part.num_rows for part in taken) == rows.num_rows
+    monkeypatch.setattr(batch, "REPORTS_AT_ONCE", 50)
+    archive = open_archive(str(location))
+    frame = verdicts_of_reports(table(spark, archive, "reports"), PREDICATES, headers=table(spark, archive, "snapshots"))
+    assert _verdicts(frame) == list(run.verdicts)
+
+
+def test_a_filter_on_the_day_or_the_snapshot_reads_less(spark: SparkSession, location: Path) -> None:
+    frame = table(spark, open_archive(str(location)), "reports").where("day = '2026-09-21' and snapshot = 200")
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "PartitionFilters: [isnotnull(day" in plan
+    assert "EqualTo(snapshot,200)" in plan
+    assert {row.day for row in frame.select("day").collect()} == {"2026-09-21"}
