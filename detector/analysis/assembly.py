@@ -36,7 +36,7 @@ STATE_REPORT_COLUMNS = ("service", "activity", "facts", "labels", "in_transit")
 """Those that the others need as well."""
 HEADER = pa.struct(
     [
-        *(SNAPSHOTS.field(name) for name in ("scope", "ended", "begun_by", "outcome", "missing", "orphans")),
+        *(SNAPSHOTS.field(name) for name in ("scope", "ended", "begun_by", "outcome", "missing", "orphans", "forgetful")),
         ("expected", pa.list_(pa.string())),
     ]
 )
@@ -51,7 +51,7 @@ HEADER_SOURCE = pa.schema(
     ]
 )
 """The columns of ``snapshots``, with the fields within them, that a header is made of."""
-HEADER_COLUMNS = ("scope", "begun", "ended", "begun_by", "outcome", "members", "missing", "orphans")
+HEADER_COLUMNS = ("scope", "begun", "ended", "begun_by", "outcome", "members", "missing", "orphans", "forgetful")
 
 
 def assembled(reports: pa.Table) -> pa.Table:

@@ -34,6 +34,7 @@ def snapshot_of(row: Mapping[str, Any]) -> Snapshot:
         in_transit=tuple(map(_message, row["in_transit"] or ())),
         missing=tuple(ProcessName(member["instance"]) for member in row["missing"] or ()),
         previous=None if row["previous"] is None else waits_of(row["previous"]),
+        forgetful=tuple(map(ProcessName, row["forgetful"] or ())),
     )
 
 

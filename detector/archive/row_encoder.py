@@ -33,6 +33,7 @@ def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId])
         "in_transit": [_message(message) for message in snapshot.in_transit],
         "waits": waits_row(snapshot.waits, assembled.reports),
         "previous": waits_row(_before(snapshot), {}),
+        "forgetful": list(snapshot.forgetful),
     }
 
 

@@ -174,6 +174,7 @@ SNAPSHOTS = pa.schema(
         ("waits", WAITS),
         ("previous", WAITS),
         ("archive", TEXT),
+        ("forgetful", pa.list_(TEXT)),
     ]
 )
 """A row per finished snapshot: all that a predicate is asked about.

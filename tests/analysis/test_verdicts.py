@@ -53,7 +53,7 @@ def test_a_rejected_snapshot_has_no_verdict(run: Judged) -> None:
 def test_a_predicate_that_fails_hurts_only_its_own_answer(run: Judged) -> None:
     class Broken:
         name = "broken"
-        treats_missing = True
+        treats_missing = treats_forgotten = True
 
         def evaluate(self, snapshot: Snapshot) -> Verdict:
             raise RuntimeError("no idea")
