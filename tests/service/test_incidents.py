@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from detector.core.assembler import Assembled, Outcome
@@ -324,3 +325,35 @@ def test_a_gridlock_that_is_a_deadlock_is_the_deadlocks_incident() -> None:
     timed = (wait("x", "y", deadline=100.0), wait("y", "x", deadline=90.0))
     story.sees(*CYCLE, *timed, predicate=Gridlock())
     assert [incident.core for incident in story.open] == [("x", "y")]
+
+
+def test_a_verdict_of_a_scope_is_no_incident_of_its_own() -> None:
+    story = Story()
+    taken = assembled(1, *CYCLE, begun=1.0, members={"a", "b"})
+    shop = replace(taken, snapshot=replace(taken.snapshot, ref=replace(taken.snapshot.ref, scope="shop")))
+    assert story.incidents.look(Deadlock().evaluate(shop.snapshot), shop) is None
+
+
+def test_a_gridlock_whose_deadline_goes_is_a_deadlock_with_an_incident_of_its_own() -> None:
+    story = Story()
+    story.sees(wait("x", "y", deadline=100.0), wait("y", "x"), predicate=Gridlock())
+    story.sees(wait("x", "y"), wait("y", "x"))
+    assert sorted(incident.predicate for incident in story.open) == ["deadlock", "gridlock"]
+
+
+def test_cores_that_wait_for_each_other_one_way_are_two_incidents() -> None:
+    story = Story()
+    story.sees(*CYCLE, wait("x", "y"), wait("y", "x"), wait("a/1", "x", number=2))
+    assert sorted(incident.core for incident in story.open) == [("a/1", "b/1"), ("x", "y")]
+
+
+def test_a_true_about_others_does_not_end_an_incident_whose_waits_last() -> None:
+    story = Story()
+    story.sees(*CYCLE)
+    story.members |= {"x", "y"}
+    taken = assembled(2, *CYCLE, wait("x", "y"), wait("y", "x"), begun=5.0, members=story.members)
+    whole = Deadlock().evaluate(taken.snapshot)
+    seen = story.incidents.look(replace(whole, core=(PartyName("x"), PartyName("y"))), taken)
+    assert seen is not None
+    story.incidents.saw(seen, 5.2)
+    assert sorted(incident.core for incident in story.open) == [("a/1", "b/1"), ("x", "y")]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident
+from detector.service.detection.members import MemberRecord
 from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
-from detector.service.storage.sqlite import ArchiveInUseError, Bounds, Database
+from detector.service.storage.sqlite import ArchiveInUseError, Bounds, DamagedError, Database
 from stilltrue.model import Holds, PartyName, ProcessName, ProcessState, SnapshotId, SnapshotRef, Verdict, Witness
 from stilltrue.protocol.wire import snapshot_to_wire
 from stilltrue.v1 import detector_pb2
@@ -156,6 +159,65 @@ def test_the_oldest_documents_go_when_the_archive_is_full(tmp_path: Path) -> Non
     assert 129 in kept
     assert 1 not in kept
     store.close()
+
+
+def test_what_nothing_points_to_goes_first_when_the_store_is_full(tmp_path: Path) -> None:
+    store = Database(tmp_path, bounds(bytes_max=1500, summaries_max=1000))
+    store.add_snapshot(archived_summary(taken(1)[0]), "{}", [], pinned=True)
+    for number in range(2, 130):
+        store.add_snapshot(archived_summary(taken(number)[0]), "{}", [], pinned=False)
+    kept = {summary.ref.id for summary in store.summaries(1000) if summary.kept}
+    assert 1 in kept
+    assert 2 not in kept
+    store.close()
+
+
+def test_the_snapshots_of_an_incident_are_kept_however_old(tmp_path: Path) -> None:
+    one = snapshot_store(tmp_path, documents_max=5, summaries_max=1000)
+    for number in (1, 2):
+        one.finished(*taken(number), pinned=False)
+    until(one._queue.empty)
+    one.incident(replace(incident("i-a"), first_snapshot=SnapshotId(1), last_snapshot=SnapshotId(2)))
+    until(lambda: not one._unwritten)
+    for number in range(3, 140):
+        one.finished(*taken(number), pinned=False)
+    one.close(10)
+    store = Database(tmp_path, bounds())
+    kept = {summary.ref.id for summary in store.summaries(1000) if summary.kept}
+    assert {1, 2} <= kept
+    assert 3 not in kept
+    store.close()
+
+
+def test_damage_is_looked_for_before_anything_leans_on_the_file(tmp_path: Path) -> None:
+    store = Database(tmp_path, bounds())
+    for number in range(1, 300):
+        store.add_snapshot(archived_summary(taken(number)[0]), "{}" * 500, [], pinned=False)
+    (page,) = store._db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'documents_by_pin'").fetchone()
+    (size,) = store._db.execute("PRAGMA page_size").fetchone()
+    store.close()
+    whole = bytearray((tmp_path / FILE).read_bytes())
+    whole[(page - 1) * size : page * size] = b"\xff" * size
+    (tmp_path / FILE).write_bytes(whole)
+    with pytest.raises(DamagedError):
+        Database(tmp_path, bounds())
+
+
+def test_a_directory_that_is_deleted_is_noticed_and_begun_anew_with_what_a_restart_needs(tmp_path: Path) -> None:
+    log, folder = Lines(), tmp_path / "data"
+    one = snapshot_store(folder, log)
+    one.incident(incident("i-open"))
+    one.member("a", MemberRecord(instance="a", incarnation=1))
+    until(lambda: not one._unwritten and not one._members)
+    shutil.rmtree(folder)
+    one.finished(*taken(1), pinned=False)
+    until(lambda: log.said("archive vanished") == 1 and (folder / FILE).exists() and not one._unwritten)
+    one.close(5)
+    again = snapshot_store(folder)
+    assert [known.id for known in again.open_incidents] == ["i-open"]
+    assert [record.instance for record in again.members] == ["a"]
+    assert again.first_id > 1
+    again.close(5)
 
 
 def archived_summary(assembled: Assembled) -> Any:

@@ -99,7 +99,8 @@ class SnapshotStore:
         self._closed: OrderedDict[str, Incident] = OrderedDict()
         self._unwritten: OrderedDict[str, Incident] = OrderedDict()
         self._members: dict[str, MemberRecord | None] = {}
-        self._guard = threading.Lock()  # of _unwritten and _members
+        self._current: tuple[dict[str, MemberRecord], dict[str, Incident]] = ({}, {})
+        self._guard = threading.Lock()  # of _unwritten, _members and _current
         self._in_hand = threading.Lock()  # of _database
         self._queue: queue.Queue[_Finished | _Signal] = queue.Queue(queue_max)
         self._stopped = threading.Event()
@@ -123,8 +124,10 @@ class SnapshotStore:
         self._wanted_below = self.first_id + _IDS_AT_ONCE
         self._write_reserve(database)
         self.members = tuple(database.members())
+        self._current[0].update((record.instance, record) for record in self.members)
         everything = database.incidents(_CLOSED_MAX)
         self.open_incidents = tuple(database.incidents(_CLOSED_MAX, open_only=True))
+        self._current[1].update((incident.id, incident) for incident in self.open_incidents)
         self._closed.update((incident.id, incident) for incident in reversed(everything) if not incident.open)
         return True
 
@@ -164,12 +167,22 @@ class SnapshotStore:
                 self._closed.popitem(last=False)
         with self._guard:
             self._unwritten[incident.id] = incident
+            _, open_ones = self._current
+            if incident.open:
+                open_ones[incident.id] = incident
+            else:
+                open_ones.pop(incident.id, None)
         self._wake()
 
     def member(self, name: str, record: MemberRecord | None) -> None:
         """A process is a member, as ``record`` says; None: no more."""
         with self._guard:
             self._members[name] = record
+            members, _ = self._current
+            if record is None:
+                members.pop(name, None)
+            else:
+                members[name] = record
         self._wake()
 
     def find_incident(self, id: str) -> Incident | None:
@@ -287,6 +300,8 @@ class SnapshotStore:
         self._metrics.archive_writable(writable=True)
 
     def _opened(self) -> Database:
+        if self._database is not None and not self._database.is_there():
+            self._vanished(self._database)
         if self._lock is None:
             self._lock = lock_directory(self._directory)
         if self._database is None:
@@ -296,6 +311,21 @@ class SnapshotStore:
                 self._damaged(error)
                 self._database = Database(self._directory, self._bounds)
         return self._database
+
+    def _vanished(self, database: Database) -> None:
+        """Somebody deleted the directory or the file: begin anew, with all that a restart would need."""
+        self._metrics.archive_failed()
+        self._log.failure("archive vanished", directory=self._directory, consequence="a new archive begins")
+        database.close()
+        self._database = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        with self._guard:
+            members, open_ones = self._current
+            self._members = {**members, **self._members}
+            self._unwritten = OrderedDict({**open_ones, **self._unwritten})
+        self._reserved = 0
 
     def _damaged(self, error: Exception) -> None:
         self._database = None

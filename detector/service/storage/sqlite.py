@@ -131,6 +131,7 @@ class Database:
         if health != "ok":
             raise DamagedError(health)
         self._migrate()
+        self._inode = self._file.stat().st_ino
 
     def _migrate(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -141,6 +142,13 @@ class Database:
             )
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             self._db.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
+
+    def is_there(self) -> bool:
+        """Whether what is written still goes where a restart would look for it: nobody has deleted or replaced the file."""
+        try:
+            return self._file.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         """Write everything out."""
