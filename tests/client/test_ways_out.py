@@ -275,6 +275,26 @@ async def test_a_registry_is_no_way_out_but_for_who_reaps_it(world: LoopWorld) -
         assert holders(task_of(await world.look(body))) == expected
 
 
+async def test_who_waits_for_the_same_lock_is_no_way_out(world: LoopWorld) -> None:
+    lock = world.front.aio.Lock("L")
+
+    async def wants() -> None:
+        async with lock:
+            pass
+
+    async def body(world: LoopWorld) -> None:
+        async with lock:
+            waiting = [asyncio.ensure_future(wants()) for _ in range(2)]
+            await world.stuck(b"")
+        await asyncio.gather(*waiting)
+
+    look = await world.look(body)
+    waiting = [one for one in look.parties if one is not handler_of(look)]
+    (holder,) = {name for one in waiting for name in holders(one)}
+    assert len(waiting) == 2
+    assert handler_of(look).party.endswith(holder)  # it has the tasks in its hands, and is stuck itself
+
+
 async def test_what_is_called_at_the_end_of_a_task_is_a_way_out_by_it(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         first, second = (asyncio.ensure_future(world.stuck(b"")) for _ in range(2))

@@ -66,8 +66,8 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
             frame = compat.frame_of(one)
             if frame is None or is_ours(frame.f_code) or compat.is_grpc(frame.f_code.co_filename):
                 continue
-            ends = _frame_speaks(frame)
-            text = f"task {task.get_name()}, which holds it: {told(frame)}"
+            ends = not is_library(frame.f_code) and _frame_speaks(frame)
+            text = f"task {task.get_name()}, which holds it: {place.stack()[0]}"
             yield Actor(
                 text=text,
                 roots=tuple(held for held in compat.names_in(one) if id(held) not in own),

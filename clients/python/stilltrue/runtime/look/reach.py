@@ -47,7 +47,9 @@ FAR_MAX = 150
 ITEMS_MAX = 1_000
 """Items that are looked at in one container."""
 _NAMED_DEPTH = 2
-_ENDS = re.compile(r"cancel|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt", re.I)
+_ENDS = re.compile(
+    r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt", re.I
+)
 _CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, CellType, ref)
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
