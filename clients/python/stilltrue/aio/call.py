@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
 from typing import Any
 from weakref import ref
@@ -152,6 +153,9 @@ class _OneReply(_Call):
         wait = call.begin_await()
         try:
             return (yield from self._inner.__await__())
+        except BaseException as error:
+            _settle_unsent(call, error)
+            raise
         finally:
             call.end_await(wait)
 
@@ -190,7 +194,8 @@ async def _take(take: Callable[[], Any], call: OutgoingCall) -> Any:
     wait = call.begin_wait(item=True)
     try:
         item = await take()
-    except BaseException:
+    except BaseException as error:
+        _settle_unsent(call, error)
         call.end_wait(wait)
         raise
     if item is grpc.aio.EOF:
@@ -198,6 +203,12 @@ async def _take(take: Callable[[], Any], call: OutgoingCall) -> Any:
     else:
         call.item_received(wait)
     return item
+
+
+def _settle_unsent(call: OutgoingCall, error: BaseException) -> None:
+    """Settle a call that gRPC could not even begin (metadata that it refuses, say): it will never call back."""
+    if not isinstance(error, grpc.RpcError | asyncio.CancelledError | StopAsyncIteration | grpc.aio.UsageError):
+        call.failed(error)
 
 
 class _Writer(_Call):
