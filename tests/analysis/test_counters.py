@@ -116,3 +116,56 @@ def test_two_archives_with_equal_numbers_are_counted_apart(run: Judged, ends: di
         assert behind[f"other-{row['process']}"] == row["behind_seconds"] + 3600.0
     assert len(behind) == 2 * len(alone)
     assert both["orphans"] == []
+
+
+def _literal(process: str, at: int, **told: object) -> dict[str, object]:
+    """A report of a service's only process, in snapshot ``at``, cut 0.5 s after its beginning at 60 s times ``at``."""
+    begun = 60.0 * at
+    nothing: dict[str, object] = {name: [] for name in ("made", "served", "seen", "pools", "waits", "resolved")}
+    known = {"snapshot": at, "begun": begun, "cut_at": begun + 0.5, "incarnation": 1, "next_number": 10}
+    return nothing | known | {"process": f"{process}-0", "service": process} | told
+
+
+def test_every_measure_of_a_few_reports_by_hand() -> None:
+    workers = [{"name": "w", "size": 2, "queued": 3}, {"name": "endless", "size": None, "queued": 0}]
+    busy = [{"party": "a-0/x#1", "serving": True, "pool": "w"}, {"party": "a-0/y#2", "serving": True, "pool": "w"}]
+    queued = {"party": "a-0/z#3", "serving": False, "pool": "w"}
+    unpooled = {"party": "a-0/u#4", "serving": True, "pool": ""}
+    made = [
+        {"servers": {"b-0": 1}, "party": "a-0/x#1", "doubtful": False},  # holds a worker of w
+        {"servers": {"b-0": 1}, "party": "a-0/y#2", "doubtful": True},  # in doubt: no wait any more
+        {"servers": {"b-0": 1}, "party": "a-0/u#4", "doubtful": False},  # occupies no pool
+        {"servers": {"b-0": 1}, "party": "a-0/z#3", "doubtful": False},  # is queued itself
+    ]
+    rows = [
+        _literal("a", 1, pools=workers, served=[*busy, queued, unpooled], made=made),
+        _literal("a", 2, pools=[{"name": "w", "size": 2, "queued": 0}], served=busy[:1]),
+        _literal("b", 1, resolved=[{"waiter": "b-0/m#1", "since": 10.0}, {"waiter": "b-0/m#2", "since": 40.0}]),
+        _literal(
+            "b", 2, resolved=[{"waiter": "b-0/m@a-0", "since": None}, {"waiter": "b-0/n#2", "since": 119.0}], cut_at=119.0
+        ),
+        _literal(
+            "c", 1, waits=[{"among": [{"resource": "r"}, {"resource": None}]}, {"among": [{"resource": "r"}]}], cut_at=63.0
+        ),
+        _literal("c", 2, seen=[{"caller": {"process": name, "incarnation": n}, "highest": top} for name, n, top in SEEN]),
+    ]
+    ends = {"": Ends(np.asarray([1, 2]), np.asarray([60.0, 120.0]), np.asarray([61.0, np.nan]))}
+    found = totals(tallied(pa.Table.from_pylist(rows, schema=TALLIED), ends), 60.0)
+    pools = {(row["service"], row["pool"]): row for row in found["pools"]}
+    assert pools["a", "w"] == {
+        "service": "a", "pool": "w", "size": 2, "samples": 2, "busy_mean": 1.5, "busy_max": 2,
+        "queued_mean": 1.5, "queued_max": 3, "full_share": 0.5,
+    }  # fmt: skip
+    assert (pools["a", "endless"]["size"], pools["a", "endless"]["full_share"]) == (None, None)
+    assert found["holding"] == [{"service": "a", "callee": "b", "samples": 1}]
+    assert [tuple(row.values()) for row in found["blocked"]] == [("b", "m", 3, 180.0, 50.0), ("b", "n", 1, 60.0, 1.0)]
+    assert found["locks"] == [{"resource": "r", "samples": 2, "waited_seconds": 120.0}]
+    clocks = {
+        row["process"]: (row["ahead_seconds"], row["behind_seconds"], row["delay_mean_seconds"]) for row in found["clocks"]
+    }
+    assert clocks == {"a-0": (0.0, 0.0, 0.5), "b-0": (0.0, 1.0, -0.25), "c-0": (2.0, 0.0, 1.75)}
+    assert [(row["process"], row["highest"], row["next_number"]) for row in found["orphans"]] == [("a-0", 10, 10)]
+
+
+SEEN = (("a-0", 1, 10), ("b-0", 1, 9), ("b-0", 2, 99), ("gone-0", 1, 99))
+"""Of callers that are to send number 10 next: one too high, one right, one of another run, one that did not report."""
