@@ -192,7 +192,7 @@ def is_loop_code(code: CodeType) -> bool:
 
 def frames_of_threads() -> dict[int, list[FrameType]]:
     """By its identity, where each thread stands: its frames, innermost first."""
-    return {ident: list(_outwards(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001 - documented
+    return {ident: list(_outwards(frame)) for ident, frame in innermost_frames().items()}
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
@@ -238,8 +238,19 @@ def is_endless_wait(frame: FrameType) -> bool:
 
 
 def innermost_frames() -> dict[int, FrameType]:
-    """By its identity, the innermost frame of each thread."""
-    return sys._current_frames()  # noqa: SLF001 - documented
+    """By its identity, the innermost frame of each thread.
+
+    Without a collection meanwhile: Python before 3.13 holds the lock on its list of threads here, and a finalizer that lets
+    another thread begin or end stops the whole process for good (gh-106883).
+    """
+    collects = gc.isenabled()
+    if collects:
+        gc.disable()
+    try:
+        return sys._current_frames()  # noqa: SLF001 - documented
+    finally:
+        if collects:
+            gc.enable()
 
 
 def future_awaited(frame: FrameType) -> Any:
