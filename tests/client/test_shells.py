@@ -320,6 +320,17 @@ def test_a_reply_bears_the_stamp_of_who_sends_it_and_no_other(world: World) -> N
     assert [key for key, _ in call.trailing()] == ["kept"]
 
 
+def test_a_caller_without_a_stamp_is_told_nothing(world: World) -> None:
+    world.go.set()
+    (address,) = {address for agent, address in world.addresses.items() if agent is world.server}
+    with grpc.insecure_channel(address) as channel:
+        do: Any = channel.unary_unary("/t.T/Do")
+        for metadata in ((), (FOREIGN, FOREIGN)):
+            reply, call = do.with_call(b"x", metadata=metadata)
+            assert reply == b"x"
+            assert METADATA_KEY not in {key for key, _ in (*call.initial_metadata(), *call.trailing_metadata())}
+
+
 def test_several_stamps_make_the_caller_unknown_and_are_warned_of_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.go.set()
     (address,) = {address for agent, address in world.addresses.items() if agent is world.server}

@@ -19,7 +19,7 @@ from stilltrue.protocol.report import CallerTarget
 from stilltrue.runtime.callbacks import Callbacks
 from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX
 from stilltrue.runtime.session import Session
-from stilltrue.runtime.stamps import read_stamp, with_stamp
+from stilltrue.runtime.stamps import read_stamp, with_stamp, without_stamp
 
 
 class IncomingCall:
@@ -112,7 +112,7 @@ class IncomingCall:
     # -- the end; a second one changes nothing -------------------------------------------------------------------------
 
     def end(self, trailing: Any, *, failed: bool = False) -> Any:
-        """The service is over: ``trailing`` with the reply's stamp and no other; without any when that failed."""
+        """The service is over: ``trailing`` with the reply's stamp and no other; without any for a caller that bore none."""
         if self.over:
             return trailing
         self.over = True
@@ -120,7 +120,10 @@ class IncomingCall:
         if self.callbacks is not None:
             self.callbacks.call_ends()
         try:
-            return with_stamp(trailing, self.live.replied(self.served, failed=failed))
+            pair = self.live.replied(self.served, failed=failed)
+            if self.served.caller is None:  # rule 9: nothing is told to callers without a stamp
+                return without_stamp(trailing or ())
+            return with_stamp(trailing, pair)
         except Exception:  # noqa: BLE001 - fail open
             self.live.withdrawn(self.served)
             self.live.report_failure("a call is replied to")
