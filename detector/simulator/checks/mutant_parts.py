@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detector.core import assembler, resolution
+from detector.core import amendment, assembler, resolution
 from detector.core.cancellation import Cancellation, WaysOut
 from detector.core.channels import Channels, Place, _PoolView
 from detector.core.initiator import Effect, Initiator
@@ -44,6 +44,7 @@ __all__ = [
     "Reduction",
     "Resolution",
     "Snapshot",
+    "amendment",
     "assembler",
     "Verifier",
     "Watch",
@@ -307,11 +308,6 @@ def releases_nobody(right: Function) -> Function:
     return lambda self, *, ended=None, released=None: right(self, ended=ended)  # noqa: ARG005
 
 
-def seen_in_vain(right: Function) -> Function:
-    """What a cut can see of who may stop a task is dropped."""
-    return lambda self, waits, ends, now: right(replace(self, ways_out={}), waits, ends, now)
-
-
 def unseen(right: Function) -> Function:
     """What a cut can see of who waits for a task is dropped."""
     return lambda self, waits, ends, now: right(replace(self, waits=()), waits, ends, now)
@@ -337,6 +333,11 @@ def forgets_answers_quietly(right: Function) -> Function:
 def lost_is_gone(_right: Function) -> Function:
     """A member that cannot be reached is a member no more."""
     return lambda self, process, now: self.left(process, now)
+
+
+def finds_no_way_out(right: Function) -> Function:
+    """What a second look finds of who may end a wait is dropped."""
+    return lambda wait, look: right(wait, look and replace(look, ways_out=()))
 
 
 def believes_clocks(_right: Function) -> Function:

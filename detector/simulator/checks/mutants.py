@@ -268,15 +268,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "clocks",
         "members' clocks are believed",
         "clocks",
-        "safe, stable, live",
+        "safe, stable, live, sound",
         (parts.assembler, "in_detector_time", parts.believes_clocks),
-    ),
-    _mutant(
-        "section 4",
-        "who may stop a task is not heard of",
-        "tasks",
-        "exact, safe, live",
-        (parts.Observation, "added_to", parts.seen_in_vain),
     ),
     _mutant(
         "section 4",
@@ -306,5 +299,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "detectors",
         "safe, sound",
         (parts.Initiator, "lost", parts.lost_is_gone),
+    ),
+    _mutant(
+        "10",
+        "a way out that is found does not count",
+        "tasks",
+        "safe, exact",
+        (parts.amendment, "_amended", parts.finds_no_way_out),
     ),
 )

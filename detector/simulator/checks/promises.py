@@ -37,6 +37,7 @@ class Instant:
     knowably_quiet: bool
     tokens_gone: int
     expired: int
+    departed: frozenset[ProcessName]
     of_the_dead: bool
 
 
@@ -62,6 +63,7 @@ def instant(world: World, members: frozenset[ProcessName], *, outside_before: in
         knowably_quiet=oracle.knowably_quiet(world, knowable),
         tokens_gone=oracle.tokens_gone(world),
         expired=world.expired,
+        departed=frozenset(world.departed & world.processes.keys()),
         of_the_dead=_of_the_dead(world),
     )
 
@@ -80,7 +82,7 @@ def hold(
             case "termination":
                 _termination(world, verdict, begun, ended)
             case "quiescence":
-                undisturbed = _undisturbed(world, begun, ended) and _since(world, raw, verdict, begun) == ended.outside
+                undisturbed = _undisturbed(begun, ended) and _since(world, raw, verdict, begun) == ended.outside
                 if verdict.holds is Holds.TRUE and not ended.quiet and undisturbed:
                     world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
                 if verdict.holds is Holds.FALSE and begun.knowably_quiet and undisturbed:
@@ -176,9 +178,9 @@ def _since(world: World, assembled: Assembled, verdict: Verdict, begun: Instant)
     return begun.outside_before if leaning else begun.outside
 
 
-def _undisturbed(world: World, begun: Instant, ended: Instant) -> bool:
+def _undisturbed(begun: Instant, ended: Instant) -> bool:
     """Whether nothing came from outside meanwhile, no request of a dead process is left, and everybody ought to be a member."""
-    if begun.outside != ended.outside or world.departed & world.processes.keys():
+    if begun.outside != ended.outside or begun.departed or ended.departed:
         return False
     return not (begun.of_the_dead or ended.of_the_dead)
 
@@ -198,7 +200,7 @@ def _has_deadlines(world: World) -> bool:
 
 def _termination(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
     about = f"snapshot {verdict.snapshot.id}, termination {verdict.holds.value}"
-    if not _undisturbed(world, begun, ended):
+    if not _undisturbed(begun, ended):
         return
     if verdict.holds is Holds.TRUE and not ended.terminated:
         world.breach(f"safe: {about}: it was not so when it ended")

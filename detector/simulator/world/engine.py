@@ -30,6 +30,6 @@ class Engine:
 
     def notice_losses(self) -> None:
         """A snapshot begins: losses that one before it may have missed are known by now."""
-        for action in () if self.world.plan.late_news else self.world.network.overdue():
+        for action in self.world.network.overdue():
             if action in self.world.network.unnoticed:
                 self.do(action)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from detector.simulator.diagram import Kind
-from detector.simulator.world import calls, cancellation, parties, streaming
+from detector.simulator.world import calls, cancellation, parties, streaming, tasks
 from detector.simulator.world.engine import Handler
 from detector.simulator.world.state import CallKey, Process, Queued
 from detector.simulator.world.world import World
 from stilltrue.model import CallNumber, PartyName, ProcessName, SnapshotId
-from stilltrue.protocol.look import LookRequest
+from stilltrue.protocol.look import LookRequest, PartyLook, WayOut
 
 
 def _step(world: World, name: ProcessName, who: PartyName) -> Process:
@@ -156,8 +157,15 @@ def _look(world: World, request: LookRequest, name: ProcessName, incarnation: in
         return
     world.tell(process, f"looks again at {', '.join(suspect.party for suspect in request.suspects) or 'itself'}")
     key = ("looked", request.snapshot, name, incarnation)
-    world.looks[key] = (process.id, process.recorder.look(request, world.now))
+    look = process.recorder.look(request, process.at(world.now))
+    world.looks[key] = (process.id, replace(look, parties=tuple(_looked_into(process, seen) for seen in look.parties)))
     world.enabled.add("report", *key)
+
+
+def _looked_into(process: Process, seen: PartyLook) -> PartyLook:
+    """What a recorder sees of a party, and who is found to hold a reference to it."""
+    found = tuple(WayOut(text="a task that may stop it", party=other) for other in tasks.seen_again(process, seen.party))
+    return replace(seen, ways_out=(*seen.ways_out, *found))
 
 
 HANDLERS: Mapping[str, Handler] = {

@@ -188,8 +188,7 @@ class Plan:
 
     ``routes``: the services behind an address that is not a service's own name; ``also``: further services that a process has a
     server for; ``uninstrumented``: processes without an agent; ``gateways``: those of them that pass a request's stamp on with
-    their own calls; ``clocks``: how far a process's clock is ahead of the detector's; ``limits``: how much recorders remember;
-    ``late_news``: a server may learn of a lost connection arbitrarily late.
+    their own calls; ``clocks``: how far a process's clock is ahead of the detector's; ``limits``: how much recorders remember.
     """
 
     name: str
@@ -215,7 +214,6 @@ class Plan:
     gateways: tuple[ProcessName, ...] = ()
     clocks: Mapping[ProcessName, float] = field(default_factory=lambda: MappingProxyType({}))
     limits: Limits = Limits()
-    late_news: bool = False
 
     def route(self, address: str) -> tuple[str, ...]:
         """The services behind an address."""
