@@ -118,7 +118,7 @@ def test_what_a_handler_has_left_behind_in_a_thread_is_at_work(alone: Callable[.
         stub(b"")
         gate.is_reached()
         (text,) = acting(front)
-        assert ("executor" if how == "executor" else "started since the first call") in text
+        assert ("executor" if how == "executor" else "started since") in text
         gate.go.set()
     executor.shutdown()
 
@@ -127,11 +127,22 @@ def test_a_thread_of_before_the_first_call_is_the_applications_word(alone: Calla
     front = alone("front")
     threading.Thread(target=gate.work).start()
     gate.is_reached()
-    older_than_a_tick = threading.Event()
-    older_than_a_tick.wait(0.2)  # the birth of a thread is known to 50 ms
     with serving(front, Place=echo) as address, grpc.insecure_channel(address) as channel:
         stub: Any = channel.unary_unary("/s/Place")
         stub(b"")
+        assert acting(front) == ()
+        gate.go.set()
+
+
+def test_a_thread_of_before_the_application_said_idle_is_covered_by_that(alone: Callable[..., Agent], gate: Gate) -> None:
+    front = alone("front")
+    with serving(front, Place=echo) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Place")
+        stub(b"")
+        threading.Thread(target=gate.work).start()
+        gate.is_reached()
+        assert any("started since" in text for text in acting(front))
+        front.idle()
         assert acting(front) == ()
         gate.go.set()
 

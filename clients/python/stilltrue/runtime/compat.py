@@ -229,6 +229,11 @@ def is_executor_code(code: CodeType) -> bool:
     return code.co_filename == _EXECUTOR_FILE
 
 
+def thread_idents() -> frozenset[int]:
+    """The identities of the threads that Python has started; may be those of threads to come, once these have ended."""
+    return frozenset(threading._active)  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
+
+
 def is_endless_wait(frame: FrameType) -> bool:
     """Whether a thread stands in a wait of Python's own that has no time-out: for a condition, an event, a queue, a thread."""
     code = frame.f_code

@@ -25,6 +25,7 @@ from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, encode
 from stilltrue.protocol.step import Step, StepError
+from stilltrue.runtime.compat import thread_idents
 
 _LOGGER = logging.getLogger("stilltrue")
 FAULT_LOG_SECONDS = 60.0
@@ -53,11 +54,12 @@ class LockedRecorder:
         "__weakref__",
         "_begin",
         "_logged_at",
+        "called",
         "clock",
+        "covered",
         "deferred",
         "dropped",
         "faults",
-        "first_call_at",
         "lock",
         "pools",
         "recorder",
@@ -95,8 +97,10 @@ class LockedRecorder:
         self.deferred: deque[Callable[[], object]] = deque()
         self.steps: dict[int, Step] = {}
         """The steps of the application that are open, by who runs them."""
-        self.first_call_at: float | None = None
-        """When the first call was made here, or arrived."""
+        self.called = False
+        """Whether a call was made here, or has arrived."""
+        self.covered: tuple[float, frozenset[int]] | None = None
+        """What the application's word covers: when its first call was, or its last ``idle``, and which threads there were."""
         self.dropped = 0
         self.faults = 0
         self.stamps_refused = 0
@@ -147,8 +151,8 @@ class LockedRecorder:
         now = self.clock()
         deadline = None if timeout is None else now + timeout
         with lock:
-            if self.first_call_at is None:
-                self.first_call_at = now
+            if not self.called:
+                self.called, self.covered = True, (now, thread_idents())
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
@@ -212,8 +216,8 @@ class LockedRecorder:
             raise ReenteredError
         now = self.clock()
         with lock:
-            if self.first_call_at is None:
-                self.first_call_at = now
+            if not self.called:
+                self.called, self.covered = True, (now, thread_idents())
             served, report = self.recorder.arrived(stamp, method=method, now=now, interruptible=interruptible)
             if report is not None:
                 self._put(report)
@@ -314,6 +318,7 @@ class LockedRecorder:
         """A party owes no message of its own accord any more."""
         with self._step():
             self.recorder.idle(party)
+            self.covered = (self.clock(), thread_idents())
 
     def active(self, party: PartyName) -> None:
         """A party may do something of its own accord."""

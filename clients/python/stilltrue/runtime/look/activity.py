@@ -2,8 +2,8 @@
 
 Rules:
 
-1. The application's word covers what it had started before its first call: its own threads, timers and tasks. It does not cover
-   what came of messages: callbacks, what a handler left behind, threads that were started since.
+1. The application's word covers what it had started before its first call, or before it last said ``idle()``: its own threads,
+   timers and tasks. It does not cover what came of messages: callbacks, what a handler left behind, threads started since.
 2. A thread of gRPC's, or of an executor, that is inside the application's code is at work, but for one that serves a call which
    the record has (it is known), and one that feeds a request stream (its call is outstanding).
 3. A thread that was started since is at work unless it waits with no time-out of its own.
@@ -24,6 +24,8 @@ from stilltrue.runtime.places import Place, Places, is_application, is_ours, tol
 from stilltrue.runtime.session import LEFT_OUT
 from stilltrue.runtime.tasks import Task
 
+Covered = tuple[float, frozenset[int]] | None
+"""When the application gave its word, and which threads there were (rule 1)."""
 UNACCOUNTED_MAX = 20
 BIRTH_SECONDS = 0.05
 """How exactly the birth of a thread is known."""
@@ -37,11 +39,11 @@ _WATCHERS = tuple(
 """Libraries that watch a program and send none of its messages."""
 
 
-def unaccounted(places: Places, served: Iterable[ServerCall], first_call_at: float | None, now: float) -> tuple[str, ...]:
-    """What may still act, in words; ``served`` are the calls that the record has."""
+def unaccounted(places: Places, served: Iterable[ServerCall], covered: Covered, now: float) -> tuple[str, ...]:
+    """What may still act, in words; ``served`` are the calls that the record has, ``covered`` what the word covers."""
     known = {call.serial for call in served}
     found: dict[str, None] = {}
-    for text in (*_threads(places, known, first_call_at, now), *_on_loops(places, known)):
+    for text in (*_threads(places, known, covered, now), *_on_loops(places, known)):
         found[text] = None
         if len(found) >= UNACCOUNTED_MAX:
             break
@@ -51,7 +53,7 @@ def unaccounted(places: Places, served: Iterable[ServerCall], first_call_at: flo
 # -- threads -----------------------------------------------------------------------------------------------------------
 
 
-def _threads(places: Places, served: set[int], first_call_at: float | None, now: float) -> Iterator[str]:
+def _threads(places: Places, served: set[int], covered: Covered, now: float) -> Iterator[str]:
     threads = compat.threads()
     for place in places.threads.values():
         own = [frame for frame in place.frames if _is_of_application(frame.f_code)]
@@ -62,8 +64,8 @@ def _threads(places: Places, served: set[int], first_call_at: float | None, now:
         how = _how_it_acts(place, served)
         if how:
             yield f"thread {name}, {how}: {told(own[0])}"
-        elif how is None and _is_young(thread, first_call_at, now) and not _waits_for_ever(place.frames):
-            yield f"thread {name}, started since the first call: {told(own[0])}"
+        elif how is None and _is_young(thread, covered, now) and not _waits_for_ever(place.frames):
+            yield f"thread {name}, started since it said that it is idle, or since the first call: {told(own[0])}"
 
 
 def _how_it_acts(place: Place, served: set[int]) -> str | None:
@@ -92,12 +94,14 @@ def _is_of_application(code: CodeType) -> bool:
     return is_application(code) and not any(name in code.co_filename for name in _WATCHERS)
 
 
-def _is_young(thread: threading.Thread | None, first_call_at: float | None, now: float) -> bool:
-    """Whether a thread may have been started since the first call."""
-    if thread is threading.main_thread() or first_call_at is None:
+def _is_young(thread: threading.Thread | None, covered: Covered, now: float) -> bool:
+    """Whether a thread may have been started since the word was given (rule 1)."""
+    if thread is threading.main_thread() or covered is None:
         return False
-    age = None if thread is None else compat.age_of(thread)
-    return age is None or now - age >= first_call_at - BIRTH_SECONDS
+    if thread is None or thread.ident not in covered[1]:
+        return True
+    age = compat.age_of(thread)  # another may have had its identity
+    return age is not None and now - age > covered[0] + BIRTH_SECONDS
 
 
 def _waits_for_ever(frames: tuple[FrameType, ...]) -> bool:
