@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -105,7 +106,8 @@ def test_a_generator_of_an_interceptor_beneath_is_a_stream(world: World) -> None
     stream = channel.unary_stream("/t.T/Many")(b"x")
     assert next(stream) == b"x"
     del stream
-    assert [made.doubtful for made in world.report(world.client).made] == [True]
+    gc.collect()
+    world.until(lambda: [made.doubtful for made in world.report(world.client).made] == [True])
     plain.close()
 
 

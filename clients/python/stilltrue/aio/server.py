@@ -18,6 +18,7 @@ import grpc.aio
 from stilltrue.aio.context import RecordedContext, RecordedSyncContext
 from stilltrue.runtime.incoming_call import IncomingCall, has_failed, receive_call
 from stilltrue.runtime.parties import Root
+from stilltrue.runtime.server_options import call_seconds_max, options_of_task
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
 from stilltrue.sync.pool import PoolTask, arriving
@@ -31,6 +32,8 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
     def __init__(self, session: Session) -> None:
         """``session`` is the agent."""
         self._session = session
+        self._seconds_max: float | None = None
+        self._knows_options = False
         self._methods: dict[int, tuple[Any, type[_Handler]]] = {}
 
     async def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
@@ -39,7 +42,15 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         session = self._session
         if session.leaves_out(method):
             return await continuation(handler_call_details)
-        call = receive_call(session, handler_call_details.invocation_metadata, method, interruptible=True)
+        if not self._knows_options:
+            self._learn_options()
+        call = receive_call(
+            session,
+            handler_call_details.invocation_metadata,
+            method,
+            interruptible=True,
+            seconds_max=self._seconds_max,
+        )
         if call is None:
             return await continuation(handler_call_details)
         _enter(call)  # what later interceptors do is part of the service
@@ -49,6 +60,13 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         known = self._methods.get(id(inner))
         made_for_it = self._make(inner) if known is None or known[0] is not inner else known[1]
         return made_for_it(call)
+
+    def _learn_options(self) -> None:
+        self._knows_options = True
+        try:
+            self._seconds_max = call_seconds_max(options_of_task())
+        except Exception:  # noqa: BLE001 - fail open
+            self._session.live.report_failure("a server's options are read")
 
     def _make(self, inner: Any) -> type[_Handler]:
         """The class of the handlers of one method: what is the same for each call is looked up once."""

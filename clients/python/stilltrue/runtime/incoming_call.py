@@ -25,10 +25,11 @@ from stilltrue.runtime.stamps import read_stamp, with_stamp, without_stamp
 class IncomingCall:
     """A call that has arrived and is not over."""
 
-    __slots__ = ("callbacks", "live", "over", "served", "session")
+    __slots__ = ("_seconds_max", "callbacks", "live", "over", "served", "session")
 
-    def __init__(self, session: Session, served: ServerCall) -> None:
-        """``served`` is its entry in the recorder."""
+    def __init__(self, session: Session, served: ServerCall, seconds_max: float | None = None) -> None:
+        """``served`` is its entry in the recorder; after ``seconds_max`` gRPC ends it by itself, whatever its deadline."""
+        self._seconds_max = seconds_max
         self.session = session
         self.live = session.live
         self.served = served
@@ -49,6 +50,8 @@ class IncomingCall:
         live = self.live
         try:
             remaining = context.time_remaining()
+            if self._seconds_max is not None:
+                remaining = self._seconds_max if remaining is None else min(remaining, self._seconds_max)
             endless = remaining is None or remaining > DEADLINE_SECONDS_MAX
             live.started(self.served, None if endless else live.clock() + remaining, interruptible=interruptible)
         except Exception:  # noqa: BLE001 - fail open
@@ -144,13 +147,19 @@ def has_failed(context: Any) -> bool:
     return context.code() not in (None, 0, grpc.StatusCode.OK)
 
 
-def receive_call(session: Session, metadata: Any, method: str, *, interruptible: bool) -> IncomingCall | None:
+def receive_call(
+    session: Session, metadata: Any, method: str, *, interruptible: bool, seconds_max: float | None = None
+) -> IncomingCall | None:
     """A request arrived with this metadata: its state; None when recording it failed.
 
-    ``interruptible``: its handler is cancelled when the caller gives up.
+    ``interruptible``: its handler is cancelled when the caller gives up. ``seconds_max``: gRPC ends the call then.
     """
+    live = session.live
     try:
-        return IncomingCall(session, session.live.arrived(read_stamp(session.live, metadata), method, interruptible))
+        served = live.arrived(read_stamp(live, metadata), method, interruptible)
+        if seconds_max is not None:
+            live.queued(served, "", seconds_max)
+        return IncomingCall(session, served, seconds_max)
     except Exception:  # noqa: BLE001 - fail open
-        session.live.report_failure("a request arrives")
+        live.report_failure("a request arrives")
         return None

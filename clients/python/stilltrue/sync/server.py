@@ -14,6 +14,7 @@ import grpc
 
 from stilltrue.model import WaitNumber
 from stilltrue.runtime.incoming_call import IncomingCall, has_failed, receive_call
+from stilltrue.runtime.server_options import call_seconds_max, options_of_thread
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
 from stilltrue.sync.context import record_context
@@ -28,6 +29,8 @@ class RecordedServer(grpc.ServerInterceptor):
     def __init__(self, session: Session) -> None:
         """``session`` is the agent."""
         self._session = session
+        self._seconds_max: float | None = None
+        self._knows_options = False
         self._classes: dict[int, tuple[Any, type[_Handler]]] = {}
 
     def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
@@ -37,7 +40,15 @@ class RecordedServer(grpc.ServerInterceptor):
         arriving.served = None
         if session.left_out.get(method, True) and session.leaves_out(method):
             return continuation(handler_call_details)
-        call = receive_call(session, handler_call_details.invocation_metadata, method, interruptible=False)
+        if not self._knows_options:
+            self._learn_options()
+        call = receive_call(
+            session,
+            handler_call_details.invocation_metadata,
+            method,
+            interruptible=False,
+            seconds_max=self._seconds_max,
+        )
         if call is None:
             return continuation(handler_call_details)
         here = session.parties.here
@@ -53,6 +64,13 @@ class RecordedServer(grpc.ServerInterceptor):
         handler = made_for_it(call)
         arriving.served = call.served
         return handler
+
+    def _learn_options(self) -> None:
+        self._knows_options = True
+        try:
+            self._seconds_max = call_seconds_max(options_of_thread())
+        except Exception:  # noqa: BLE001 - fail open
+            self._session.live.report_failure("a server's options are read")
 
     def _make(self, inner: Any) -> type[_Handler]:
         """The class of the handlers of one method: what is the same for each call is looked up once."""
