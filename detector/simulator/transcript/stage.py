@@ -6,6 +6,7 @@ Processes and the detector:
 - ``lose NAME``: its stream to the detector ends. ``tick SECONDS``: time passes.
 - ``ask``: somebody asks for a snapshot. ``marker NAME``: the next marker reaches it. ``report NAME``: its next report
   reaches the detector. ``verdict PREDICATE [key=value ...]``: what is said of the newest snapshot.
+- ``suspect``: a verification round about those who seem stuck in it. ``look NAME``: a process looks again.
 
 Calls (CALL is a word of the transcript's own):
 
@@ -30,10 +31,12 @@ from dataclasses import dataclass, field
 from detector.core.assembler import Assembled, Outcome
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
 from detector.core.registry import ask, find_predicate
+from detector.core.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
 from detector.simulator.scenario.language import facts_of, split_at
 from detector.simulator.transcript.words import assembled_in_words, report_in_words, stamp_in_words, verdict_in_words
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber, process_of
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
+from stilltrue.protocol.look import LookRequest
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget, Target
 from stilltrue.protocol.stamp import Stamp
@@ -66,6 +69,8 @@ class Stage:
         self._reports: dict[ProcessName, deque[Report]] = {}
         self._initiator = Initiator(Timing(period_seconds=0, give_up_seconds=GIVE_UP_SECONDS))
         self._newest: Assembled | None = None
+        self._verifier = Verifier()
+        self._looks: dict[ProcessName, tuple[ProcessId, LookRequest]] = {}
         self._commands: dict[str, Callable[[Sequence[str]], Iterator[str]]] = {
             "process": self._process,
             "pool": self._pool,
@@ -78,6 +83,8 @@ class Stage:
             "marker": self._marker,
             "report": self._report,
             "verdict": self._verdict,
+            "suspect": self._suspect,
+            "look": self._look,
             "call": self._call,
             "arrives": self._arrives,
             "stranger": self._stranger,
@@ -154,6 +161,31 @@ class Stage:
         if self._newest is None:
             raise ValueError("no snapshot has ended")
         yield from verdict_in_words(ask(find_predicate(words[0], facts_of(words[1:])), self._newest.snapshot))
+
+    def _suspect(self, _words: Sequence[str]) -> Iterator[str]:
+        if self._newest is None:
+            raise ValueError("no snapshot has ended")
+        suspicion = suspicion_of(self._newest.snapshot, leaning=False)
+        yield from self._verify(self._verifier.suspected(self._newest, suspicion, self._now))
+
+    def _look(self, words: Sequence[str]) -> Iterator[str]:
+        name = ProcessName(words[0])
+        process, request = self._looks.pop(name)
+        look = self._recorder(name).look(request, self._now)
+        for seen in look.parties:
+            yield f"{seen.party} is {'in the same waits' if seen.unchanged else 'not in the same waits any more'}"
+        yield from self._verify(self._verifier.looked(process, look, self._now))
+
+    def _verify(self, effects: Sequence[RoundEffect]) -> Iterator[str]:
+        for effect in effects:
+            match effect:
+                case AskLook(process=process, request=request):
+                    self._looks[process.instance] = (process, request)
+                    parties = ", ".join(suspect.party for suspect in request.suspects)
+                    yield f"{process.instance} is asked to look again at {parties}"
+                case Verified(assembled=assembled):
+                    self._newest = assembled
+                    yield "the verification round is over"
 
     def _obey(self, effects: Sequence[Effect]) -> Iterator[str]:
         for effect in effects:
