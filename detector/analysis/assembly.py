@@ -36,7 +36,10 @@ STATE_REPORT_COLUMNS = ("service", "activity", "facts", "labels", "in_transit")
 """Those that the others need as well."""
 HEADER = pa.struct(
     [
-        *(SNAPSHOTS.field(name) for name in ("scope", "ended", "begun_by", "outcome", "missing", "orphans", "forgetful")),
+        *(
+            SNAPSHOTS.field(name)
+            for name in ("scope", "ended", "begun_by", "outcome", "missing", "orphans", "forgetful", "doubts")
+        ),
         ("expected", pa.list_(pa.string())),
     ]
 )
@@ -51,7 +54,7 @@ HEADER_SOURCE = pa.schema(
     ]
 )
 """The columns of ``snapshots``, with the fields within them, that a header is made of."""
-HEADER_COLUMNS = ("scope", "begun", "ended", "begun_by", "outcome", "members", "missing", "orphans", "forgetful")
+HEADER_COLUMNS = ("scope", "begun", "ended", "begun_by", "outcome", "members", "missing", "orphans", "forgetful", "doubts")
 
 
 def assembled(reports: pa.Table) -> pa.Table:

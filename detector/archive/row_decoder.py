@@ -35,6 +35,7 @@ def snapshot_of(row: Mapping[str, Any]) -> Snapshot:
         missing=tuple(ProcessName(member["instance"]) for member in row["missing"] or ()),
         previous=None if row["previous"] is None else waits_of(row["previous"]),
         forgetful=tuple(map(ProcessName, row["forgetful"] or ())),
+        doubts={ProcessName(name): doubt for name, _, doubt in (text.partition(" ") for text in row["doubts"] or ())},
     )
 
 

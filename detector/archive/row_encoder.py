@@ -34,6 +34,7 @@ def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId])
         "waits": waits_row(snapshot.waits, assembled.reports),
         "previous": waits_row(_before(snapshot), {}),
         "forgetful": list(snapshot.forgetful),
+        "doubts": [f"{name} {doubt}" for name, doubt in snapshot.doubts.items()],
     }
 
 

@@ -175,6 +175,7 @@ SNAPSHOTS = pa.schema(
         ("previous", WAITS),
         ("archive", TEXT),
         ("forgetful", pa.list_(TEXT)),
+        ("doubts", pa.list_(TEXT)),
     ]
 )
 """A row per finished snapshot: all that a predicate is asked about.
