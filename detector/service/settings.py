@@ -240,6 +240,8 @@ def predicate_settings_from_texts(texts: Iterable[str]) -> dict[str, dict[str, A
             raise SettingError("--set", f"{text!r} is no PREDICATE.KEY=VALUE; write for example token-lost.fact=lease")
         try:
             settings.setdefault(predicate, {})[key] = json.loads(value)
+        except RecursionError:
+            raise SettingError("--set", f"the value of {place} is nested too deeply") from None
         except ValueError:
             settings.setdefault(predicate, {})[key] = value
     return settings

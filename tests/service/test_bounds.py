@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -105,8 +106,9 @@ async def test_a_report_that_is_refused_is_not_decoded(
         assert len(decoded) == 1
         for _ in range(5):
             await a.say(report=wire.report_to_wire(sent[0]))
-        while await detector.metric('stilltrue_reports_refused_total{reason="late"}') < 5:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            while await detector.metric('stilltrue_reports_refused_total{reason="late"}') < 5:
+                await asyncio.sleep(0.01)
         assert len(decoded) == 1
         assert (await detector.ask()).holds == FALSE
 
@@ -180,6 +182,24 @@ async def test_a_lease_with_nonsense_is_refused(start_detector: Any, process: An
         async with asyncio.timeout(5):
             await a.ended.wait()
         assert (a.status, "lease.reports_dropped" in a.details) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+@pytest.mark.parametrize("fact", [float("nan"), float("inf"), -float("inf")])
+async def test_a_fact_that_is_no_number_breaks_no_document(
+    fact: float, start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a = process("a")
+    a.change = lambda report: replace(report, facts={"load": fact})
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        assert (await detector.ask("token-lost")).holds == UNDETERMINED
+        answer = await detector.stub.GetSnapshot(detector_pb2.GetSnapshotRequest())
+
+        def refused(constant: str) -> None:
+            raise ValueError(constant)
+
+        document = json.loads(answer.document_json, parse_constant=refused)
+        assert document["processes"]["a"]["facts"] == {"load": str(fact)}
 
 
 async def test_a_number_that_no_column_holds_costs_its_own_row_of_the_archive(

@@ -87,6 +87,8 @@ def test_what_is_no_expectation_is_refused(text: str) -> None:
 def test_settings_of_predicates() -> None:
     texts = ("token-lost.fact=lease", "token-lost.expected=3", "mine.ratio=0.5")
     assert predicate_settings_from_texts(texts) == {"token-lost": {"fact": "lease", "expected": 3}, "mine": {"ratio": 0.5}}
+    with pytest.raises(SettingError, match=r"^--set: the value of token-lost.fact is nested too deeply"):
+        predicate_settings_from_texts(["token-lost.fact=" + "[" * 100_000])
     for wrong in ("fact=3", "token-lost.fact", "token-lost.=3", ".fact=3"):
         with pytest.raises(SettingError, match=r"^--set: "):
             predicate_settings_from_texts([wrong])

@@ -112,8 +112,8 @@ def _fact(name: str, message: pb.Fact) -> Fact:
     match message.WhichOneof("value"):
         case "whole":
             return message.whole
-        case "real":
-            return message.real
+        case "real":  # what no number is, is a text: no sum leans on it, and no document breaks
+            return message.real if math.isfinite(message.real) else str(message.real)
         case "text":
             return message.text
         case "truth":
