@@ -6,7 +6,7 @@ its time would have passed the reports say so (``dropped``): no verdict leans on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from stilltrue.model import CallNumber
@@ -21,38 +21,33 @@ class Doubts:
         """At most ``doubts_max`` calls, each for ``seconds_max``."""
         self._doubts_max = doubts_max
         self._seconds_max = seconds_max
-        self._calls: dict[CallNumber, ClientCall] = {}
+        self.calls: dict[CallNumber, ClientCall] = {}
+        """By number, in the order in which they began."""
         self._lowest: list[CallNumber] = []  # a heap; settled entries are popped lazily
         self._dropped: list[float] = []  # when those that were dropped for space would have ended, ascending
-
-    def __bool__(self) -> bool:
-        return bool(self._calls)
-
-    def __iter__(self) -> Iterator[ClientCall]:
-        return iter(self._calls.values())
 
     def add(self, call: ClientCall, now: float) -> None:
         """``call`` is in doubt from ``now`` on."""
         call.state = DOUBT[call.state]
         call.since = now
-        self._calls[call.number] = call
+        self.calls[call.number] = call
         heappush(self._lowest, call.number)
         self.expire(now)
 
     def settle(self, numbers: Iterable[CallNumber]) -> None:
         """Servers have answered these calls. Numbers that are not in doubt are ignored."""
         for number in numbers:
-            call = self._calls.pop(number, None)
+            call = self.calls.pop(number, None)
             if call is not None:
                 call.state = FORGET[call.state]
 
     def expire(self, now: float) -> None:
         """Forget those whose time has passed, and the oldest of too many."""
-        while self._calls:
-            oldest = next(iter(self._calls.values()))
+        while self.calls:
+            oldest = next(iter(self.calls.values()))
             ends = oldest.since + self._seconds_max
             if now < ends:
-                if len(self._calls) <= self._doubts_max:
+                if len(self.calls) <= self._doubts_max:
                     break
                 self._dropped.append(ends)
             self.settle((oldest.number,))
@@ -67,6 +62,6 @@ class Doubts:
     def floor(self, floor: CallNumber) -> CallNumber:
         """The lowest number in doubt, or ``floor`` if that is lower."""
         lowest = self._lowest
-        while lowest and lowest[0] not in self._calls:
+        while lowest and lowest[0] not in self.calls:
             heappop(lowest)
         return lowest[0] if lowest and lowest[0] < floor else floor

@@ -15,6 +15,7 @@ from stilltrue.protocol.report import Caller, CallTarget, LocalWait, Outstanding
 SERVERS_PER_CHANNEL_MAX = 64
 NO_WAIT = WaitNumber(0)
 NO_REPLY: tuple[Facts, Facts] = (NO_FACTS, NO_FACTS)
+_SENT, _QUEUED = ClientState.SENT, ServerState.QUEUED  # members of an enum are slow to look up
 _SERVING = (ServerState.SERVED, ServerState.UNHEARD)
 _HUNG_UP = (ServerState.ABANDONED, ServerState.UNHEARD)
 
@@ -78,7 +79,7 @@ class ClientCall:
         self.since = since
         self.deadline = deadline
         self.facts = facts
-        self.state = ClientState.SENT
+        self.state = _SENT
         self.handle: Callable[[], object] | None = None
         """What gives the shell's own object of the call, while there is one; opaque here."""
         self.sent = 0
@@ -162,7 +163,7 @@ class ServerCall:
         self.since = since
         self.deadline = deadline
         self.interruptible = interruptible
-        self.state = ServerState.QUEUED
+        self.state = _QUEUED
         self.sent = 0
         self.received = 0
         self.taken = False

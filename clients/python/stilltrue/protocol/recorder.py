@@ -51,6 +51,7 @@ from stilltrue.protocol.step import Step
 from stilltrue.protocol.story import HappeningLog
 
 NO_CALL = CallNumber(0)
+AWAITED = ClientState.AWAITED  # a member of an enum is slow to look up
 NOBODY = PartyName("")
 """Who speaks for the process as a whole."""
 _QUEUED = (ServerState.QUEUED, ServerState.ABANDONED)
@@ -103,8 +104,10 @@ class Recorder:
         self._made: dict[CallNumber, ClientCall] = {}
         self._in_steps: dict[CallNumber, Step] = {}
         self._doubts = Doubts(doubts_max=bounds.doubts_max, seconds_max=bounds.doubt_seconds_max)
+        self._in_doubt = self._doubts.calls
         self._served: dict[int, ServerCall] = {}
         self._callers = Callers(callers_max=bounds.callers_max, answered_max=bounds.answered_max)
+        self._memory_of = self._callers.get
         self._pools: dict[str, int | None] = {}
         self._waits: dict[WaitNumber, LocalWait] = {}
         self._holds: dict[str, list[Hold]] = {}
@@ -155,11 +158,12 @@ class Recorder:
             step.message = made
             self._in_steps[number] = step
         if waiting:
-            made.state = ClientState.AWAITED
+            made.state = AWAITED
             made.wait = self._next_wait
             self._next_wait += 1
-        self._happened("sent", made)
-        if self._doubts:
+        self.happenings = count = self.happenings + 1
+        self._tell((count, self.colour, "sent", made))
+        if self._in_doubt:
             self._doubts.expire(now)
         return made, self._stamp(number)
 
@@ -170,7 +174,7 @@ class Recorder:
     def awaits(self, made: ClientCall, now: float, until: float | None = None) -> None:
         """The party that made the call is blocked on its outcome from now on; at ``until`` it goes on by itself."""
         made.state = AWAIT[made.state]
-        if not made.wait and made.state is ClientState.AWAITED:
+        if not made.wait and made.state is AWAITED:
             made.wait = self._number_wait()
             made.wait_since = now
             made.wait_until = made.deadline if until is None else min(until, made.deadline or until)
@@ -243,7 +247,7 @@ class Recorder:
             source, incarnation, number, colour, floor = stamp
             if colour > self.colour:
                 report = self.coloured(stamp, now)
-            memory = self._callers.get((source, incarnation))  # type: ignore[call-overload]  # a Caller is such a pair
+            memory = self._memory_of((source, incarnation))  # type: ignore[call-overload]  # a Caller is such a pair
             if memory is None:
                 memory = self._callers.begin(Caller(source, incarnation))
             memory.saw(number, floor)
@@ -253,7 +257,8 @@ class Recorder:
         name: Any = f"{self._prefix}{method[method.rfind('/') + 1 :]}#{serial}"
         served = ServerCall(serial, name, method, caller, number, pool, now, deadline, interruptible)
         self._served[serial] = served
-        self._happened("arrived", served)
+        self.happenings = count = self.happenings + 1
+        self._tell((count, self.colour, "arrived", served))
         return served, report
 
     def queued(self, served: ServerCall, pool: str, deadline: float | None = None) -> None:
@@ -269,7 +274,8 @@ class Recorder:
             served.deadline = deadline
         if interruptible is not None:
             served.interruptible = interruptible
-        self._happened("started", served)
+        self.happenings = count = self.happenings + 1
+        self._tell((count, self.colour, "started", served))
 
     def hung_up(self, served: ServerCall) -> None:
         """What brought the call is gone (cancelled, timed out, disconnected), though its handler may go on."""
@@ -286,7 +292,7 @@ class Recorder:
             del self._served[served.serial]
             served.state = END[served.state]
             facts, changes = (NO_FACTS, NO_FACTS) if failed else served.reply
-            memory = self._callers.get(served.caller) if served.caller is not None else None
+            memory = self._memory_of(served.caller) if served.caller is not None else None
             if memory is not None:
                 # answered: whatever the handler took of it, the request is in transit no more
                 taken = served.taken or not failed
@@ -411,6 +417,7 @@ class Recorder:
         self._waits.clear()
         self._holds.clear()
         self._doubts = Doubts(doubts_max=self._bounds.doubts_max, seconds_max=self._bounds.doubt_seconds_max)
+        self._in_doubt = self._doubts.calls
         self._activities.rename()
         self._happened("renamed")
 
@@ -464,7 +471,7 @@ class Recorder:
             cut_at=now,
             next_number=self._next_call,
             activity=self._activity(waits),
-            made=tuple(made.freeze() for made in (*self._made.values(), *self._doubts)),
+            made=tuple(made.freeze() for made in (*self._made.values(), *self._in_doubt.values())),
             served=tuple(call.freeze() for call in served),
             seen=self._callers.seen(),
             pools=tuple(Pool(name=n, size=size, queued=queued.get(n, 0)) for n, size in self._pools.items()),
@@ -536,7 +543,7 @@ class Recorder:
 
     def _stamp(self, number: CallNumber) -> Stamp:
         floor = next(iter(self._made), self._next_call)
-        if self._doubts:
+        if self._in_doubt:
             floor = self._doubts.floor(floor)
         stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor))
         return stamp
