@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from detector.core.times import write_time
-from stilltrue.model import Coverage, Holds, SnapshotRef, Verdict, Witness
+from stilltrue.model import Coverage, Evidence, Holds, SnapshotRef, Verdict, Witness
 
 ANSWERS: dict[Holds, bool | None] = {Holds.TRUE: True, Holds.FALSE: False, Holds.UNDETERMINED: None}
 FIXED_KEYS = ("predicate", "holds", "remainder", "core", "behind", "witness", "missing", "until", "snapshot")
@@ -27,7 +27,7 @@ def write_ref(ref: SnapshotRef) -> dict[str, Any]:
 
 
 def _written(value: Any, write: Callable[[Any], Any] | None) -> Any:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and write is None:
         return list(value)
     return value if value is None or write is None else write(value)
 
@@ -45,7 +45,12 @@ def _write_coverage(coverage: Coverage) -> dict[str, Any]:
     }
 
 
+def _write_evidence(evidence: tuple[Evidence, ...]) -> list[dict[str, Any]]:
+    return [{"party": one.party, "stack": list(one.stack), "trace": one.trace} for one in evidence]
+
+
 _WRITERS: dict[str, Callable[[Any], Any]] = {
+    "evidence": _write_evidence,
     "holds": ANSWERS.__getitem__,
     "witness": _write_witness,
     "coverage": _write_coverage,

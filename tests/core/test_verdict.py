@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from detector.core.incident_identity import incident_id
 from detector.core.times import read_time, write_time
 from detector.core.verdict import FIXED_KEYS, KEYS, write_verdict
-from stilltrue.model import Holds, PartyName, SnapshotId, SnapshotRef, Verdict, Witness
+from stilltrue.model import Evidence, Holds, PartyName, SnapshotId, SnapshotRef, Verdict, Witness
 
 A, B = PartyName("a/1"), PartyName("b/1")
 
@@ -72,3 +74,10 @@ def test_the_id_of_a_core_depends_on_the_set_of_its_parties_alone() -> None:
     assert incident_id("deadlock", [("a", 1, 2), ("b", 1, 1)]) == incident_id("deadlock", [("b", 1, 1), ("a", 1, 2)])
     assert incident_id("deadlock", [("a", 1, 2)]) != incident_id("deadlock", [("a", 1, 3)])
     assert incident_id("deadlock", [("a", 1, 2)]) != incident_id("gridlock", [("a", 1, 2)])
+
+
+def test_the_evidence_of_a_verdict_is_json() -> None:
+    seen = Evidence(party=PartyName("a/x"), stack=("shop.py:41 in place",), trace="4bf9")
+    verdict = Verdict(predicate="deadlock", holds=Holds.TRUE, witness=Witness(kind="", parties=(), text=""), evidence=(seen,))
+    written = json.loads(json.dumps(write_verdict(verdict)))
+    assert written["evidence"] == [{"party": "a/x", "stack": ["shop.py:41 in place"], "trace": "4bf9"}]
