@@ -186,7 +186,7 @@ def test_a_lock_given_back_by_another_is_a_signal(agent: Agent, report: Snapshot
     lock.release()
     assert report().holds == ()
     lock.acquire()
-    assert (report().holds, lock._record.begin_wait()) == ((), None)
+    assert (report().holds, lock._shares.begin_wait()) == ((), None)
     lock.release()
 
 
@@ -201,7 +201,7 @@ def test_a_semaphore_has_several_holders_until_it_turns_out_a_signal(agent: Agen
         held.wait()
         assert {hold.party for hold in report().holds} == {"orders/thread:MainThread", "orders/thread:third"}
         started(semaphore.release, "stranger").join()
-        assert (report().holds, semaphore._record.begin_wait()) == ((), None)
+        assert (report().holds, semaphore._shares.begin_wait()) == ((), None)
         over.set()
         waiter.join()
 

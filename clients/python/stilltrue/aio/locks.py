@@ -12,7 +12,7 @@ class _Lockable:
     """What a lock and a semaphore share."""
 
     def __init__(self, record: ResourceRecord, inner: asyncio.Lock | asyncio.Semaphore) -> None:
-        self._record = record
+        self._shares = record
         self._inner = inner
 
     async def acquire(self) -> bool:
@@ -22,17 +22,17 @@ class _Lockable:
 
     async def _acquire(self, *, bound: bool) -> None:
         """Take a share; ``bound``: the task that takes it will give it back."""
-        wait = self._record.begin_wait() if self._inner.locked() else None
+        wait = self._shares.begin_wait() if self._inner.locked() else None
         try:
             await self._inner.acquire()
         except BaseException:
-            self._record.end_wait(wait)
+            self._shares.end_wait(wait)
             raise
-        self._record.took(wait, bound=bound)
+        self._shares.took(wait, bound=bound)
 
     def release(self) -> None:
         """As ``asyncio.Lock.release``."""
-        self._record.gives_back()
+        self._shares.gives_back()
         self._inner.release()
 
     def locked(self) -> bool:
@@ -43,7 +43,7 @@ class _Lockable:
         await self._acquire(bound=True)
 
     async def __aexit__(self, *exception: object) -> None:
-        self._record.gives_back(bound=True)
+        self._shares.gives_back(bound=True)
         self._inner.release()
 
 

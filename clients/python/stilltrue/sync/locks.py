@@ -14,12 +14,12 @@ class Lock:
 
     def __init__(self, record: ResourceRecord) -> None:
         """Made by :meth:`stilltrue.Agent.Lock`."""
-        self._record = record
+        self._shares = record
         self._inner = threading.Lock()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """As ``threading.Lock.acquire``; ``timeout`` in seconds."""
-        return _acquire(self._inner, self._record, blocking, timeout)
+        return _acquire(self._inner, self._shares, blocking, timeout)
 
     def release(self) -> None:
         """As ``threading.Lock.release``."""
@@ -30,13 +30,13 @@ class Lock:
         return self._inner.locked()
 
     def __enter__(self) -> bool:
-        return _acquire(self._inner, self._record, bound=True)
+        return _acquire(self._inner, self._shares, bound=True)
 
     def __exit__(self, *exception: object) -> None:
         self._release(bound=True)
 
     def _release(self, *, bound: bool) -> bool:
-        own = self._record.gives_back(bound=bound) if self._inner.locked() else False
+        own = self._shares.gives_back(bound=bound) if self._inner.locked() else False
         self._inner.release()
         return own
 
@@ -46,7 +46,7 @@ class Lock:
         return self._release(bound=True)
 
     def _acquire_restore(self, bound: bool) -> None:
-        _acquire(self._inner, self._record, bound=bound)
+        _acquire(self._inner, self._shares, bound=bound)
 
     def _is_owned(self) -> bool:
         return self._inner.locked()
@@ -57,7 +57,7 @@ class RLock:
 
     def __init__(self, record: ResourceRecord) -> None:
         """Made by :meth:`stilltrue.Agent.RLock`."""
-        self._record = record
+        self._shares = record
         self._inner = threading.Lock()
         self._owner: int | None = None
         self._depth = 0
@@ -68,7 +68,7 @@ class RLock:
         if self._owner == me:
             self._depth += 1
             return True
-        taken = _acquire(self._inner, self._record, blocking, timeout, bound=True)
+        taken = _acquire(self._inner, self._shares, blocking, timeout, bound=True)
         if taken:
             self._owner, self._depth = me, 1
         return taken
@@ -89,7 +89,7 @@ class RLock:
 
     def _free(self) -> None:
         self._owner = None
-        self._record.gives_back(bound=True)
+        self._shares.gives_back(bound=True)
         self._inner.release()
 
     # what threading.Condition asks of its lock
@@ -112,24 +112,24 @@ class Semaphore:
 
     def __init__(self, record: ResourceRecord, value: int) -> None:
         """Made by :meth:`stilltrue.Agent.Semaphore`."""
-        self._record = record
+        self._shares = record
         self._inner = threading.Semaphore(value)
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """As ``threading.Semaphore.acquire``; ``timeout`` in seconds."""
-        return _acquire(self._inner, self._record, blocking, timeout)
+        return _acquire(self._inner, self._shares, blocking, timeout)
 
     def release(self, n: int = 1) -> None:
         """As ``threading.Semaphore.release``."""
         for _ in range(n):
-            self._record.gives_back()
+            self._shares.gives_back()
         self._inner.release(n)
 
     def __enter__(self) -> bool:
-        return _acquire(self._inner, self._record, bound=True)
+        return _acquire(self._inner, self._shares, bound=True)
 
     def __exit__(self, *exception: object) -> None:
-        self._record.gives_back(bound=True)
+        self._shares.gives_back(bound=True)
         self._inner.release()
 
 
