@@ -52,10 +52,10 @@ def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _reason(party: PartyName, look: PartyLook) -> str:
+    if not look.unchanged:
+        return f"{party} seemed stuck, and had gone on when it was looked at again{f': {look.doubt}' if look.doubt else ''}"
     if look.doubt:
         return f"{party} seemed stuck and could not be looked at again: {look.doubt}"
-    if not look.unchanged:
-        return f"{party} seemed stuck, and had gone on when it was looked at again"
     if look.ways_out:
         ways = " or ".join(f"{way.text} ({way.party})" if way.party else way.text for way in look.ways_out)
         return f"{party} seemed stuck, and has a way out: {ways}"

@@ -6,7 +6,8 @@ Rules:
    all waits that are unchanged were in force at once, with their targets and full pools, whatever is in any channel.
 2. A wait that has changed is over: its party is free (in doubt where it is stuck by several waits, for others may last). The
    earliest deadline counts. A way out without a party makes the wait one that ends by itself; one with a party is a further
-   target.
+   target. Where a deadline of the suspects has passed meanwhile, those that have gone on may owe it to that deadline alone:
+   they are free by now, and it is in doubt whether they were held up until then (``gridlock``).
 3. What was not looked at, for whatever reason, is doubt: its waits count as possible, never as certain.
 4. A set that was verified, and stands by itself still in the very same waits, stays so: it is looked at again after twice the
    time, as is what was found to have a way out. Whoever else is suspected is looked at in the round, all of them.
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from detector.core.amendment import amended
 from detector.core.assembler import Assembled, reassembled
 from detector.core.clocks import ahead_seconds
+from detector.core.resolution import owner_of
 from detector.core.snapshot import Snapshot
 from detector.graph.partial import left_over
 from stilltrue.model import Activity, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber, process_of
@@ -246,6 +248,8 @@ class Verifier:
             self._late[ref.id] = frozenset(one.awaited)
         before = {party: known.since for party, key in one.keys.items() if (known := self._known.get(key)) is not None}
         looks = {party: self._seen(one, party, key, now) for party, key in one.keys.items()}
+        if _deadline_passed(one, now):
+            looks = {party: _since_then(look, one, now) for party, look in looks.items()}
         doubts = {name: self._idleness(one, name, now) for name in one.suspicion.processes}
         reports = amended(one.assembled.reports, looks, {name: doubt for name, doubt in doubts.items() if doubt})
         seen = {**one.assembled.snapshot.looks, **looks}
@@ -320,6 +324,23 @@ class Verifier:
         alone = reassembled(found, amended(reports, new, confirmed=old), {})
         stuck = set(left_over(alone.snapshot.waits, alone.snapshot.missing, certain=True)) & old
         return reassembled(found, amended(reports, {}, confirmed=stuck), looks) if stuck else found
+
+
+def _deadline_passed(one: _Round, now: float) -> bool:
+    """Whether a suspect's deadline may have passed: clocks that nothing proves wrong are off by the snapshot's time at most."""
+    ref, waits = one.assembled.snapshot.ref, one.assembled.snapshot.waits
+    off = 0.0 if ref.begun is None or ref.ended is None else ref.ended - ref.begun
+    passed = waits.named(waits.waiter[waits.deadline <= now + off])
+    return any((owner_of(party) or party) in one.keys for party in passed)
+
+
+def _since_then(look: PartyLook, one: _Round, now: float) -> PartyLook:
+    """The look, when it shows that its party has gone on: in doubt is until when it could not, and now it can."""
+    if look.unchanged or look.doubt:
+        return look
+    ref, report = one.assembled.snapshot.ref, one.assembled.reports[process_of(look.party)]
+    ahead = ahead_seconds(report, ref.begun or 0.0, ref.ended or math.inf)
+    return replace(look, deadline=now + ahead, doubt="by then a deadline had passed")
 
 
 def _until(look: PartyLook, assembled: Assembled, name: ProcessName) -> float | None:

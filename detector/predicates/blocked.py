@@ -129,7 +129,7 @@ def not_certain(snapshot: Snapshot, names: Iterable[str]) -> str:
     """Why the waits of these parties (or of these processes' parties) are in doubt."""
     wanted = frozenset(names)
     doubts = [
-        f"{party} could not be looked at again ({look.doubt})"
+        f"{party} {'could not be' if look.unchanged else 'had gone on when it was'} looked at again ({look.doubt})"
         for party, look in snapshot.looks.items()
         if look.doubt and (party in wanted or process_of(party) in wanted)
     ]

@@ -160,6 +160,25 @@ def test_rule_2_the_earliest_deadline_counts() -> None:
     assert ask(Gridlock(), verified.snapshot).until == 9.0
 
 
+@pytest.mark.parametrize(("deadline", "held_up"), [(1.15, Holds.UNDETERMINED), (9.0, Holds.FALSE)])
+def test_rule_2_who_has_gone_on_since_a_deadline_passed_may_have_been_held_up_until_then(
+    deadline: float, held_up: Holds
+) -> None:
+    fleet = Fleet("p", "q")
+    waits = {
+        P: fleet.recorders["p"].waits(P, [PartyTarget(party=Q)], 0.0, deadline=deadline),
+        Q: fleet.recorders["q"].waits(Q, [PartyTarget(party=P)], 0.0),
+    }
+    taken = fleet.taken()
+    for party, wait in waits.items():
+        fleet.recorders[party.split("/")[0]].resumes(wait)
+    snapshot = fleet.verified(taken).snapshot
+    assert ask(Deadlock(), snapshot).holds is Holds.FALSE
+    gridlock = ask(Gridlock(), snapshot)
+    assert gridlock.holds is held_up
+    assert ("by then a deadline had passed" in gridlock.witness.text) is (held_up is Holds.UNDETERMINED)
+
+
 def test_rule_2_where_a_party_is_stuck_by_several_waits_one_that_ended_is_doubt() -> None:
     fleet = ring()
     number = fleet.recorders["p"].waits(P, [PartyTarget(party=Q)], 0.0)
