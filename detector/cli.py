@@ -17,7 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ask": ("detector.commands.ask:ask", "Take a snapshot now and print the verdict."),
     "watch": ("detector.commands.watch:watch", "Print verdicts as they change."),
     "agents": ("detector.commands.agents:agents", "List the connected processes."),
-    "doctor": ("detector.commands.doctor:doctor", "Explain what answers cannot speak for, and how to mend it."),
+    "doctor": ("detector.commands.doctor:doctor", "Explain what the answers do not cover, and how to fix it."),
     "snapshots": ("detector.commands.snapshots:snapshots", "List the newest snapshots."),
     "incidents": ("detector.commands.incidents:incidents", "List deadlocks: parties, duration, and how they ended."),
     "show": ("detector.commands.show:show", "Show one snapshot or incident as text, document or picture."),

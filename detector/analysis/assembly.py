@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from detector.archive.deduplicate import by_archive, once
 from detector.archive.list_columns import Whole, flattened, lengths, listed, whole
-from detector.archive.once import by_archive, once
 from detector.archive.schema import SNAPSHOTS, STATES, WAITS
 from detector.core.assembler import Outcome
 from stilltrue.model import PartyName, process_of

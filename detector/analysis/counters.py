@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from detector.archive.deduplicate import by_archive
 from detector.archive.list_columns import Whole, flattened, whole
-from detector.archive.once import by_archive
 from detector.archive.schema import CALLER, REAL, SMALL, TEXT, TRUTH, WHOLE
 
 Real = NDArray[np.float64]

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from detector.analysis.counters import Ends
+from detector.archive.deduplicate import by_archive
 from detector.archive.files import READERS, LeftOut
 from detector.archive.list_columns import flattened, whole
 from detector.archive.local_state_rows import Row
-from detector.archive.once import by_archive
 from detector.archive.schema import SNAPSHOTS
 from detector.archive.units import Archive
 

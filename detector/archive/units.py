@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from detector.archive.deduplicate import KEYS, once
 from detector.archive.files import ArchiveError, ArchiveFile, LeftOut, Scan, Store
-from detector.archive.once import KEYS, once
 from detector.archive.schema import TABLES
 
 

@@ -35,7 +35,7 @@ LEFT_OUT_MAX = 10
     "--out",
     required=True,
     envvar="STILLTRUE_OUT",
-    help="Directory or URI for the results; all of Spark's workers must share it.",
+    help="Directory or URI for the results; must be shared by all Spark workers.",
 )
 @click.option(
     "--engine",
@@ -50,7 +50,7 @@ LEFT_OUT_MAX = 10
     "--master",
     envvar="STILLTRUE_MASTER",
     show_envvar=True,
-    help="Spark's master; default: all cores of this machine.",
+    help="Spark master URL; default: all cores of this machine.",
 )
 @click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="The first day (UTC).")
 @click.option("--until", type=click.DateTime(["%Y-%m-%d"]), help="The last day (UTC), included.")
@@ -58,7 +58,7 @@ LEFT_OUT_MAX = 10
     "--predicate",
     "predicates",
     multiple=True,
-    help="Evaluate this one too; may be given again. deadlock and gridlock always are.",
+    help="Also evaluate this predicate; repeatable. deadlock and gridlock are always evaluated.",
 )
 @predicate_settings("STILLTRUE_ANALYZE_SET")
 def analyze(

@@ -14,8 +14,8 @@ Examples:
   stilltrue compact stilltrue-data/archive
   stilltrue compact s3://bucket/archive --until 2026-11-18
 
-A detector does this by itself (--compact-seconds-min). Readers and running streams need not be stopped; it may be cut short at
-any time. Exit code: 0; 2 for wrong usage, no archive, or when somebody else is at it.
+A detector does this by itself (--compact-seconds-min). Readers and running streams need not be stopped; it can be
+interrupted safely at any time. Exit code: 0; 2 for wrong usage, no archive, or when another compaction is running.
 """
 
 
@@ -25,7 +25,11 @@ any time. Exit code: 0; 2 for wrong usage, no archive, or when somebody else is 
     "--until", type=click.DateTime(["%Y-%m-%d"]), help="The last day (UTC), included; default: the day before yesterday."
 )
 @click.option(
-    "--mebibytes-target", type=click.IntRange(1, 2**20), default=256, show_default=True, help="About how large files shall be."
+    "--mebibytes-target",
+    type=click.IntRange(1, 2**20),
+    default=256,
+    show_default=True,
+    help="Approximate target size of the merged files.",
 )
 def compact(archive: str, *, until: datetime | None, mebibytes_target: int) -> None:
     """Put the small files of ARCHIVE (a directory or URI) together: readers see the old ones or the new one, never both."""

@@ -30,11 +30,11 @@ MISSING = "does not report: stopped, starved, or kept from running by code that 
 DROPPED = "reports were dropped: its way to the detector is too slow, or the report too large (--report-bytes-max)"
 
 
-@click.command(short_help="Explain what answers cannot speak for, and how to mend it.")
+@click.command(short_help="Explain what the answers do not cover, and how to fix it.")
 @detector_option
 @timeout_option
 def doctor(endpoint: Endpoint, timeout_seconds: float) -> None:
-    """Look at every member for what its answers do not cover, and say how to mend it. Exit code 1 if there is anything.
+    """Check every member for gaps in what the answers cover, and say how to fix them. Exit code 1 if there are any.
 
     \b
     Example:

@@ -46,7 +46,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
     "--token-file", type=_FILE, envvar="STILLTRUE_TOKEN_FILE", show_envvar=True, help="File with the bearer token to show."
 )
 @click.option(
-    "--master", envvar="STILLTRUE_MASTER", show_envvar=True, help="Spark's master; default: all cores of this machine."
+    "--master", envvar="STILLTRUE_MASTER", show_envvar=True, help="Spark master URL; default: all cores of this machine."
 )
 @click.option(
     "--predicate", "predicates", multiple=True, help="Ask this one too; may be given again. deadlock and gridlock are asked."

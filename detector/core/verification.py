@@ -24,9 +24,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from detector.core.amendment import amended
 from detector.core.assembler import Assembled, reassembled
 from detector.core.clocks import ahead_seconds
+from detector.core.look_amendment import amended
 from detector.core.resolution import owner_of
 from detector.core.snapshot import Snapshot
 from detector.graph.partial import left_over

@@ -75,14 +75,15 @@ class Expectation:
 class Settings:
     """What the service is told when it starts. Making one checks every bound and raises :class:`SettingError`."""
 
-    host: str = _text("127.0.0.1", "address to listen on for gRPC; beyond this machine it needs TLS, or --allow-plaintext")
+    host: str = _text("127.0.0.1", "address to listen on for gRPC; a non-local address needs TLS or --allow-plaintext")
     port: int = _bounded(7600, 0, 65535, "gRPC port; 0 takes a free one and says which")
     http_host: str = _text(
-        "127.0.0.1", "address to listen on for HTTP, which has no TLS and no login: another one exposes it in the clear"
+        "127.0.0.1", "address to listen on for HTTP, which has no TLS and no login: any other address exposes it unprotected"
     )
     http_port: int = _bounded(7601, 0, 65535, "HTTP port (metrics, health, pages); 0 takes a free one and says which")
     http_hosts: str = _text(
-        "", "names that HTTP requests may be addressed to, with commas between; none: any, on loopback its own"
+        "",
+        "host names that HTTP requests may be addressed to, comma-separated; empty: any (on loopback, its own names)",
     )
     data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
     log_format: str = _text("logfmt", "logfmt or json")
@@ -91,19 +92,19 @@ class Settings:
     )
     tls_key_file: Path | None = field(default=None, metadata={"help": "PEM key of --tls-cert-file"})
     tls_client_ca_file: Path | None = field(
-        default=None, metadata={"help": "PEM certificates that sign the clients'; these need one then"}
+        default=None, metadata={"help": "PEM CA bundle to verify client certificates with; if set, clients must present one"}
     )
     roles_file: Path | None = field(
-        default=None, metadata={"help": "TOML file that says who is agent, reader and operator; needs TLS"}
+        default=None, metadata={"help": "TOML file that says who is an agent, a reader or an operator; needs TLS"}
     )
-    allow_plaintext: bool = _text(False, "let --host be beyond this machine without TLS")
+    allow_plaintext: bool = _text(False, "allow --host to be a non-local address without TLS")
     notify_url: str = _text("", "webhook that is told of each incident that opens or ends")
     scopes: tuple[Scope, ...] = ()
     expected: Mapping[str, Expectation] = field(default_factory=lambda: MappingProxyType({}))
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
-    period_seconds: float = _bounded(1.0, 0, 86400, "time between snapshots; 0: only when asked or wished for")
-    wish_seconds_min: float = _bounded(0.5, 0.001, 3600, "time between snapshots that processes wish for, on average")
+    period_seconds: float = _bounded(1.0, 0, 86400, "time between snapshots; 0: only on request")
+    wish_seconds_min: float = _bounded(0.5, 0.001, 3600, "minimum average time between snapshots requested by processes")
     wishes_burst_max: int = _bounded(5, 1, 1000, "wished-for snapshots in a row before that rate applies")
     give_up_seconds: float = _bounded(2.0, 0.01, 600, "how long a snapshot waits for a silent member")
     suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the one before")
@@ -180,7 +181,7 @@ class Settings:
         if self.roles_file is not None:
             raise SettingError("--roles-file", "needs --tls-cert-file and --tls-key-file: tokens are no secret without")
         if not is_loopback(self.host) and not self.allow_plaintext:
-            raise SettingError("--host", f"{self.host} is beyond this machine: needs --tls-cert-file, or --allow-plaintext")
+            raise SettingError("--host", f"{self.host} is not a local address: it needs --tls-cert-file or --allow-plaintext")
 
     @property
     def http_names(self) -> frozenset[str]:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from detector.archive.compact import compact
+from detector.archive.deduplicate import KEYS, by_archive, once
 from detector.archive.files import Store
-from detector.archive.once import KEYS, by_archive, once
 from detector.archive.schema import REPORTS, SNAPSHOTS
 from detector.archive.units import open_archive, shares
 from detector.archive.writer import ArchiveWriter, archive_id

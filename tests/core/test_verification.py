@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from detector.core.amendment import amend
 from detector.core.assembler import Assembled, PendingSnapshot
+from detector.core.look_amendment import amend
 from detector.core.registry import ask
 from detector.core.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
 from detector.predicates.deadlock import Deadlock

@@ -428,7 +428,7 @@ async def test_a_command_shows_its_certificate_or_its_token(
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "detector.example"])
 def test_nothing_but_loopback_without_tls_unless_told_so(host: str) -> None:
-    with pytest.raises(SettingError, match=r"--host: .* is beyond this machine"):
+    with pytest.raises(SettingError, match=r"--host: .* is not a local address"):
         Settings(host=host)
     Settings(host=host, allow_plaintext=True)
     Settings(host=host, tls_cert_file=Path("a"), tls_key_file=Path("b"))

@@ -1,4 +1,4 @@
-"""A made-up fleet's rows say what the detector's own assembler makes of its reports; what was planted is found."""
+"""The rows of a synthetic fleet match what the detector's assembler makes of its reports; planted deadlocks are found."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def predicate_settings(variable: str) -> Callable[[Any], Any]:
     """The option as ``settings``, a mapping by predicate; ``variable`` is its environment variable."""
     return click.option(
         "--set", "settings", multiple=True, metavar="PREDICATE.KEY=VALUE", envvar=variable, show_envvar=True,
-        callback=_parsed, help="A predicate setting, for example token-lost.expected=3; which is then evaluated too.",
+        callback=_parsed, help="A predicate setting, for example token-lost.expected=3; that predicate is then evaluated too.",
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from detector.service.detection.evaluator import Evaluator, nobody_reported
 from detector.service.detection.incidents import Incident, Incidents
 from detector.service.detection.members import Member, MemberRecord, MemberState, Roster
 from detector.service.detection.pending_asks import PendingAsks
-from detector.service.detection.rounds import Rounds
+from detector.service.detection.verification_rounds import Rounds
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import ArchiveSink

@@ -1,4 +1,4 @@
-"""Names the core of each open incident for people who are woken: by its services, in a metric with few series.
+"""Names the core of each open incident for whoever is paged: by its services, in a metric with few series.
 
 A label must hold no id: parties, processes (pods) and incidents are new every time, and each would leave a series behind for
 ever. Services are as few as an operator has given names to, and which of them can deadlock together is decided by how the

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detector.core import amendment, assembler, resolution
+from detector.core import assembler, look_amendment, resolution
 from detector.core.cancellation import Cancellation, WaysOut
 from detector.core.channels import Channels, Place, _PoolView
 from detector.core.initiator import Effect, Initiator
@@ -44,7 +44,7 @@ __all__ = [
     "Reduction",
     "Resolution",
     "Snapshot",
-    "amendment",
+    "look_amendment",
     "assembler",
     "Verifier",
     "Watch",

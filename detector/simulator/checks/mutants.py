@@ -305,6 +305,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "a way out that is found does not count",
         "tasks",
         "safe, exact",
-        (parts.amendment, "_amended", parts.finds_no_way_out),
+        (parts.look_amendment, "_amended", parts.finds_no_way_out),
     ),
 )

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from detector.analysis.assembly import HEADER_SOURCE, header_rows
+from detector.archive.deduplicate import by_archive
 from detector.archive.files import ArchiveError, ArchiveFile, Store
-from detector.archive.once import by_archive
 from detector.archive.schema import REPORTS, conformed
 from detector.spark.streaming.interval_set import NONE
 from detector.spark.streaming.progress import Progress

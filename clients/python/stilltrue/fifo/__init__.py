@@ -1,4 +1,4 @@
-"""FIFO channels with the messages kept: Chandy and Lamport's markers as published; live over gRPC in ``.live``.
+"""FIFO channels whose in-transit messages are recorded: Chandy and Lamport's markers; runs live over gRPC in ``.process``.
 
 Importing this package imports only the standard library; gRPC comes with :mod:`stilltrue.fifo.process`.
 """

@@ -1,4 +1,4 @@
-"""Whether a process owes messages of its own accord, as its application says (DESIGN.md, section 4). Unknown is active.
+"""Whether a process owes messages of its own accord, as its application says (docs/design.md, section 4). Unknown is active.
 
 A process that is not reactive is active until :meth:`Activities.idle` is said; from then on it is idle while nobody is at work.
 At work is who has said :meth:`Activities.active` and not yet ``idle``, each thread and task for itself, and who is inside a

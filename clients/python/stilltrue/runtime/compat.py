@@ -1,4 +1,4 @@
-"""The one door to what gRPC, asyncio, threading and Python's coroutines keep private.
+"""The only module that touches private parts of gRPC, asyncio, threading and coroutines.
 
 Nothing here runs the application's code or takes one of its locks. What cannot be read is None: doubt, for the caller to say.
 """

@@ -1,4 +1,4 @@
-"""Rows that come twice count once; rows of several archives in one folder are told apart."""
+"""Removes duplicate rows, and separates the rows of several archives in one folder."""
 
 from __future__ import annotations
 
