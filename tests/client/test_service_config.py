@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -27,7 +32,17 @@ def config(*methods: dict[str, Any]) -> tuple[str, str]:
         ([config({"timeout": "1.5s"})], MethodPolicy(timeout=1.5)),
         ([config({"retryPolicy": {"maxAttempts": 4}})], MethodPolicy(4)),
         ([config({"retryPolicy": {"maxAttempts": 9}})], MethodPolicy(5)),
-        ([config({"hedgingPolicy": {"maxAttempts": 3}}), HEDGING], MethodPolicy(3, hedged=True)),
+        ([config({"hedgingPolicy": {"maxAttempts": 3}}), HEDGING], PLAIN),
+        ([config({"retryPolicy": {"maxAttempts": 4, "perAttemptRecvTimeout": "2s"}}), HEDGING], MethodPolicy(4, timeout=2.0)),
+        (
+            [config({"timeout": "1s", "retryPolicy": {"maxAttempts": 4, "perAttemptRecvTimeout": "2s"}}), HEDGING],
+            MethodPolicy(4, timeout=1.0),
+        ),
+        ([config({"retryPolicy": {"maxAttempts": 4, "perAttemptRecvTimeout": "2s"}})], MethodPolicy(4)),
+        (
+            [config({"retryPolicy": {"maxAttempts": 4, "perAttemptRecvTimeout": "2s"}}), HEDGING, ("grpc.enable_retries", 0)],
+            PLAIN,
+        ),
         ([config({"hedgingPolicy": {"maxAttempts": 3}})], PLAIN),
         ([config({"retryPolicy": {"maxAttempts": 4}}), ("grpc.enable_retries", 0)], PLAIN),
         ([("grpc.service_config", "{")], PLAIN),
@@ -37,6 +52,73 @@ def config(*methods: dict[str, Any]) -> tuple[str, str]:
 )
 def test_the_options_tell_how_gRPC_treats_a_call(options: Any, policy: MethodPolicy) -> None:  # noqa: N802 - its name
     assert service_config_of(options).of("/t.T/Do") == policy
+
+
+@pytest.mark.parametrize(
+    ("version", "hedges"), [("1.66.2", False), ("1.85.1", False), ("1.86.0", True), ("2.0", True), ("?", True)]
+)
+def test_a_version_of_gRPC_that_nobody_has_measured_may_hedge(  # noqa: N802 - its name
+    version: str, hedges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc, "__version__", version)
+    found = service_config_of([config({"hedgingPolicy": {"maxAttempts": 3}}), HEDGING]).of("/t.T/Do")
+    assert found == (MethodPolicy(3, hedged=True) if hedges else PLAIN)
+
+
+class Counting(grpc.GenericRpcHandler):
+    """Counts the requests for Do, which wait until they are told to go on; Ping answers at once."""
+
+    def __init__(self) -> None:
+        self.arrived = queue.SimpleQueue[float]()
+        self.goes_on = threading.Event()
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        return grpc.unary_unary_rpc_method_handler(self.do if details.method == "/t.T/Do" else lambda request, _: request)
+
+    def do(self, request: bytes, _: Any) -> bytes:
+        self.arrived.put(time.monotonic())
+        self.goes_on.wait(10)
+        return request
+
+
+@pytest.fixture
+def counting() -> Iterator[tuple[Counting, str]]:
+    handler = Counting()
+    with ThreadPoolExecutor(8) as pool:
+        server = grpc.server(pool, handlers=[handler])
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        yield handler, address
+        handler.goes_on.set()
+        server.stop(None)
+
+
+def test_gRPC_sends_one_copy_though_the_flag_for_hedging_is_set(counting: tuple[Counting, str]) -> None:  # noqa: N802
+    handler, address = counting
+    options = [config({"hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "0s"}}), HEDGING]
+    with grpc.insecure_channel(address, options) as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        answer = call.future(b"x")
+        handler.arrived.get(timeout=10)
+        ping: Any = channel.unary_unary("/t.T/Ping")
+        for _ in range(100):  # whatever was sent with the request has arrived before
+            ping(b"x")
+        handler.goes_on.set()
+        assert answer.result(10) == b"x"
+    assert handler.arrived.empty()
+
+
+def test_gRPC_ends_each_try_after_its_own_time_where_the_flag_is_set(counting: tuple[Counting, str]) -> None:  # noqa: N802
+    _, address = counting
+    again = {
+        "maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"], "perAttemptRecvTimeout": "0.05s",
+    }  # fmt: skip
+    with grpc.insecure_channel(address, [config({"retryPolicy": again}), HEDGING]) as channel:
+        call: Any = channel.unary_unary("/t.T/Do")
+        with pytest.raises(grpc.RpcError) as ended:
+            call(b"x", timeout=10)
+        assert ended.value.code() is grpc.StatusCode.CANCELLED
 
 
 def test_the_most_special_name_counts() -> None:
