@@ -396,8 +396,8 @@ def bound_to(function: Any) -> tuple[Any, ...]:
     if kind is FunctionType:
         cells = tuple(_content(cell) for cell in function.__closure__ or ())
         return (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    if kind is ref:
-        return (function(),)
+    if issubclass(kind, ref):  # also those that WeakValueDictionary keeps
+        return (ref.__call__(function),)
     if kind is CellType:
         return (_content(function),)
     own = getattr(function, "__self__", None) if kind is BuiltinFunctionType or _is_of_asyncio(kind) else None

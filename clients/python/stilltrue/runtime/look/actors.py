@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -10,7 +11,7 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.look.reach import speaks_of_ending
+from stilltrue.runtime.look.reach import is_ending, speaks_of_ending
 from stilltrue.runtime.places import Place, Places, is_application, is_library, is_ours, told
 from stilltrue.runtime.tasks import Task
 
@@ -49,8 +50,8 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
             text = f"{name}, which a timer of its event loop calls in {max(0.0, when - loop.time()):.1f} s"
         yield Actor(
             text=text,
-            roots=(callback, *arguments),
-            ends=_speaks(callback),
+            roots=_roots(callback, *arguments),
+            ends=_speaks(callback, arguments),
             when=when if name.rsplit(".", 1)[-1] in _CERTAIN else None,
             loop=loop,
         )
@@ -79,10 +80,8 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
         called = tuple(callback for callback, _ in compat.callbacks_of(task) if not compat.is_asyncio(callback))
         if called:
-            ends = any(map(_speaks, called))
-            yield Actor(
-                text=f"what is called at the end of task {task.get_name()}", roots=called, party=party, of=task, ends=ends
-            )
+            text = f"what is called at the end of task {task.get_name()}"
+            yield Actor(text=text, roots=_roots(*called), party=party, of=task, ends=any(map(_speaks, called)))
 
 
 def threads(places: Iterable[Place]) -> Iterator[Actor]:
@@ -107,7 +106,18 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
         if thread is not None:
             carried = compat.carried_by(thread)
             if carried:
-                yield Actor(text=f"thread {name}, which was started with it", roots=carried, party=place.party, of=place.ident)
+                text = f"thread {name}, which was started with it"
+                ends = any(_speaks(one, carried) for one in carried if callable(one))
+                yield Actor(text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends)
+
+
+def alarm() -> Iterator[Actor]:
+    """What a signal calls in the main thread when the alarm that is set goes off."""
+    seconds, _ = signal.getitimer(signal.ITIMER_REAL)
+    handler = signal.getsignal(signal.SIGALRM) if seconds else None
+    if callable(handler):
+        text = f"SIGALRM's handler, which an alarm calls in {seconds:.1f} s"
+        yield Actor(text=text, roots=_roots(handler), of=handler, ends=_speaks(handler))
 
 
 def calls(made: Iterable[Any]) -> Iterator[Actor]:
@@ -116,7 +126,7 @@ def calls(made: Iterable[Any]) -> Iterator[Actor]:
         callbacks = compat.callbacks_of_made(call)
         if callbacks:
             ends = any(map(_speaks, callbacks))
-            yield Actor(text="what is called at the end of another call", roots=tuple(callbacks), of=call, ends=ends)
+            yield Actor(text="what is called at the end of another call", roots=_roots(*callbacks), of=call, ends=ends)
 
 
 def contexts(places: Iterable[Place]) -> Iterator[Actor]:
@@ -126,7 +136,17 @@ def contexts(places: Iterable[Place]) -> Iterator[Actor]:
         if callbacks:
             ends = any(map(_speaks, callbacks))
             text = f"what is called at the end of the call that {place.party} serves"
-            yield Actor(text=text, roots=tuple(callbacks), party=place.party, of=place.ident, ends=ends, context=True)
+            yield Actor(text=text, roots=_roots(*callbacks), party=place.party, of=place.ident, ends=ends, context=True)
+
+
+def _roots(*callbacks: Any) -> tuple[Any, ...]:
+    """Callbacks and what comes with them, and the globals that the code of those that end things speaks of."""
+    roots = list(callbacks)
+    for one in callbacks:
+        code, names, _ = compat.called_in(one) if callable(one) else (None, {}, None)
+        if code is not None and is_application(code) and _speaks(one):
+            roots += (names[name] for name in code.co_names if name in names)
+    return tuple(roots)
 
 
 def _globals(frame: FrameType) -> tuple[Any, ...]:
@@ -138,17 +158,17 @@ def _globals(frame: FrameType) -> tuple[Any, ...]:
 def _frame_speaks(frame: FrameType) -> bool:
     code = frame.f_code
     owner = frame.f_locals.get("self") if code.co_varnames[:1] == ("self",) and is_application(code) else None
-    return speaks_of_ending(code, frame.f_globals, owner)
+    return speaks_of_ending(code, frame.f_globals, owner, frame.f_locals.values())
 
 
-def _speaks(callback: Any) -> bool:
+def _speaks(callback: Any, arguments: Iterable[Any] = ()) -> bool:
     """Whether a callback's code speaks of ending things, or that of the application's callback that one of ours carries."""
     code, names, owner = compat.called_in(callback)
     if code is None:
         return False
     if is_ours(code):
         return any(_speaks(one) for one in compat.bound_to(callback) if callable(one))
-    return speaks_of_ending(code, names, owner)
+    return is_ending(code.co_name) or speaks_of_ending(code, names, owner, (*compat.bound_to(callback), *arguments))
 
 
 def _is_timer(frame: FrameType) -> bool:

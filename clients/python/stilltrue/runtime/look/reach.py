@@ -5,7 +5,8 @@ Rules:
 1. What a frame or a callback names is held: a variable, a cell, an argument, a default, the object of a bound method, and what
    lists, tuples, sets and dictionaries of these hold.
 2. What is found only inside other objects, or as a global, is held by whoever's code speaks of ending things (``cancel``,
-   ``close`` and the like; its own code, or that of the functions it names). Otherwise every registry would be a way out.
+   ``close`` and the like; its own code, or that of the functions it names, and of the methods it names that objects near
+   it have). Otherwise every registry would be a way out.
 3. The walk does not pass through tasks (each acts for itself), event loops, contexts, modules, classes, nor through what is the
    agent's or gRPC's own.
 4. It runs nobody's code: it asks types, never objects, what they are.
@@ -39,6 +40,7 @@ from weakref import ref
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.places import is_application
 
 NEAR_MAX = 2_000
 """What is walked by rule 1 from one actor."""
@@ -46,6 +48,10 @@ FAR_MAX = 150
 """What is walked by rule 2 from one object, nearest first."""
 ITEMS_MAX = 1_000
 """Items that are looked at in one container."""
+KINDS_WALK_MAX = 150
+"""What is walked from one actor to learn of which classes the objects near it are, nearest first."""
+KINDS_WALKS_MAX = 4
+"""How often in one look that is done for the same code: a thousand tasks of one kind have objects of the same classes."""
 _NAMED_DEPTH = 2
 _ENDS = re.compile(
     r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt", re.I
@@ -72,6 +78,8 @@ _PASSED_BY = (
 )
 _CODES_MAX = 10_000
 _speaks: dict[tuple[CodeType, type], bool] = {}
+_by_near: dict[tuple[CodeType, type], tuple[int, bool]] = {}
+"""In this look: how often objects near a code were walked, and whether the methods that it names speak of ending things."""
 
 
 class Reach:
@@ -83,6 +91,7 @@ class Reach:
         self._budget = budget
         self._behind: dict[int, tuple[Any, frozenset[int]]] = {}
         self._barren: dict[int, Any] = {}
+        _by_near.clear()
 
     def held(self, roots: Iterable[Any], *, ends: bool, loose: bool = False) -> set[int]:
         """The targets (identities) held by whoever has ``roots``.
@@ -181,30 +190,79 @@ def _is_open(thing: Any) -> bool:
     return not (isinstance(module, str) and module.startswith(("grpc", "stilltrue.")))
 
 
-def speaks_of_ending(code: CodeType, names: dict[str, Any], owner: Any = None) -> bool:
-    """Whether ``code`` (its globals are ``names``, its object ``owner``), or what it calls by name, ends things (rule 2)."""
+def is_ending(name: str) -> bool:
+    """Whether a name speaks of ending things."""
+    return _ENDS.search(name) is not None
+
+
+def speaks_of_ending(code: CodeType, names: dict[str, Any], owner: Any = None, held: Iterable[Any] = ()) -> bool:
+    """Whether ``code`` or what it calls by name ends things (rule 2).
+
+    Its globals are ``names``, its object ``owner``; it has ``held`` besides.
+    """
     key = (code, type(owner))
     known = _speaks.get(key)
     if known is None:
         if len(_speaks) >= _CODES_MAX:
             _speaks.clear()
-        _speaks[key] = known = any(_speaks_itself(one) for one in _called(code, names, owner, _NAMED_DEPTH))
+        _speaks[key] = known = any(_speaks_itself(one) for one in _called(code, names, (type(owner),), _NAMED_DEPTH))
+    if known or not code.co_names:
+        return known
+    walks, known = _by_near.get(key, (0, False))
+    if not known and walks < KINDS_WALKS_MAX:
+        near = (owner, *held, *(names[name] for name in code.co_names if name in names))
+        known = any(_speaks_itself(one) for one in _called(code, names, _kinds(near), _NAMED_DEPTH))
+        _by_near[key] = walks + 1, known
     return known
 
 
-def _called(code: CodeType, names: dict[str, Any], owner: Any, depth: int) -> Iterator[CodeType]:
+def _called(code: CodeType, names: dict[str, Any], kinds: Iterable[type], depth: int) -> Iterator[CodeType]:
+    """``code``, and that of the functions and of the methods of ``kinds`` that it names."""
     yield code
     if not depth:
         return
     for name in code.co_names:
         function = names.get(name)
-        if type(function) is not FunctionType:
-            function = next((kind.__dict__[name] for kind in type(owner).__mro__ if name in kind.__dict__), None)
-        if type(function) is FunctionType and function.__code__ is not code:
-            yield from _called(function.__code__, function.__globals__, owner, depth - 1)
+        for one in (function,) if type(function) is FunctionType else _methods(name, kinds):
+            if one.__code__ is not code:
+                yield from _called(one.__code__, one.__globals__, kinds, depth - 1)
+
+
+def _methods(name: str, kinds: Iterable[type]) -> list[FunctionType]:
+    found = (next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None) for kind in kinds)
+    return [one for one in found if type(one) is FunctionType]
+
+
+def _kinds(near: Iterable[Any]) -> tuple[type, ...]:
+    """The application's own classes among those of ``near`` and of what is found inside, nearest first."""
+    kinds: dict[type, None] = {}
+    seen: dict[int, Any] = {}
+    todo = deque(near)
+    while todo and len(seen) < KINDS_WALK_MAX:
+        thing = todo.popleft()
+        if id(thing) in seen or issubclass(type(thing), _PASSED_BY):
+            continue
+        seen[id(thing)] = thing  # kept alive, or its identity may be given anew
+        held = _named_by(thing)
+        if held is not None:
+            todo.extend(held)
+        elif _is_open(thing):
+            kinds[type(thing)] = None
+            todo.extend(gc.get_referents(thing))
+    return tuple(kind for kind in kinds if _is_own(kind))
+
+
+def _is_own(kind: type) -> bool:
+    """Whether the application has written a class: some method of it is its own code."""
+    return any(type(one) is FunctionType and is_application(one.__code__) for one in kind.__dict__.values())
 
 
 def _speaks_itself(code: CodeType) -> bool:
-    return any(map(_ENDS.search, code.co_names)) or any(
-        _speaks_itself(one) for one in code.co_consts if isinstance(one, CodeType)
-    )
+    return any(map(_ENDS.search, code.co_names)) or any(map(_const_speaks, code.co_consts))
+
+
+def _const_speaks(const: object) -> bool:
+    """Whether it is code that speaks of ending things, or a name to be looked up, as by ``methodcaller``."""
+    if isinstance(const, CodeType):
+        return _speaks_itself(const)
+    return isinstance(const, str) and const.isidentifier() and is_ending(const)

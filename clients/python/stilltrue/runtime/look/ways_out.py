@@ -89,6 +89,7 @@ class Search:
         yield from actors.threads(threads)
         yield from actors.contexts(threads)
         yield from actors.calls(self._made)
+        yield from actors.alarm()
         for loop in places.loops(one.place.task for one in found):
             handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
             if handles is None or tasks is None:
