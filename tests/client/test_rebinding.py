@@ -47,6 +47,31 @@ def test_every_way_of_holding_a_function_is_found_and_undone(program: ModuleType
     assert program.all_ways() == ["plain"] * 7
 
 
+class Posing:
+    """Passes for a module and is none, as the libraries of cffi do."""
+
+    __slots__ = ()
+    __class__ = ModuleType  # type: ignore[assignment]  # it poses
+
+
+class Fixed(type):
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise TypeError("its attributes are fixed")
+
+
+def test_strange_modules_are_left_as_they_are(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    unborn, fixed = ModuleType.__new__(ModuleType), ModuleType("fixed")
+    vars(fixed)["Client"] = Fixed("Client", (), {"__module__": "fixed", "make": staticmethod(program.original)})
+    for name, module in {"posing": Posing(), "unborn": unborn, "fixed": fixed}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    del sys.modules["stranger"]
+    sys.modules["stranger"] = program  # the last to be looked at
+    assert isinstance(sys.modules["posing"], ModuleType)
+    rebind({program.original: program.recorded})
+    assert program.by_name("a") == "recorded"
+    assert fixed.Client.make("a") == "plain"
+
+
 def test_a_partial_keeps_its_arguments(program: ModuleType) -> None:
     vars(program)["bound"] = functools.partial(program.original, address="b")
     rebind({program.original: lambda address: f"recorded {address}"})

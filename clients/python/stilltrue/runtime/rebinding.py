@@ -6,6 +6,7 @@ of its functions, and ``functools.partial`` in any of these places.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Mapping
@@ -24,10 +25,11 @@ def rebind(replacements: Mapping[Any, Any]) -> list[Undo]:
     by_id = {id(original): replacement for original, replacement in replacements.items()}
     undo: list[Undo] = []
     for name, module in list(sys.modules.items()):
-        if isinstance(module, ModuleType) and name.partition(".")[0] not in LEFT_OUT:
-            # past a lazy module's own way of loading itself when it is touched
-            names: dict[str, Any] = object.__getattribute__(module, "__dict__")
-            _Places(by_id, name, undo).in_dictionary(names, deep=True)
+        if issubclass(type(module), ModuleType) and name.partition(".")[0] not in LEFT_OUT:
+            with contextlib.suppress(Exception):  # fail open: a module may be as strange as it likes
+                # past a lazy module's own way of loading itself when it is touched
+                names: dict[str, Any] = object.__getattribute__(module, "__dict__")
+                _Places(by_id, name, undo).in_dictionary(names, deep=True)
     return undo
 
 
