@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import queue
+import sched
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.look import LookRequest
+from stilltrue.runtime.compat import waiting_idents
 from tests.client.look_worlds import PATIENCE_SECONDS, LoopWorld, serving
 
 
@@ -132,6 +135,61 @@ def test_a_thread_of_before_the_first_call_is_the_applications_word(alone: Calla
         stub(b"")
         assert acting(front) == ()
         gate.go.set()
+
+
+def test_a_thread_of_before_the_first_call_that_a_message_woke_is_at_work(alone: Callable[..., Agent], gate: Gate) -> None:
+    front, orders = alone("front"), queue.Queue[bytes]()
+
+    def gathers() -> None:
+        orders.get()
+        gate.work()
+
+    def place(request: bytes, context: Any) -> bytes:
+        orders.put(request)
+        return request
+
+    with serving(front, Ping=echo, Place=place) as address, grpc.insecure_channel(address) as channel:
+        worker = threading.Thread(target=gathers, name="worker")
+        worker.start()
+        while waiting_idents().isdisjoint({worker.ident}):
+            worker.join(0.001)
+        ping: Any = channel.unary_unary("/s/Ping")
+        ping(b"")
+        assert acting(front) == ()
+        stub: Any = channel.unary_unary("/s/Place")
+        stub(b"x")
+        gate.is_reached()
+        (text,) = acting(front)
+        assert "thread worker, woken since" in text
+        gate.go.set()
+        worker.join()
+
+
+@pytest.mark.parametrize("how", ["timer", "scheduler"])
+def test_a_timer_that_a_handler_has_set_is_work_to_come(alone: Callable[..., Agent], how: str) -> None:
+    front = alone("front")
+    plan = sched.scheduler()
+    timers: list[threading.Thread] = []
+
+    def place(request: bytes, context: Any) -> bytes:
+        if how == "timer":
+            timers.append(threading.Timer(PATIENCE_SECONDS, echo))
+        else:
+            plan.enter(PATIENCE_SECONDS, 1, echo)
+            timers.append(threading.Thread(target=plan.run, daemon=True))
+        timers[0].start()
+        return request
+
+    def unaccounted() -> tuple[str, ...]:
+        return front.looker().look(LookRequest(snapshot=SnapshotId(1), activity=True)).unaccounted
+
+    with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Place")
+        assert not any("a timer that was set" in text for text in unaccounted())
+        stub(b"")
+        assert [text for text in unaccounted() if f"thread {timers[0].name}, a timer that was set since" in text]
+        if isinstance(timers[0], threading.Timer):
+            timers[0].cancel()
 
 
 def test_a_thread_of_before_the_application_said_idle_is_covered_by_that(alone: Callable[..., Agent], gate: Gate) -> None:

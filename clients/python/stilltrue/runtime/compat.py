@@ -234,6 +234,18 @@ def thread_idents() -> frozenset[int]:
     return frozenset(threading._active)  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
 
 
+def waiting_idents() -> frozenset[int]:
+    """The identities of the threads that wait for others, with no time-out of their own."""
+    return frozenset(ident for ident, frame in innermost_frames().items() if is_endless_wait(frame))
+
+
+def is_timer_thread(started: threading.Thread | None, frames: Iterable[FrameType]) -> bool:
+    """Whether a thread is a ``threading.Timer``, or runs a ``sched.scheduler``."""
+    return isinstance(started, threading.Timer) or any(
+        frame.f_code.co_filename == SCHED_FILE and frame.f_code.co_name == "run" for frame in frames
+    )
+
+
 def is_endless_wait(frame: FrameType) -> bool:
     """Whether a thread stands in a wait of Python's own that has no time-out: for a condition, an event, a queue, a thread."""
     code = frame.f_code

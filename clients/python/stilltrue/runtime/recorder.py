@@ -25,7 +25,7 @@ from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, encode
 from stilltrue.protocol.step import Step, StepError
-from stilltrue.runtime.compat import thread_idents
+from stilltrue.runtime.compat import thread_idents, waiting_idents
 
 _LOGGER = logging.getLogger("stilltrue")
 FAULT_LOG_SECONDS = 60.0
@@ -99,8 +99,9 @@ class LockedRecorder:
         """The steps of the application that are open, by who runs them."""
         self.called = False
         """Whether a call was made here, or has arrived."""
-        self.covered: tuple[float, frozenset[int]] | None = None
-        """What the application's word covers: when its first call was, or its last ``idle``, and which threads there were."""
+        self.covered: tuple[float, frozenset[int], frozenset[int]] | None = None
+        """What the application's word covers: when its first call was, or its last ``idle``; which threads there were; which of
+        them waited at the first call for others, with no time-out."""
         self.dropped = 0
         self.faults = 0
         self.stamps_refused = 0
@@ -152,7 +153,7 @@ class LockedRecorder:
         deadline = None if timeout is None else now + timeout
         with lock:
             if not self.called:
-                self.called, self.covered = True, (now, thread_idents())
+                self.called, self.covered = True, (now, thread_idents(), waiting_idents())
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
@@ -217,7 +218,7 @@ class LockedRecorder:
         now = self.clock()
         with lock:
             if not self.called:
-                self.called, self.covered = True, (now, thread_idents())
+                self.called, self.covered = True, (now, thread_idents(), waiting_idents())
             served, report = self.recorder.arrived(stamp, method=method, now=now, interruptible=interruptible)
             if report is not None:
                 self._put(report)
@@ -318,7 +319,7 @@ class LockedRecorder:
         """A party owes no message of its own accord any more."""
         with self._step():
             self.recorder.idle(party)
-            self.covered = (self.clock(), thread_idents())
+            self.covered = (self.clock(), thread_idents(), frozenset())
 
     def active(self, party: PartyName) -> None:
         """A party may do something of its own accord."""

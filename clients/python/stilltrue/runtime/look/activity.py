@@ -6,7 +6,8 @@ Rules:
    timers and tasks. It does not cover what came of messages: callbacks, what a handler left behind, threads started since.
 2. A thread of gRPC's, or of an executor, that is inside the application's code is at work, but for one that serves a call which
    the record has (it is known), and one that feeds a request stream (its call is outstanding).
-3. A thread that was started since is at work unless it waits with no time-out of its own.
+3. A thread that was started since is at work unless it waits with no time-out of its own; so is one that waited so for
+   others when the word was given, and has been woken.
 4. A task or timer whose context comes from a handler that has ended was left behind by it.
 """
 
@@ -24,8 +25,8 @@ from stilltrue.runtime.places import Place, Places, is_application, is_ours, tol
 from stilltrue.runtime.session import LEFT_OUT
 from stilltrue.runtime.tasks import Task
 
-Covered = tuple[float, frozenset[int]] | None
-"""When the application gave its word, and which threads there were (rule 1)."""
+Covered = tuple[float, frozenset[int], frozenset[int]] | None
+"""When the application gave its word, which threads there were (rule 1), and which of them waited for others."""
 UNACCOUNTED_MAX = 20
 BIRTH_SECONDS = 0.05
 """How exactly the birth of a thread is known."""
@@ -57,15 +58,19 @@ def _threads(places: Places, served: set[int], covered: Covered, now: float) -> 
     threads = compat.threads()
     for place in places.threads.values():
         own = [frame for frame in place.frames if _is_of_application(frame.f_code)]
-        if place.ident == threading.get_ident() or not own or place.ident in places.loop_threads:
+        if place.ident == threading.get_ident() or place.ident in places.loop_threads:
             continue
         thread = threads.get(place.ident)
         name = str(place.ident) if thread is None else thread.name
+        if not own:
+            if compat.is_timer_thread(thread, place.frames) and _is_young(thread, covered, now):
+                yield f"thread {name}, a timer that was set since it said that it is idle, or since the first call"
+            continue
         how = _how_it_acts(place, served)
         if how:
             yield f"thread {name}, {how}: {told(own[0])}"
-        elif how is None and _is_young(thread, covered, now) and not _waits_for_ever(place.frames):
-            yield f"thread {name}, started since it said that it is idle, or since the first call: {told(own[0])}"
+        elif how is None and not _waits_for_ever(place.frames) and (since := _since(thread, place.ident, covered, now)):
+            yield f"thread {name}, {since} since it said that it is idle, or since the first call: {told(own[0])}"
 
 
 def _how_it_acts(place: Place, served: set[int]) -> str | None:
@@ -92,6 +97,14 @@ def _is_left_out(frame: FrameType) -> bool:
 
 def _is_of_application(code: CodeType) -> bool:
     return is_application(code) and not any(name in code.co_filename for name in _WATCHERS)
+
+
+def _since(thread: threading.Thread | None, ident: int, covered: Covered, now: float) -> str:
+    """What has befallen a thread since the word was given, in a word (rule 3); empty if nothing that is known."""
+    if _is_young(thread, covered, now):
+        return "started"
+    woken = covered is not None and ident in covered[2] and thread is not threading.main_thread()
+    return "woken" if woken else ""
 
 
 def _is_young(thread: threading.Thread | None, covered: Covered, now: float) -> bool:
