@@ -446,8 +446,8 @@ class Entry:
     def __init__(self, call: Any) -> None:
         self.call = call
 
-    def tick(self) -> None:
-        """Give it up."""
+    def look_at(self) -> None:
+        """Give it up; a global function has the same name."""
         self.call.cancel()
 
     def tell(self) -> bool:
@@ -470,7 +470,7 @@ class InFlight:
     def sweep(self) -> None:
         """Give up what took too long."""
         for entry in self.entries:
-            entry.tick()
+            entry.look_at()
 
     def count(self) -> int:
         """Say how many there are."""

@@ -223,7 +223,8 @@ def _called(code: CodeType, names: dict[str, Any], kinds: Iterable[type], depth:
         return
     for name in code.co_names:
         function = names.get(name)
-        for one in (function,) if type(function) is FunctionType else _methods(name, kinds):
+        functions = [function] if type(function) is FunctionType else []
+        for one in functions + _methods(name, kinds):  # a method may have the name of a global
             if one.__code__ is not code:
                 yield from _called(one.__code__, one.__globals__, kinds, depth - 1)
 
