@@ -75,7 +75,7 @@ bench: setup ## the benchmarks (printed, nothing asserted about time)
 
 soak: setup ## `healthy` under load: not one false TRUE (SOAK_SECONDS=600); then the sidecar: 100,000 calls, 5,000 worlds
 	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1
-	$(BIN)/pytest tests/sidecar -m soak -q
+	$(BIN)/pytest tests/sidecar -m soak -q --timeout 3600
 
 prove: setup ## seeded worlds against the oracle (PROVE_SEEDS=0..100000)
 	$(BIN)/stilltrue simulate --seeds $(PROVE_SEEDS)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 
 from stilltrue import Agent
@@ -21,6 +22,8 @@ from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import agent_pb2_grpc
 
 PATIENCE_SECONDS = 10.0
+
+grpc.aio.init_grpc_aio()  # held for the whole run: gRPC's own shutdown of it, begun by a collection, can join a thread for ever
 
 
 class Detector(agent_pb2_grpc.AgentServiceServicer):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
-import os
 import sched
 import sys
 import threading
@@ -42,7 +41,6 @@ _RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__cod
 _ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
 _OF_TASKS = frozenset({"_set_result_unless_cancelled", "_release_waiter", "_on_timeout"})
 _EXECUTOR_FILE = thread.__file__
-_START_TIME = 19
 """Which field of a thread's ``stat`` is its start, counted from behind its name."""
 SCHED_FILE = sched.__file__
 _GRPC_COMPILED = "grpc/_cython/"
@@ -229,9 +227,10 @@ def is_executor_code(code: CodeType) -> bool:
     return code.co_filename == _EXECUTOR_FILE
 
 
-def thread_idents() -> frozenset[int]:
-    """The identities of the threads that Python has started; may be those of threads to come, once these have ended."""
-    return frozenset(threading._active)  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
+def native_ids() -> frozenset[int]:
+    """The system's numbers of the threads that Python has started: unlike identities, they are not soon given again."""
+    threads = list(threading._active.values())  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
+    return frozenset(thread.native_id for thread in threads if thread.native_id is not None)
 
 
 def waiting_idents() -> frozenset[int]:
@@ -306,16 +305,6 @@ def source_of(future: Any) -> Any:
         ):
             return _content(callback.__closure__[code.co_freevars.index("source")])
     return None
-
-
-def age_of(started: threading.Thread) -> float | None:
-    """For how many seconds a thread has lived; None where the system does not tell."""
-    try:
-        text = Path(f"/proc/self/task/{started.native_id}/stat").read_text("ascii", "replace")
-        ticks = int(text[text.rindex(")") + 2 :].split()[_START_TIME])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, AttributeError):
-        return None
 
 
 # -- gRPC --------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, encode
 from stilltrue.protocol.step import Step, StepError
-from stilltrue.runtime.compat import thread_idents, waiting_idents
+from stilltrue.runtime.compat import native_ids, waiting_idents
 
 _LOGGER = logging.getLogger("stilltrue")
 FAULT_LOG_SECONDS = 60.0
@@ -153,7 +153,7 @@ class LockedRecorder:
         deadline = None if timeout is None else now + timeout
         with lock:
             if not self.called:
-                self.called, self.covered = True, (now, thread_idents(), waiting_idents())
+                self.called, self.covered = True, (now, native_ids(), waiting_idents())
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
@@ -218,7 +218,7 @@ class LockedRecorder:
         now = self.clock()
         with lock:
             if not self.called:
-                self.called, self.covered = True, (now, thread_idents(), waiting_idents())
+                self.called, self.covered = True, (now, native_ids(), waiting_idents())
             served, report = self.recorder.arrived(stamp, method=method, now=now, interruptible=interruptible)
             if report is not None:
                 self._put(report)
@@ -319,7 +319,7 @@ class LockedRecorder:
         """A party owes no message of its own accord any more."""
         with self._step():
             self.recorder.idle(party)
-            self.covered = (self.clock(), thread_idents(), frozenset())
+            self.covered = (self.clock(), native_ids(), frozenset())
 
     def active(self, party: PartyName) -> None:
         """A party may do something of its own accord."""

@@ -28,8 +28,6 @@ from stilltrue.runtime.tasks import Task
 Covered = tuple[float, frozenset[int], frozenset[int]] | None
 """When the application gave its word, which threads there were (rule 1), and which of them waited for others."""
 UNACCOUNTED_MAX = 20
-BIRTH_SECONDS = 0.05
-"""How exactly the birth of a thread is known."""
 _WATCHERS = tuple(
     f"/{name}/"
     for name in (
@@ -40,11 +38,11 @@ _WATCHERS = tuple(
 """Libraries that watch a program and send none of its messages."""
 
 
-def unaccounted(places: Places, served: Iterable[ServerCall], covered: Covered, now: float) -> tuple[str, ...]:
+def unaccounted(places: Places, served: Iterable[ServerCall], covered: Covered) -> tuple[str, ...]:
     """What may still act, in words; ``served`` are the calls that the record has, ``covered`` what the word covers."""
     known = {call.serial for call in served}
     found: dict[str, None] = {}
-    for text in (*_threads(places, known, covered, now), *_on_loops(places, known)):
+    for text in (*_threads(places, known, covered), *_on_loops(places, known)):
         found[text] = None
         if len(found) >= UNACCOUNTED_MAX:
             break
@@ -54,7 +52,7 @@ def unaccounted(places: Places, served: Iterable[ServerCall], covered: Covered, 
 # -- threads -----------------------------------------------------------------------------------------------------------
 
 
-def _threads(places: Places, served: set[int], covered: Covered, now: float) -> Iterator[str]:
+def _threads(places: Places, served: set[int], covered: Covered) -> Iterator[str]:
     threads = compat.threads()
     for place in places.threads.values():
         own = [frame for frame in place.frames if _is_of_application(frame.f_code)]
@@ -63,13 +61,13 @@ def _threads(places: Places, served: set[int], covered: Covered, now: float) -> 
         thread = threads.get(place.ident)
         name = str(place.ident) if thread is None else thread.name
         if not own:
-            if compat.is_timer_thread(thread, place.frames) and _is_young(thread, covered, now):
+            if compat.is_timer_thread(thread, place.frames) and _is_young(thread, covered):
                 yield f"thread {name}, a timer that was set since it said that it is idle, or since the first call"
             continue
         how = _how_it_acts(place, served)
         if how:
             yield f"thread {name}, {how}: {told(own[0])}"
-        elif how is None and not _waits_for_ever(place.frames) and (since := _since(thread, place.ident, covered, now)):
+        elif how is None and not _waits_for_ever(place.frames) and (since := _since(thread, place.ident, covered)):
             yield f"thread {name}, {since} since it said that it is idle, or since the first call: {told(own[0])}"
 
 
@@ -99,22 +97,19 @@ def _is_of_application(code: CodeType) -> bool:
     return is_application(code) and not any(name in code.co_filename for name in _WATCHERS)
 
 
-def _since(thread: threading.Thread | None, ident: int, covered: Covered, now: float) -> str:
+def _since(thread: threading.Thread | None, ident: int, covered: Covered) -> str:
     """What has befallen a thread since the word was given, in a word (rule 3); empty if nothing that is known."""
-    if _is_young(thread, covered, now):
+    if _is_young(thread, covered):
         return "started"
     woken = covered is not None and ident in covered[2] and thread is not threading.main_thread()
     return "woken" if woken else ""
 
 
-def _is_young(thread: threading.Thread | None, covered: Covered, now: float) -> bool:
+def _is_young(thread: threading.Thread | None, covered: Covered) -> bool:
     """Whether a thread may have been started since the word was given (rule 1)."""
     if thread is threading.main_thread() or covered is None:
         return False
-    if thread is None or thread.ident not in covered[1]:
-        return True
-    age = compat.age_of(thread)  # another may have had its identity
-    return age is not None and now - age > covered[0] + BIRTH_SECONDS
+    return thread is None or thread.native_id not in covered[1]
 
 
 def _waits_for_ever(frames: tuple[FrameType, ...]) -> bool:

@@ -52,7 +52,7 @@ class Looker:
         live = self._live
         with live.lock:
             served = tuple(live.recorder._served.values())  # noqa: SLF001 - same house
-        return unaccounted(places, served, live.covered, live.clock())
+        return unaccounted(places, served, live.covered)
 
     def _see(self, places: Places, parties: Iterable[PartyName]) -> dict[PartyName, Found]:
         stand = [place for party in parties if (place := places.find(party)) is not None]
