@@ -51,7 +51,9 @@ times = st.none() | st.floats(0, 4e9)
 texts = st.text(max_size=8)
 words = st.text("abcXYZ019-._", min_size=1, max_size=8)
 facts = st.dictionaries(
-    texts, st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts | st.booleans(), max_size=3
+    texts,
+    st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | texts | st.booleans(),
+    max_size=3,
 )
 own = words.map(lambda word: PartyName(f"orders/{word}"))
 parties = words.map(PartyName)
