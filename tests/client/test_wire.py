@@ -52,7 +52,7 @@ texts = st.text(max_size=8)
 words = st.text("abcXYZ019-._", min_size=1, max_size=8)
 facts = st.dictionaries(
     texts,
-    st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | texts | st.booleans(),
+    st.integers(-(2**63), 2**63 - 1) | st.floats(width=64, allow_nan=False, allow_infinity=False) | texts | st.booleans(),
     max_size=3,
 )
 own = words.map(lambda word: PartyName(f"orders/{word}"))
