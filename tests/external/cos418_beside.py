@@ -1,7 +1,7 @@
 """Recorders of calls beside the suite's servers: they cut at the very instants at which the markers make the servers cut.
 
-Tokens given are a call whose sender never hears of it again: in doubt from its first step, so in transit until a server's
-record shows it (rule 8). Nothing is recorded on channels: what was on them follows from the reports (rule 4).
+Tokens given are a call whose outcome never reaches its sender: outstanding from then on, so in transit until a server's record
+shows it (rule 4). Nothing is recorded on channels: what was on them follows from the reports (rule 4).
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ class Beside:
         step = Step()
         step.carries(**self.facts(tokens))
         step.fact(**self.facts(left))
-        made, stamp = recorder.sent(method=f"/{on.target}/Give", channel=self._channel(on.target), now=now, step=step)
+        _, stamp = recorder.sent(method=f"/{on.target}/Give", channel=self._channel(on.target), now=now, step=step)
         recorder.closed(step, now)
-        recorder.settled(made, None, now, in_doubt=True)
         return stamp
 
     def received(self, on: Channel, stamp: Stamp | None, *, has: int, now: float) -> None:
