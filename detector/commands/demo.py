@@ -78,7 +78,7 @@ def _analyse(folder: Path, console: Console) -> None:
         console.print(f"The same snapshots can be analysed with Spark: {error}", soft_wrap=True, highlight=False)
         return
     out = folder / "analysis"
-    console.print("The detector has archived every snapshot as Parquet; Spark evaluates all of them (half a minute):")
+    console.print("The detector has archived every snapshot as Parquet; the analysis evaluates all of them at once:")
     console.print(f"\n[bold]$ stilltrue analyze {folder}/data/archive --out {out}[/bold]", soft_wrap=True, highlight=False)
     command = [sys.executable, "-m", "detector", "analyze", str(folder / "data" / "archive"), "--out", str(out)]
     with (folder / "analysis.log").open("wb") as log:

@@ -27,7 +27,10 @@ async def test_an_open_incident_survives_a_restart_and_ids_rise(
     async with start_detector(tmp_path) as detector:
         await detector.join(a, b)
         first = await detector.ask()
-        (before,) = await detector.incidents()
+        async with asyncio.timeout(10):
+            while not (kept_by_now := await detector.incidents()):
+                await asyncio.sleep(0.02)
+        (before,) = kept_by_now
     async with start_detector(tmp_path) as detector:
         (kept,) = await detector.incidents()
         assert (kept.id, kept.HasField("closed")) == (before.id, False)
@@ -38,8 +41,9 @@ async def test_an_open_incident_survives_a_restart_and_ids_rise(
         assert (same.id, same.first_snapshot) == (before.id, before.first_snapshot)
         stuck.cure()
         await detector.ask()
-        (ended,) = await detector.incidents()
-        assert ended.HasField("closed")
+        async with asyncio.timeout(10):  # incidents follow the answer, on a thread of their own
+            while not (await detector.incidents())[0].HasField("closed"):
+                await asyncio.sleep(0.02)
         old = await detector.stub.GetSnapshot(detector_pb2.GetSnapshotRequest(id=first.snapshot.id))
         assert old.verdicts[0].holds == TRUE
 
