@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from concurrent.futures.thread import _threads_queues
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,12 @@ _STATUS = pytest.StashKey[int]()
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Python would wait for such a thread before it ends; the tests are over, and their answer is known."""
-    others = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
+    joined_at_exit = set(_threads_queues)  # an executor's workers, even those that a daemon thread has started
+    others = [
+        thread
+        for thread in threading.enumerate()
+        if (not thread.daemon or thread in joined_at_exit) and thread is not threading.main_thread()
+    ]
     for thread in others:
         thread.join(STUCK_SECONDS_MAX / len(others))
     stuck = [thread.name for thread in others if thread.is_alive()]
