@@ -15,6 +15,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.runtime import compat
+from stilltrue.runtime.frames import frames_of_threads, innermost_frames, variables_of
 from tests.client.look_worlds import PATIENCE_SECONDS, LoopWorld, Stuck, serving
 
 
@@ -26,7 +27,7 @@ def stuck() -> Iterator[Stuck]:
 
 
 def frames_where(found: Callable[[Any], bool]) -> list[Any]:
-    return [frame for frames in compat.frames_of_threads().values() for frame in frames if found(frame)]
+    return [frame for frames in frames_of_threads().values() for frame in frames if found(frame)]
 
 
 def test_the_callbacks_of_calls_of_threads_can_be_read(alone: Callable[..., Agent], stuck: Stuck) -> None:
@@ -46,7 +47,7 @@ def test_the_callbacks_of_calls_of_threads_can_be_read(alone: Callable[..., Agen
         assert asked.set in (compat.callbacks_of_made(call) or ())
         at_end = compat.callbacks_of_served(contexts[0]) or ()
         assert any(asked.is_set in (callback, *compat.bound_to(callback)) for callback in at_end)
-        servers = [frame.f_locals["state"] for frame in frames_where(compat.is_serving)]
+        servers = [variables_of(frame)["state"] for frame in frames_where(compat.is_serving)]
         assert any(id(contexts[0]._state) in compat.calls_of(server) for server in servers)
         assert not any(compat.is_stopping(server) for server in servers if id(contexts[0]._state) in compat.calls_of(server))
         stuck.go.set()
@@ -143,11 +144,11 @@ def test_who_runs_an_item_and_who_waits_for_it() -> None:
 
     future: Future[None] = executor.submit(works)
     assert begun.wait(PATIENCE_SECONDS)
-    assert [item for frames in compat.frames_of_threads().values() if (item := compat.item_run_by(frames))] == [future]
+    assert [item for frames in frames_of_threads().values() if (item := compat.item_run_by(frames))] == [future]
     assert compat.is_being_run(future)
     waiter = threading.Thread(target=future.result)
     waiter.start()
-    while not any(compat.future_awaited(frame) is future for frame in compat.innermost_frames().values()):
+    while not any(compat.future_awaited(frame) is future for frame in innermost_frames().values()):
         assert waiter.is_alive()
     assert waiter.native_id in compat.native_ids()
     go.set()

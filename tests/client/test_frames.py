@@ -1,18 +1,76 @@
-"""The frames of all threads are read without a collection meanwhile."""
+"""The frames of all threads are read without a collection meanwhile, and nothing of the reading is left behind."""
 
 from __future__ import annotations
 
+import ast
 import gc
+import os
 import sys
 import threading
+import weakref
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
-from stilltrue.runtime import compat
+import stilltrue
+from stilltrue.runtime import frames
+
+PATIENCE_SECONDS = 10.0
 
 
-@pytest.mark.parametrize("collects", [True, False])
+class Frame:
+    """A frame that remembers whether collections could begin while it was read."""
+
+    def __init__(self) -> None:
+        self.collected: list[bool] = []
+        self.f_code = stuck.__code__
+        self.f_trace = None
+
+    @property
+    def f_locals(self) -> dict[str, Any]:
+        self.collected.append(gc.isenabled())
+        return {"name": 1}
+
+    @property
+    def f_back(self) -> None:
+        self.collected.append(gc.isenabled())
+
+
+class Thing:
+    pass
+
+
+def stuck(held: Any, go: threading.Event) -> None:
+    mine = held.pop()
+    go.wait(PATIENCE_SECONDS)
+    del mine
+    held.append("let go")
+    go.clear()
+    go.wait(PATIENCE_SECONDS)
+
+
+def frame_of(thread: threading.Thread) -> FrameType:
+    while True:
+        for frame in frames.frames_of_threads().get(thread.ident or 0, ()):
+            if frame.f_code is stuck.__code__ and "mine" in frame.f_code.co_varnames and _waits(thread):
+                return frame
+
+
+def _waits(thread: threading.Thread) -> bool:
+    frame = frames.innermost_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code.co_name == "wait"
+
+
+@pytest.fixture(params=[True, False])
+def collects(request: pytest.FixtureRequest) -> Any:
+    before = gc.isenabled()
+    (gc.enable if request.param else gc.disable)()
+    yield request.param
+    (gc.enable if before else gc.disable)()
+
+
 def test_no_collection_runs_while_the_frames_are_read_and_the_setting_stays(
     monkeypatch: pytest.MonkeyPatch, collects: bool
 ) -> None:
@@ -23,12 +81,87 @@ def test_no_collection_runs_while_the_frames_are_read_and_the_setting_stays(
         return {threading.get_ident(): sys._getframe()}
 
     monkeypatch.setattr(sys, "_current_frames", current_frames)
-    before = gc.isenabled()
-    (gc.enable if collects else gc.disable)()
-    try:
-        assert threading.get_ident() in compat.innermost_frames()
-        assert threading.get_ident() in compat.frames_of_threads()
-        assert gc.isenabled() is collects
-    finally:
-        (gc.enable if before else gc.disable)()
+    assert threading.get_ident() in frames.innermost_frames()
+    assert threading.get_ident() in frames.frames_of_threads()
+    assert gc.isenabled() is collects
     assert while_reading == [False, False]
+
+
+def test_no_collection_runs_while_variables_and_callers_are_read(collects: bool) -> None:
+    frame: Any = Frame()
+    assert frames.variables_of(frame) == {"name": 1}
+    assert frames.caller_of(frame) is None
+    assert frame.collected == [False, False]
+    assert gc.isenabled() is collects
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_while_frames_are_read_collects_again() -> None:
+    gc.enable()
+    with frames._no_collection:
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.isenabled() and frames.innermost_frames() else 1)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert gc.isenabled()
+
+
+def test_what_the_application_lets_go_of_is_not_kept_alive_by_the_reading() -> None:
+    go, held = threading.Event(), [Thing()]
+    last = weakref.ref(held[0])
+    thread = threading.Thread(target=stuck, args=(held, go))
+    thread.start()
+    frame = frame_of(thread)
+    assert frames.variables_of(frame)["mine"] is last()
+    go.set()
+    while not held:
+        assert thread.is_alive()
+    assert last() is None
+    go.set()
+    thread.join()
+
+
+def test_the_dictionary_that_the_application_has_asked_for_stays_its_own() -> None:
+    names, other = locals(), 1
+    assert frames.variables_of(sys._getframe())["other"] == other
+    assert "names" in names or sys.version_info >= (3, 13)
+    assert frames.variables_of(sys._getframe())["names"] is names
+
+
+def test_a_modules_variables_are_not_emptied() -> None:
+    module: dict[str, Any] = {}
+    exec("import sys\nfrom stilltrue.runtime.frames import variables_of\nfound = variables_of(sys._getframe())", module)
+    assert module["found"]["sys"] is sys
+    assert module["sys"] is sys
+
+
+def test_a_traced_frame_keeps_the_dictionary_that_its_debugger_writes_back() -> None:
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        frames.variables_of(frame)
+        return trace
+
+    def traced() -> int:
+        first = 1
+        second = first + 1
+        return first + second
+
+    before = sys.gettrace()
+    threading.settrace(before or trace)
+    sys.settrace(trace)
+    try:
+        found = traced()
+    finally:
+        sys.settrace(before)
+        threading.settrace(before)
+    assert found == 3
+
+
+def test_only_one_module_reads_frames() -> None:
+    read = {
+        path.name
+        for path in Path(stilltrue.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("f_locals", "f_back", "_current_frames", "_getframe")
+    }
+    assert read == {"frames.py"}

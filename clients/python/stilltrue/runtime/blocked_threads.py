@@ -16,6 +16,7 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
+from stilltrue.runtime.frames import frames_of_threads, innermost_frames
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import served_by
 
@@ -43,7 +44,7 @@ class Workers:
     def blocked(self) -> list[tuple[PartyName, int, Any]]:
         """The threads that wait for a future: as parties, their identities, and for which."""
         found = []
-        for ident, frame in compat.innermost_frames().items():
+        for ident, frame in innermost_frames().items():
             future = compat.future_awaited(frame)
             if future is not None:
                 party = self.party_of(ident)
@@ -61,5 +62,5 @@ class Workers:
 
     def _all_frames(self) -> dict[int, list[FrameType]]:
         if self._frames is None:
-            self._frames = compat.frames_of_threads()
+            self._frames = frames_of_threads()
         return self._frames

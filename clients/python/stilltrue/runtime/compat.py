@@ -9,11 +9,10 @@ import asyncio
 import functools
 import gc
 import sched
-import sys
 import threading
 import time
 from asyncio import tasks
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import _base, thread
 from contextvars import Context
 from pathlib import Path
@@ -23,9 +22,10 @@ from weakref import ref
 
 import grpc
 
+from stilltrue.runtime.frames import caller_of, frame_of, innermost_frames, variables_of
+
 Task = asyncio.Task[Any]
 CHAIN_LENGTH_MAX = 200
-FRAMES_MAX = 300
 CALLBACKS_MAX = 10_000
 DEADLINE_SECONDS_MAX = 10.0**8
 """gRPC reports a deadline this far off, or farther, when there is none."""
@@ -135,16 +135,6 @@ def _is_awaiting(thing: Any) -> bool:
     return kind.__module__ == "builtins" or type.__repr__(kind).startswith("<class '_cython")
 
 
-def frame_of(coroutine: Any) -> FrameType | None:
-    """The frame of a coroutine, generator or asynchronous generator; None for compiled ones."""
-    for name in ("cr_frame", "gi_frame", "ag_frame"):
-        frame = getattr(coroutine, name, None)
-        if frame is not None:
-            found: FrameType = frame
-            return found
-    return None
-
-
 def _below(coroutine: Any) -> Any:
     for name in ("cr_await", "gi_yieldfrom", "ag_await"):
         below = getattr(coroutine, name, None)
@@ -160,7 +150,7 @@ def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
     code = frame.f_code
     if code.co_name != "run_forever":
         return None
-    loop = frame.f_locals.get("self")
+    loop = variables_of(frame).get("self")
     return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
 
@@ -186,19 +176,6 @@ def is_loop_code(code: CodeType) -> bool:
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
-
-
-def frames_of_threads() -> dict[int, list[FrameType]]:
-    """By its identity, where each thread stands: its frames, innermost first."""
-    return {ident: list(_outwards(frame)) for ident, frame in innermost_frames().items()}
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    for _ in range(FRAMES_MAX):
-        if frame is None:
-            return
-        yield frame
-        frame = frame.f_back
 
 
 def threads() -> dict[int, threading.Thread]:
@@ -249,32 +226,16 @@ def is_endless_wait(frame: FrameType) -> bool:
     """Whether a thread stands in a wait of Python's own that has no time-out: for a condition, an event, a queue, a thread."""
     code = frame.f_code
     if code.co_filename == threading.__file__ and code.co_name == "wait":
-        return frame.f_locals.get("timeout", 0) is None
+        return variables_of(frame).get("timeout", 0) is None
     return code.co_filename == threading.__file__ and code.co_name == "_wait_for_tstate_lock"
-
-
-def innermost_frames() -> dict[int, FrameType]:
-    """By its identity, the innermost frame of each thread.
-
-    Without a collection meanwhile: Python before 3.13 holds the lock on its list of threads here, and a finalizer that lets
-    another thread begin or end stops the whole process for good (gh-106883).
-    """
-    collects = gc.isenabled()
-    if collects:
-        gc.disable()
-    try:
-        return sys._current_frames()  # noqa: SLF001 - documented
-    finally:
-        if collects:
-            gc.enable()
 
 
 def future_awaited(frame: FrameType) -> Any:
     """The future for whose result a thread waits without a time-out, if it stands here in that wait."""
-    outer = frame.f_back
+    outer = caller_of(frame)
     if frame.f_code is not _CONDITION_WAIT or outer is None or outer.f_code not in _RESULTS:
         return None
-    names = outer.f_locals
+    names = variables_of(outer)
     return names.get("self") if names.get("timeout", 0) is None else None
 
 
@@ -287,7 +248,7 @@ def item_run_by(frames: list[FrameType]) -> Any:
     """The future whose item an executor's thread runs."""
     for frame in frames:
         if frame.f_code is _ITEM_RUN:
-            return getattr(frame.f_locals.get("self"), "future", None)
+            return getattr(variables_of(frame).get("self"), "future", None)
     return None
 
 
@@ -359,7 +320,7 @@ def state_in(frame: FrameType) -> Any:
     code = frame.f_code
     if not is_grpc(code.co_filename):
         return None
-    names = frame.f_locals
+    names = variables_of(frame)
     state = names.get("state")
     return state if state is not None else getattr(names.get("self"), "_state", None)
 

@@ -18,6 +18,7 @@ from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import LocalWait, PartyTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.blocked_threads import Workers
+from stilltrue.runtime.frames import innermost_frames
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, group_of, read, timers
 
@@ -185,7 +186,7 @@ class Observer:
         weak = ref(future)
 
         def same() -> bool:
-            frame = compat.innermost_frames().get(ident)
+            frame = innermost_frames().get(ident)
             return frame is not None and compat.future_awaited(frame) is weak()
 
         number, since = self._number(ident, future, now, same)

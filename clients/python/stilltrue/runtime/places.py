@@ -16,6 +16,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
+from stilltrue.runtime.frames import frame_of, frames_of_threads, variables_of
 from stilltrue.runtime.incoming_call import IncomingCall
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.tasks import Task
@@ -98,7 +99,7 @@ class Places:
         self._parties = parties
         self._names = {thread.ident: name for name, thread in parties.threads()}
         self.threads: dict[int, Place] = {
-            ident: self._of_thread(ident, frames) for ident, frames in compat.frames_of_threads().items()
+            ident: self._of_thread(ident, frames) for ident, frames in frames_of_threads().items()
         }
         self._by_party = {place.party: place for place in self.threads.values() if place.party is not None}
         known = parties.tasks()
@@ -116,7 +117,7 @@ class Places:
             state
             for place in self.threads.values()
             for frame in place.frames
-            if compat.is_serving(frame) and (state := frame.f_locals.get("state")) is not None
+            if compat.is_serving(frame) and (state := variables_of(frame).get("state")) is not None
         ]
 
     def find(self, party: PartyName) -> Place | None:
@@ -130,7 +131,7 @@ class Places:
         served = root.served if root is not None and root.task is task else None
         start = root.coroutine if root is not None and root.task is task and root.coroutine is not None else task.get_coro()
         chain = compat.chain_of(start)
-        frames = tuple(frame for one in reversed(chain) if (frame := compat.frame_of(one)) is not None)
+        frames = tuple(frame for one in reversed(chain) if (frame := frame_of(one)) is not None)
         context = None if served is None else _context_of_task(task)
         return Place(party=party, frames=frames, task=task, serves=served, context=context, coroutines=tuple(chain))
 
@@ -173,7 +174,7 @@ class Places:
 
     def _feeding_task(self, place: Place) -> Place | None:
         for frame in place.frames:
-            call = frame.f_locals.get("self") if is_ours(frame.f_code) else None
+            call = variables_of(frame).get("self") if is_ours(frame.f_code) else None
             feeder = compat.feeder_of(getattr(call, "_inner", None))
             if feeder is not None:
                 return self.of_task(feeder, self.party_of(feeder))
@@ -199,7 +200,7 @@ def served_by(frames: list[FrameType]) -> tuple[IncomingCall | None, Any]:
     """The call that a thread serves, and its context: its shell stands in its frames."""
     for frame in frames:
         if frame.f_code.co_filename in _SHELLS:
-            names = frame.f_locals
+            names = variables_of(frame)
             for name in ("self", "call", "handler"):
                 holder = names.get(name)
                 call = _incoming(holder)
@@ -219,7 +220,7 @@ def _incoming(thing: Any) -> IncomingCall | None:
 def _context_of_task(task: Task) -> Any:
     """The context of the call that a task serves: it is known to the shell, between gRPC and the behaviour."""
     for one in compat.chain_of(task.get_coro()):
-        frame = compat.frame_of(one)
-        if frame is not None and frame.f_code.co_filename in _SHELLS and "context" in frame.f_locals:
-            return frame.f_locals["context"]
+        frame = frame_of(one)
+        if frame is not None and frame.f_code.co_filename in _SHELLS and "context" in variables_of(frame):
+            return variables_of(frame)["context"]
     return None

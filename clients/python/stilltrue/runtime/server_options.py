@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from collections.abc import Iterable
-from types import FrameType
 from typing import Any
+
+from stilltrue.runtime.frames import frames_of_this_thread, variables_of
 
 AGE_OPTION = "grpc.max_connection_age_ms"
 GRACE_OPTION = "grpc.max_connection_age_grace_ms"
@@ -19,7 +19,6 @@ AGE_JITTER = 1.1
 """gRPC's core varies the age by a tenth: https://github.com/grpc/proposal/blob/master/A9-server-side-conn-mgt.md."""
 ENDLESS_MS = 2**31 - 1
 _DEPTH_MAX = 8
-_FRAMES_MAX = 50
 
 
 def call_seconds_max(options: Iterable[Any]) -> float | None:
@@ -33,14 +32,10 @@ def call_seconds_max(options: Iterable[Any]) -> float | None:
 
 def options_of_thread() -> list[Any]:
     """The options of the server whose thread runs this line."""
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - gRPC's thread has them in its frames
-    for _ in range(_FRAMES_MAX):
-        if frame is None:
-            break
-        server = getattr(frame.f_locals.get("state"), "server", None)
+    for frame in frames_of_this_thread():
+        server = getattr(variables_of(frame).get("state"), "server", None)
         if server is not None:
             return _options_behind(server)
-        frame = frame.f_back
     return []
 
 

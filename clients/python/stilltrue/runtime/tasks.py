@@ -23,6 +23,7 @@ from typing import Any
 import grpc.aio
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.frames import frame_of, variables_of
 
 Task = asyncio.Task[Any]
 CHAIN_LENGTH_MAX = 200
@@ -76,7 +77,7 @@ def _is_inside_grpc(future: Any) -> bool:
 
 
 def _by_frame(frame: FrameType, future: Any) -> Awaited | None:
-    code, names = frame.f_code, frame.f_locals
+    code, names = frame.f_code, variables_of(frame)
     if code in _LEAVING:
         group = names.get("self")
         left = _not_done(getattr(group, "_tasks", ()))
@@ -96,10 +97,9 @@ def _innermost_known(coroutine: Any) -> FrameType | None:
     """The innermost frame of the chain of awaits, when it is one of those that are known and all below it is a future."""
     for _ in range(CHAIN_LENGTH_MAX):
         below = _awaited_by(coroutine)
-        frame = getattr(coroutine, "cr_frame", None)
+        frame = frame_of(coroutine)
         if frame is not None and (frame.f_code in _LEAVING or frame.f_code in (_WAIT, _WAIT_FOR)):
-            known: FrameType = frame
-            return known
+            return frame
         if below is None:
             return None
         coroutine = below

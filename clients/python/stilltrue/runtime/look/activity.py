@@ -20,6 +20,7 @@ from types import CodeType, FrameType
 
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
+from stilltrue.runtime.frames import frames_of_threads, variables_of
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.places import Place, Places, is_application, is_ours, told
 from stilltrue.runtime.session import LEFT_OUT
@@ -88,7 +89,7 @@ def _how_it_acts(place: Place, served: set[int]) -> str | None:
 
 def _is_left_out(frame: FrameType) -> bool:
     """Whether gRPC serves a call here that is never recorded (health, reflection)."""
-    event = frame.f_locals.get("rpc_event") if compat.is_grpc(frame.f_code.co_filename) else None
+    event = variables_of(frame).get("rpc_event") if compat.is_grpc(frame.f_code.co_filename) else None
     method = getattr(getattr(event, "call_details", None), "method", b"")
     return isinstance(method, bytes) and method.decode("utf-8", "replace").startswith(LEFT_OUT)
 
@@ -128,7 +129,7 @@ def _on_loops(places: Places, served: set[int]) -> Iterator[str]:
             continue
         yield from _tasks(places, tasks, served)
         yield from _handles(places, handles, served)
-        frame = None if compat.current_task_of(loop) is not None else _called_by_loop(compat.frames_of_threads().get(ident, []))
+        frame = None if compat.current_task_of(loop) is not None else _called_by_loop(frames_of_threads().get(ident, []))
         if frame is not None and compat.current_task_of(loop) is None:
             yield f"a callback of an event loop: {told(frame)}"
 

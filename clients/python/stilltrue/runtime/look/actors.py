@@ -11,6 +11,7 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
+from stilltrue.runtime.frames import frame_of, variables_of
 from stilltrue.runtime.look.reach import is_ending, speaks_of_ending
 from stilltrue.runtime.places import Place, Places, is_application, is_library, is_ours, told
 from stilltrue.runtime.tasks import Task
@@ -64,7 +65,7 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
         place = places.of_task(task, party)
         own = {id(one) for one in place.coroutines}
         for one in reversed(place.coroutines):
-            frame = compat.frame_of(one)
+            frame = frame_of(one)
             if frame is None or is_ours(frame.f_code) or compat.is_grpc(frame.f_code.co_filename):
                 continue
             ends = not is_library(frame.f_code) and _frame_speaks(frame)
@@ -99,7 +100,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
             whole_module = code.co_name == "<module>"
             ends = _frame_speaks(frame)
             text = f"thread {name}, which holds it: {told(frame)}"
-            roots = tuple(frame.f_locals.values())
+            roots = tuple(variables_of(frame).values())
             yield Actor(text=text, roots=roots, party=place.party, of=place.ident, ends=ends, loose=whole_module)
             if ends:
                 yield Actor(text=text, roots=_globals(frame), party=place.party, of=place.ident, ends=True, loose=True)
@@ -157,8 +158,8 @@ def _globals(frame: FrameType) -> tuple[Any, ...]:
 
 def _frame_speaks(frame: FrameType) -> bool:
     code = frame.f_code
-    owner = frame.f_locals.get("self") if code.co_varnames[:1] == ("self",) and is_application(code) else None
-    return speaks_of_ending(code, frame.f_globals, owner, frame.f_locals.values())
+    owner = variables_of(frame).get("self") if code.co_varnames[:1] == ("self",) and is_application(code) else None
+    return speaks_of_ending(code, frame.f_globals, owner, variables_of(frame).values())
 
 
 def _speaks(callback: Any, arguments: Iterable[Any] = ()) -> bool:

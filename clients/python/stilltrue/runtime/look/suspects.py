@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.frames import variables_of
 from stilltrue.runtime.places import Place, is_ours
 from stilltrue.runtime.tasks import blocking_future
 
@@ -29,7 +30,7 @@ def handles_of(place: Place) -> list[Any]:
 
 def _calls_in(frame: FrameType) -> list[Any]:
     """The call objects that stand in a frame of ours, and gRPC's own in them; or the future that is asked for its result."""
-    names = frame.f_locals
+    names = variables_of(frame)
     found: list[Any] = []
     for name in ("self", "call"):
         thing = names.get(name)

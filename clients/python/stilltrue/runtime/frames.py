@@ -1,0 +1,116 @@
+"""Reads where other threads stand, without a crash: the only module that asks frames for their variables or their callers.
+
+Rules:
+
+1. No collection runs meanwhile. Before Python 3.12 making a frame object or its dictionary may start one; a finalizer may then
+   let the thread go on, and the frame that is being read is freed under its reader (a segmentation fault). Before 3.13 a
+   finalizer that runs inside ``sys._current_frames()`` can stop the process for good (gh-106883).
+2. Nothing is left behind. Before Python 3.13 a frame keeps the dictionary of its variables once somebody has asked for it: it
+   would keep alive what the application has let go of, and the next read would run finalizers. It is emptied again, unless
+   the application has it too (``locals()``) or a debugger may write it back.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from inspect import CO_OPTIMIZED
+from types import FrameType
+from typing import Any
+
+FRAMES_MAX = 300
+_KEEPS_DICTIONARY = sys.version_info < (3, 13)
+_REFERENCES_OF_OURS = 3
+"""To the dictionary of a frame that nobody else has: the frame's, the reader's, and ``getrefcount``'s own."""
+
+
+class _NoCollection:
+    """``with`` it no automatic collection begins, whichever of the agent's threads reads; the application's setting stays."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal's handler may come in between, and read too
+        self._depth = 0
+        self._collects = False
+        os.register_at_fork(after_in_child=self._forked)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if not self._depth:
+            self._collects = gc.isenabled()
+            gc.disable()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth and self._collects:
+            gc.enable()
+        self._lock.release()
+
+    def _forked(self) -> None:
+        """In a child: whoever was reading is not there."""
+        self._lock = threading.RLock()
+        if self._depth and self._collects:
+            gc.enable()
+        self._depth = 0
+
+
+_no_collection = _NoCollection()
+
+
+def innermost_frames() -> dict[int, FrameType]:
+    """By its identity, the innermost frame of each thread."""
+    with _no_collection:
+        return sys._current_frames()  # noqa: SLF001 - documented
+
+
+def frames_of_threads() -> dict[int, list[FrameType]]:
+    """By its identity, where each thread stands: its frames, innermost first."""
+    with _no_collection:
+        return {ident: list(_outwards(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001
+
+
+def frames_of_this_thread() -> list[FrameType]:
+    """The frames of whoever asks, innermost first."""
+    return list(_outwards(sys._getframe(1)))  # noqa: SLF001 - documented
+
+
+def caller_of(frame: FrameType) -> FrameType | None:
+    """The frame that called ``frame``."""
+    with _no_collection:
+        return frame.f_back
+
+
+def frame_of(coroutine: Any) -> FrameType | None:
+    """The frame of a coroutine, generator or asynchronous generator; None for compiled ones."""
+    with _no_collection:
+        for name in ("cr_frame", "gi_frame", "ag_frame"):
+            frame: FrameType | None = getattr(coroutine, name, None)
+            if frame is not None:
+                return frame
+    return None
+
+
+def variables_of(frame: FrameType) -> dict[str, Any]:
+    """A copy of a frame's variables by name; a module's are its globals."""
+    with _no_collection:
+        names = frame.f_locals
+        found = dict(names)
+        if _KEEPS_DICTIONARY and _is_ours_to_empty(frame) and sys.getrefcount(names) == _REFERENCES_OF_OURS:
+            names.clear()
+    return found
+
+
+def _is_ours_to_empty(frame: FrameType) -> bool:
+    """Whether the dictionary is a copy of a function's variables, and no debugger will write it back into them."""
+    return bool(frame.f_code.co_flags & CO_OPTIMIZED) and frame.f_trace is None and threading.gettrace() is None
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    for _ in range(FRAMES_MAX):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
