@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import grpc
@@ -13,11 +14,17 @@ from rich.progress import Progress
 
 from detector.core.verdict import write_verdict
 from detector.demo.harness import Harness, HarnessError
+from detector.demo.scenes import HEALTHY
 from stilltrue import Detector
 
 POLL_SECONDS = 0.2
 ANSWER_SECONDS_MAX = 20.0
 JOB_STRENGTH = 10
+HEALTHY_SCENE = "detector.demo.scenes:HEALTHY"
+HEALTHY_LOADS = ("web", "app", "rush", "queue", "street", "clerk")
+"""The callers whose calls are counted."""
+RESTART_SECONDS = 5.0
+"""Between two restarts of a rolling one."""
 
 
 class Demo:
@@ -146,14 +153,19 @@ def job(demo: Demo) -> None:
 def healthy(demo: Demo, seconds: float) -> None:
     """A busy shop that never deadlocks."""
     demo.say("[bold]Call cycles, full pools, fan-outs, hedged calls, locks and deadlines under load, but no deadlock.[/bold]")
-    demo.harness.start_scene("detector.demo.scenes:HEALTHY")
-    begun = time.monotonic()
+    demo.say("Beside them limiters, callbacks that send, forwarded metadata, a gateway, connection age, a rolling restart.")
+    demo.harness.start_scene(HEALTHY_SCENE)
+    restarting = cycle(HEALTHY.restarting)
+    begun = last = time.monotonic()
     done = 0
     with Progress(*Progress.get_default_columns(), console=demo.console) as progress:
         task = progress.add_task("healthy", total=seconds)
         while (spent := time.monotonic() - begun) < seconds:
             time.sleep(min(1.0, seconds - spent))
-            before, done = done, sum(demo.harness.stats(load)["done"] for load in ("web", "app", "rush"))
+            if time.monotonic() - last > RESTART_SECONDS:
+                demo.harness.restart(HEALTHY_SCENE, next(restarting))
+                last = time.monotonic()
+            before, done = done, sum(demo.harness.stats(load)["done"] for load in HEALTHY_LOADS)
             snapshots, incidents = demo.count("stilltrue_snapshots_total"), demo.count("stilltrue_incidents_total")
             told = f"{done} calls, {snapshots} snapshots, {incidents} incidents"
             progress.update(task, completed=time.monotonic() - begun, description=told)
@@ -161,6 +173,9 @@ def healthy(demo: Demo, seconds: float) -> None:
                 raise HarnessError(f"a false TRUE: {demo.harness.run('incidents', '--json').stdout}")
             if done == before:
                 raise HarnessError("the shop has stopped making progress")
+    idle = [load for load in HEALTHY_LOADS if not demo.harness.stats(load)["done"]]
+    if idle:
+        raise HarnessError(f"no call of theirs was ever answered: {', '.join(idle)}")
     demo.say(f"{told}: no deadlock.")
     demo.command("ask", "deadlock", exit_codes=(1, 3))
 

@@ -92,6 +92,11 @@ class ManagedProcess:
         with contextlib.suppress(BrokenPipeError):
             self._pipe(self.process.stdin).close()
 
+    def end(self) -> None:
+        """Let it stop in good order: its input ends."""
+        self._pipe(self.process.stdin).close()
+        self.process.wait(STOP_SECONDS_MAX)
+
     def _last_lines(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
 
@@ -104,6 +109,7 @@ class Harness:
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self.processes: dict[str, ManagedProcess] = {}
+        self.addresses: dict[str, str] = {}
         self.detector = ""
         self.http = ""
 
@@ -128,24 +134,33 @@ class Harness:
     def start_scene(self, where: str) -> None:
         """Start every process of the scene ``module:NAME`` and connect them."""
         scene = load_scene(where)
-        names = [*scene.services, *scene.loads]
+        names = [*scene.services, *scene.programs, *scene.loads]
         for name in names:
             self.start_process(where, name)
         listening = {name: self.address(name) for name in names}
-        addresses = {name: listening[name] for name in scene.services}
+        self.addresses = {name: listening[name] for name in (*scene.services, *scene.programs)}
         for name in names:
-            self.processes[name].tell({"addresses": addresses})
-        for name in names:
-            while not json.loads(self.processes[name].line()).get("ready"):
-                pass
+            self._dial(name)
         for name in scene.loads:
             self.processes[name].tell({"begin": True})
 
-    def start_process(self, where: str, name: str) -> ManagedProcess:
-        """Start one process of a scene; it waits to be given the addresses."""
-        return self._start(
-            name, [sys.executable, "-m", "detector.demo.process", where, name], {"STILLTRUE_DETECTOR": self.detector}
-        )
+    def restart(self, where: str, name: str) -> None:
+        """End a program of a scene as a rollout does, and start it again on its port."""
+        self.processes[name].end()
+        self.start_process(where, name, port=int(self.addresses[name].rpartition(":")[2]))
+        self.address(name)
+        self._dial(name)
+
+    def _dial(self, name: str) -> None:
+        process = self.processes[name]
+        process.tell({"addresses": self.addresses})
+        while not json.loads(process.line()).get("ready"):
+            pass
+
+    def start_process(self, where: str, name: str, *, port: int = 0) -> ManagedProcess:
+        """Start one process of a scene; it waits to be given the addresses. ``port``: that it is to listen on."""
+        command = [sys.executable, "-m", "detector.demo.process", where, name, *([str(port)] if port else [])]
+        return self._start(name, command, {"STILLTRUE_DETECTOR": self.detector})
 
     def address(self, name: str) -> str:
         """The address of the process ``name``; waits for its first line."""

@@ -1,7 +1,7 @@
 """One process of a scene: a real gRPC server or client with the agent, controlled by JSON lines on standard input.
 
-``python -m detector.demo.process SCENE PROCESS`` with SCENE as ``module:NAME``. It prints ``{"port": n}``, reads a first line
-``{"addresses": {process: "host:port"}}``, prints ``{"ready": true}`` once it has connected, and then obeys one command per
+``python -m detector.demo.process SCENE PROCESS [PORT]`` with SCENE as ``module:NAME``. It prints ``{"port": n}``, reads a first
+line ``{"addresses": {process: "host:port"}}``, prints ``{"ready": true}`` once it has connected, and then obeys one command per
 line until its input ends, which stops it.
 """
 
@@ -43,8 +43,12 @@ def load_scene(where: str) -> Scene:
     return scene
 
 
-def start(scene: Scene, name: str) -> SceneProcess:
-    """Start the process ``name`` of ``scene``; ``STILLTRUE_DETECTOR`` names the detector."""
+def start(scene: Scene, name: str, port: int = 0) -> SceneProcess:
+    """Start the process ``name`` of ``scene``; ``STILLTRUE_DETECTOR`` names the detector. ``port``: a program's, 0 for any."""
+    if name in scene.programs:
+        module, _, program = scene.programs[name].partition(":")
+        made: SceneProcess = getattr(importlib.import_module(module), program)(name, port)
+        return made
     service = scene.services.get(name)
     agent = Agent(service=name, instance=name, reactive=service is not None and service.reactive)
     agent.start()
@@ -55,7 +59,7 @@ def start(scene: Scene, name: str) -> SceneProcess:
 
 def main() -> None:
     """Run one process until standard input ends."""
-    process = start(load_scene(sys.argv[1]), sys.argv[2])
+    process = start(load_scene(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))
     _say({"port": process.port})
     process.dial(json.loads(sys.stdin.readline())["addresses"])
     _say({"ready": True})

@@ -90,3 +90,7 @@ class Scene:
 
     services: Mapping[str, Service]
     loads: Mapping[str, Load] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Classes of ordinary programs, as ``module:Class``, that are made with the process's name and port."""
+    restarting: tuple[str, ...] = ()
+    """Those of the programs that are restarted in turn, again and again, on the ports that they had."""

@@ -80,9 +80,23 @@ HEALTHY = Scene(
         "app": Load(method="price.Quote", threads=3, pause=0.002),
         "hasty": Load(method="orders.Hurry", threads=2, pause=0.01),
         "rush": Load(method="cache.Get", threads=4, pause=0.001),
+        "queue": Load(method="desk.Race", threads=2, pause=0.01),
+        "street": Load(method="gateway.Pass", threads=3, pause=0.01),
     },
+    programs={
+        "kiosk": "detector.demo.idioms:Kiosk",
+        "relay": "detector.demo.idioms:Relay",
+        "gateway": "detector.demo.idioms:Gateway",
+        "desk": "detector.demo.idioms:Desk",
+        "clerk": "detector.demo.idioms:Clerk",
+        "stall-1": "detector.demo.idioms:Stall",
+        "stall-2": "detector.demo.idioms:Stall",
+    },
+    restarting=("stall-1", "stall-2"),
 )
 """Call cycles, queues behind full pools, fan-outs, hedged calls, locks, deadlines: busy, and never deadlocked.
+
+Beside it ordinary programs, each with an idiom that looks like a deadlock for a moment (:mod:`detector.demo.idioms`).
 
 Its cycle (orders -> stock -> orders) is safe: at most 4 `Place` and 2 `Hurry` are ever in orders' 12 workers, so there is
 always one for `Confirm`; every other call graph is acyclic.
