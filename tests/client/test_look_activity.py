@@ -16,7 +16,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.look import LookRequest
-from stilltrue.runtime.compat import waiting_idents
+from stilltrue.runtime.compat import waiting_threads
 from tests.client.look_worlds import PATIENCE_SECONDS, LoopWorld, serving
 
 
@@ -151,7 +151,7 @@ def test_a_thread_of_before_the_first_call_that_a_message_woke_is_at_work(alone:
     with serving(front, Ping=echo, Place=place) as address, grpc.insecure_channel(address) as channel:
         worker = threading.Thread(target=gathers, name="worker")
         worker.start()
-        while waiting_idents().isdisjoint({worker.ident}):
+        while worker.ident not in waiting_threads():
             worker.join(0.001)
         ping: Any = channel.unary_unary("/s/Ping")
         ping(b"")
@@ -163,6 +163,44 @@ def test_a_thread_of_before_the_first_call_that_a_message_woke_is_at_work(alone:
         assert "thread worker, woken since" in text
         gate.go.set()
         worker.join()
+
+
+async def test_a_task_of_before_the_first_call_that_a_message_woke_is_at_work(alone: Callable[..., Agent]) -> None:
+    front, orders = alone("front"), asyncio.Queue[bytes]()
+    woken = asyncio.Event()
+
+    async def consumes() -> None:
+        while True:
+            await orders.get()
+            woken.set()
+            await asyncio.sleep(PATIENCE_SECONDS)
+
+    async def ticks() -> None:
+        while True:
+            await asyncio.sleep(PATIENCE_SECONDS)
+
+    async def place(request: bytes, context: Any) -> bytes:
+        if request:
+            orders.put_nowait(request)
+        return request
+
+    tasks = [asyncio.create_task(one(), name=one.__name__) for one in (consumes, ticks)]
+    server = grpc.aio.server(interceptors=[front.aio_server_interceptor()])
+    methods: dict[str, Any] = {"Place": grpc.unary_unary_rpc_method_handler(place)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Place")
+        await stub(b"")
+        assert await asyncio.to_thread(acting, front) == ()
+        await stub(b"x")
+        await woken.wait()
+        (text,) = await asyncio.to_thread(acting, front)
+        assert "task consumes, woken since" in text
+    for task in tasks:
+        task.cancel()
+    await server.stop(0)
 
 
 @pytest.mark.parametrize("how", ["timer", "scheduler"])

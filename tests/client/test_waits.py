@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import queue
 import sys
@@ -104,6 +105,44 @@ def test_a_share_taken_bare_is_held_by_nobody_known(agent: Agent, report: Snapsh
         assert len(report().holds) == 1
     lock.release()
     assert report().holds == ()
+
+
+def test_what_is_entered_outright_may_be_left_by_anybody(agent: Agent, report: Snapshots) -> None:
+    lock, semaphore = agent.Lock(), agent.Semaphore(1)
+    for one in (lock, semaphore):
+        one.__enter__()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(agent.Lock())
+        handed_on = stack.pop_all()
+    assert report().holds == ()
+    started(handed_on.close, "another").join()
+    started(lambda: lock.__exit__(None, None, None), "another").join()
+    started(lambda: semaphore.__exit__(None, None, None), "another").join()
+
+    class Guard:
+        """Enters the lock when it is entered."""
+
+        def __enter__(self) -> bool:
+            return lock.__enter__()
+
+        def __exit__(self, *exception: object) -> None:
+            lock.__exit__(*exception)
+
+    condition: Any = threading.Condition(lock)  # type: ignore[arg-type]  # a lock by what it does
+    for block in (lock, semaphore, Guard(), condition):
+        with block:
+            assert len(report().holds) == 1
+        assert report().holds == ()
+
+
+async def test_what_a_task_enters_outright_may_be_left_by_anybody(agent: Agent, report: Snapshots) -> None:
+    for one in (agent.aio.Lock(), agent.aio.Semaphore(1)):
+        await one.__aenter__()
+        assert report().holds == ()
+        await one.__aexit__()
+        async with one:
+            assert len(report().holds) == 1
+        assert report().holds == ()
 
 
 def test_the_application_may_vouch_that_owners_release(agent: Agent, report: Snapshots) -> None:

@@ -609,6 +609,30 @@ def test_a_context_that_passes_a_cancellation_on_makes_its_thread_interruptible(
             assert outer.result() == b""
 
 
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_a_caller_without_an_agent_may_hang_up_where_the_context_passes_that_on(
+    alone: Callable[..., Agent], stuck: Stuck, passes_on: bool
+) -> None:
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            call = get.future(request)
+            context.add_callback(call.cancel if passes_on else stuck.go.is_set)
+            return bytes(call.result())
+
+        with serving(front, Place=place) as address, grpc.insecure_channel(address) as outside:
+            stub: Any = outside.unary_unary("/s/Place")
+            outer = stub.future(b"")
+            stuck.wait_for_callers()
+            report = report_when(front, lambda report: bool(report.waits))
+            seen = of(look_at(front, report), "front/Place#")
+            stuck.go.set()
+            assert outer.result() == b""
+    assert holders(seen) == (["-"] if passes_on else [])
+
+
 def test_a_server_of_threads_that_is_being_stopped(alone: Callable[..., Agent], stuck: Stuck) -> None:
     front, back, client = alone("front"), alone("back"), alone("client")
     with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:

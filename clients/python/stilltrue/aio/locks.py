@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
+from stilltrue.runtime.blocks import is_entered_by_block
 from stilltrue.runtime.resources import QueueEnd, ResourceRecord
 
 
@@ -39,8 +41,8 @@ class _Lockable:
         """As ``asyncio.Lock.locked``."""
         return self._inner.locked()
 
-    async def __aenter__(self) -> None:
-        await self._acquire(bound=True)
+    def __aenter__(self) -> Awaitable[None]:
+        return self._acquire(bound=is_entered_by_block())
 
     async def __aexit__(self, *exception: object) -> None:
         self._shares.gives_back(bound=True)

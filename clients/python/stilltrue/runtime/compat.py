@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import queue
 import sched
 import threading
 import time
@@ -22,13 +23,16 @@ from weakref import ref
 
 import grpc
 
-from stilltrue.runtime.frames import caller_of, frame_of, innermost_frames, variables_of
+from stilltrue.runtime.frames import caller_of, frame_of, frames_of_threads, innermost_frames, variables_of
 
 Task = asyncio.Task[Any]
+Where = tuple[tuple[CodeType, int], ...]
+"""Where a thread or task stands: its codes and the instruction in each."""
 CHAIN_LENGTH_MAX = 200
 CALLBACKS_MAX = 10_000
 DEADLINE_SECONDS_MAX = 10.0**8
 """gRPC reports a deadline this far off, or farther, when there is none."""
+_WHERE_MAX = 8
 _ATTEMPTS = 10
 _GRPC = str(Path(grpc.__file__).parent)
 _ASYNCIO = str(Path(asyncio.__file__).parent)
@@ -36,7 +40,9 @@ _FUTURE_FILE = _base.__file__
 _WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper", "anext_awaitable"})
 _AWAITING = frozenset({"coroutine", "generator", "async_generator", *_WRAPPERS})
 _CHAINED = "_chain_future.<locals>._call_check_cancel"
+_SLEEP: CodeType = asyncio.sleep.__code__
 _CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
+_QUEUE_GET: CodeType = queue.Queue.get.__code__
 _RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__code__})
 _ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
 _OF_TASKS = frozenset({"_set_result_unless_cancelled", "_release_waiter", "_on_timeout"})
@@ -101,6 +107,24 @@ def is_gathering(future: Any) -> bool:
 def is_task(future: Any) -> bool:
     """Whether it is a task."""
     return issubclass(type(future), asyncio.Task)
+
+
+def task_waits_at(task: Task) -> Where | None:
+    """Where ``task`` waits until somebody else acts: on a queue, an event, a future; None in a sleep, in a call, or at work."""
+    future = getattr(task, "_fut_waiter", None)
+    if future is None or is_task(future) or future.done() or task.done():
+        return None
+    chain = chain_of(task.get_coro())
+    if not chain or code_of(chain[-1]) in {None, _SLEEP}:
+        return None
+    return tuple((frame.f_code, frame.f_lasti) for one in chain if (frame := frame_of(one)) is not None)
+
+
+def waiting_tasks() -> dict[Task, Where]:
+    """The tasks of all loops that run which wait for others, and where."""
+    loops = {loop for frames in frames_of_threads().values() for one in frames if (loop := loop_in(one)) is not None}
+    places = {task: task_waits_at(task) for loop in loops for task in tasks_of(loop) or ()}
+    return {task: where for task, where in places.items() if where is not None}
 
 
 def current_task_of(loop: asyncio.AbstractEventLoop) -> Task | None:
@@ -210,9 +234,25 @@ def native_ids() -> frozenset[int]:
     return frozenset(thread.native_id for thread in threads if thread.native_id is not None)
 
 
-def waiting_idents() -> frozenset[int]:
-    """The identities of the threads that wait for others, with no time-out of their own."""
-    return frozenset(ident for ident, frame in innermost_frames().items() if is_endless_wait(frame))
+def waiting_threads() -> dict[int, Where]:
+    """The threads (identities) that wait for others, and where."""
+    places = {ident: waits_at(frame) for ident, frame in innermost_frames().items()}
+    return {ident: where for ident, where in places.items() if where is not None}
+
+
+def waits_at(frame: FrameType) -> Where | None:
+    """Where a thread waits for others: with no time-out of its own, or for what comes on a queue; None: it does not."""
+    outer = frame.f_back
+    if not is_endless_wait(frame) and not (
+        frame.f_code is _CONDITION_WAIT and outer is not None and outer.f_code is _QUEUE_GET
+    ):
+        return None
+    found: list[tuple[CodeType, int]] = []
+    here: FrameType | None = frame
+    while here is not None and len(found) < _WHERE_MAX:
+        found.append((here.f_code, here.f_lasti))
+        here = caller_of(here)
+    return tuple(found)
 
 
 def is_timer_thread(started: threading.Thread | None, frames: Iterable[FrameType]) -> bool:
@@ -227,7 +267,10 @@ def is_endless_wait(frame: FrameType) -> bool:
     code = frame.f_code
     if code.co_filename == threading.__file__ and code.co_name == "wait":
         return variables_of(frame).get("timeout", 0) is None
-    return code.co_filename == threading.__file__ and code.co_name == "_wait_for_tstate_lock"
+    if code.co_filename != threading.__file__ or code.co_name != "_wait_for_tstate_lock":
+        return False
+    timeout = variables_of(frame).get("timeout", -1)
+    return not isinstance(timeout, int | float) or timeout < 0
 
 
 def future_awaited(frame: FrameType) -> Any:

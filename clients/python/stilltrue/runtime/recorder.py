@@ -25,7 +25,7 @@ from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, encode
 from stilltrue.protocol.step import Step, StepError
-from stilltrue.runtime.compat import native_ids, waiting_idents
+from stilltrue.runtime.word import Word, word_of_first_call, word_of_idle
 
 _LOGGER = logging.getLogger("stilltrue")
 FAULT_LOG_SECONDS = 60.0
@@ -99,9 +99,8 @@ class LockedRecorder:
         """The steps of the application that are open, by who runs them."""
         self.called = False
         """Whether a call was made here, or has arrived."""
-        self.covered: tuple[float, frozenset[int], frozenset[int]] | None = None
-        """What the application's word covers: when its first call was, or its last ``idle``; which threads there were; which of
-        them waited at the first call for others, with no time-out."""
+        self.covered: Word | None = None
+        """What the application's word covers, since its first call or its last ``idle``."""
         self.dropped = 0
         self.faults = 0
         self.stamps_refused = 0
@@ -153,7 +152,7 @@ class LockedRecorder:
         deadline = None if timeout is None else now + timeout
         with lock:
             if not self.called:
-                self.called, self.covered = True, (now, native_ids(), waiting_idents())
+                self.called, self.covered = True, word_of_first_call(now)
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
@@ -218,7 +217,7 @@ class LockedRecorder:
         now = self.clock()
         with lock:
             if not self.called:
-                self.called, self.covered = True, (now, native_ids(), waiting_idents())
+                self.called, self.covered = True, word_of_first_call(now)
             served, report = self.recorder.arrived(stamp, method=method, now=now, interruptible=interruptible)
             if report is not None:
                 self._put(report)
@@ -319,7 +318,7 @@ class LockedRecorder:
         """A party owes no message of its own accord any more."""
         with self._step():
             self.recorder.idle(party)
-            self.covered = (self.clock(), native_ids(), frozenset())
+            self.covered = word_of_idle(self.clock())
 
     def active(self, party: PartyName) -> None:
         """A party may do something of its own accord."""

@@ -1,7 +1,8 @@
 """The record of one lock, semaphore or queue: who holds it, who waits for it, and whether its waits can be believed.
 
 1. A share is held by a party only where that party is bound to give it back: it took it with ``with`` (or ``async with``), or
-   nobody else can give it back (``RLock``), or the application says so (``owner_releases``). Any other share is held by nobody
+   nobody else can give it back (``RLock``), or the application says so (``owner_releases``). Any other share (taken with
+   ``acquire``, with ``__enter__`` called outright, or on an ``ExitStack``, which may be closed elsewhere) is held by nobody
    known: somebody may give it back at any moment, so no wait for it lasts for ever.
 2. A share is taken before it is recorded, and its record is dropped before it is given back. So at no cut is a free share
    recorded as held.

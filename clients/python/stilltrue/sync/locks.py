@@ -6,6 +6,7 @@ import queue
 import threading
 from typing import Any
 
+from stilltrue.runtime.blocks import is_entered_by_block
 from stilltrue.runtime.resources import QueueEnd, ResourceRecord
 
 
@@ -30,7 +31,7 @@ class Lock:
         return self._inner.locked()
 
     def __enter__(self) -> bool:
-        return _acquire(self._inner, self._shares, bound=True)
+        return _acquire(self._inner, self._shares, bound=is_entered_by_block())
 
     def __exit__(self, *exception: object) -> None:
         self._release(bound=True)
@@ -126,7 +127,7 @@ class Semaphore:
         self._inner.release(n)
 
     def __enter__(self) -> bool:
-        return _acquire(self._inner, self._shares, bound=True)
+        return _acquire(self._inner, self._shares, bound=is_entered_by_block())
 
     def __exit__(self, *exception: object) -> None:
         self._shares.gives_back(bound=True)

@@ -6,8 +6,8 @@ Rules:
    timers and tasks. It does not cover what came of messages: callbacks, what a handler left behind, threads started since.
 2. A thread of gRPC's, or of an executor, that is inside the application's code is at work, but for one that serves a call which
    the record has (it is known), and one that feeds a request stream (its call is outstanding).
-3. A thread that was started since is at work unless it waits with no time-out of its own; so is one that waited so for
-   others when the word was given, and has been woken.
+3. A thread that was started since is at work unless it waits with no time-out of its own; so is one that waited for others
+   at the first call, and has been woken, and a task likewise: on a queue, say, that handlers feed.
 4. A task or timer whose context comes from a handler that has ended was left behind by it.
 """
 
@@ -17,6 +17,7 @@ import asyncio
 import threading
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
+from weakref import ref
 
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
@@ -25,9 +26,8 @@ from stilltrue.runtime.parties import Root
 from stilltrue.runtime.places import Place, Places, is_application, is_ours, told
 from stilltrue.runtime.session import LEFT_OUT
 from stilltrue.runtime.tasks import Task
+from stilltrue.runtime.word import Word
 
-Covered = tuple[float, frozenset[int], frozenset[int]] | None
-"""When the application gave its word, which threads there were (rule 1), and which of them waited for others."""
 UNACCOUNTED_MAX = 20
 _WATCHERS = tuple(
     f"/{name}/"
@@ -39,11 +39,11 @@ _WATCHERS = tuple(
 """Libraries that watch a program and send none of its messages."""
 
 
-def unaccounted(places: Places, served: Iterable[ServerCall], covered: Covered) -> tuple[str, ...]:
+def unaccounted(places: Places, served: Iterable[ServerCall], covered: Word | None) -> tuple[str, ...]:
     """What may still act, in words; ``served`` are the calls that the record has, ``covered`` what the word covers."""
     known = {call.serial for call in served}
     found: dict[str, None] = {}
-    for text in (*_threads(places, known, covered), *_on_loops(places, known)):
+    for text in (*_threads(places, known, covered), *_on_loops(places, known, covered)):
         found[text] = None
         if len(found) >= UNACCOUNTED_MAX:
             break
@@ -53,7 +53,7 @@ def unaccounted(places: Places, served: Iterable[ServerCall], covered: Covered) 
 # -- threads -----------------------------------------------------------------------------------------------------------
 
 
-def _threads(places: Places, served: set[int], covered: Covered) -> Iterator[str]:
+def _threads(places: Places, served: set[int], covered: Word | None) -> Iterator[str]:
     threads = compat.threads()
     for place in places.threads.values():
         own = [frame for frame in place.frames if _is_of_application(frame.f_code)]
@@ -68,7 +68,7 @@ def _threads(places: Places, served: set[int], covered: Covered) -> Iterator[str
         how = _how_it_acts(place, served)
         if how:
             yield f"thread {name}, {how}: {told(own[0])}"
-        elif how is None and not _waits_for_ever(place.frames) and (since := _since(thread, place.ident, covered)):
+        elif how is None and not _waits_for_ever(place.frames) and (since := _since(thread, place, covered)):
             yield f"thread {name}, {since} since it said that it is idle, or since the first call: {told(own[0])}"
 
 
@@ -98,19 +98,19 @@ def _is_of_application(code: CodeType) -> bool:
     return is_application(code) and not any(name in code.co_filename for name in _WATCHERS)
 
 
-def _since(thread: threading.Thread | None, ident: int, covered: Covered) -> str:
+def _since(thread: threading.Thread | None, place: Place, covered: Word | None) -> str:
     """What has befallen a thread since the word was given, in a word (rule 3); empty if nothing that is known."""
     if _is_young(thread, covered):
         return "started"
-    woken = covered is not None and ident in covered[2] and thread is not threading.main_thread()
-    return "woken" if woken else ""
+    before = None if covered is None or thread is threading.main_thread() else covered.waiting.get(place.ident)
+    return "woken" if before is not None and compat.waits_at(place.frames[0]) != before else ""
 
 
-def _is_young(thread: threading.Thread | None, covered: Covered) -> bool:
+def _is_young(thread: threading.Thread | None, covered: Word | None) -> bool:
     """Whether a thread may have been started since the word was given (rule 1)."""
     if thread is threading.main_thread() or covered is None:
         return False
-    return thread is None or thread.native_id not in covered[1]
+    return thread is None or thread.native_id not in covered.threads
 
 
 def _waits_for_ever(frames: tuple[FrameType, ...]) -> bool:
@@ -121,13 +121,13 @@ def _waits_for_ever(frames: tuple[FrameType, ...]) -> bool:
 # -- event loops -------------------------------------------------------------------------------------------------------
 
 
-def _on_loops(places: Places, served: set[int]) -> Iterator[str]:
+def _on_loops(places: Places, served: set[int], covered: Word | None) -> Iterator[str]:
     for ident, loop in places.loop_threads.items():
         handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
         if handles is None or tasks is None:
             yield "an event loop whose timers and tasks cannot be read"
             continue
-        yield from _tasks(places, tasks, served)
+        yield from _tasks(places, tasks, served, covered)
         yield from _handles(places, handles, served)
         frame = None if compat.current_task_of(loop) is not None else _called_by_loop(frames_of_threads().get(ident, []))
         if frame is not None and compat.current_task_of(loop) is None:
@@ -145,12 +145,18 @@ def _called_by_loop(frames: list[FrameType]) -> FrameType | None:
     return None
 
 
-def _tasks(places: Places, tasks: list[Task], served: set[int]) -> Iterator[str]:
+def _tasks(places: Places, tasks: list[Task], served: set[int], covered: Word | None) -> Iterator[str]:
+    waited = {} if covered is None else covered.waiting_tasks
     for task in tasks:
         root = _left_behind(places, task, served)
+        how = ""
         if root is not None and root.task is not task and not compat.is_grpc_task(task):
+            how = f"left behind by {root.party}"
+        elif (before := waited.get(ref(task))) is not None and compat.task_waits_at(task) != before:
+            how = "woken since the first call"
+        if how:
             stack = places.of_task(task, None).stack()
-            yield f"task {task.get_name()}, left behind by {root.party}: {stack[0] if stack else 'not begun'}"
+            yield f"task {task.get_name()}, {how}: {stack[0] if stack else 'not begun'}"
 
 
 def _handles(places: Places, handles: list[asyncio.Handle], served: set[int]) -> Iterator[str]:

@@ -117,10 +117,15 @@ class Search:
                 one.add(actor.text, actor.party, actor.of)
 
     def _own(self, actor: Actor, owners: list[Found]) -> None:
-        """What is called at the end of the call that a party serves ends the party's own wait."""
-        if actor.context:
-            for one in owners:
-                one.interruptible = one.interruptible or _is(actor, one.place)
+        """What is called at the end of the call that a party serves ends the party's own wait.
+
+        A caller that bears no stamp may hang up at any moment, and nobody could tell; one that does is the detector's matter.
+        """
+        for one in owners:
+            if actor.context and _is(actor, one.place):
+                one.interruptible = True
+                if one.place.serves is not None and one.place.serves.caller is None:
+                    one.add("its caller, who is outside and may hang up: the context of its call passes that on")
 
     def _look_around(self, one: Found) -> None:
         """What may end a wait without holding anything: signals, a server that stops, the feeding of a request stream."""

@@ -1,0 +1,33 @@
+"""The application's word that it does nothing of its own accord: when it was given, and what it covers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from weakref import ref
+
+from stilltrue.runtime import compat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """It covers the ``threads`` (the system's numbers) that there were at ``since`` (epoch).
+
+    ``waiting``: the threads (identities) and tasks that waited for others then, and where. Woken since, they act on what came.
+    """
+
+    since: float
+    threads: frozenset[int]
+    waiting: Mapping[int, compat.Where] = field(default_factory=dict)
+    waiting_tasks: Mapping[ref[compat.Task], compat.Where] = field(default_factory=dict)
+
+
+def word_of_first_call(now: float) -> Word:
+    """The word that a process gives by being declared reactive: it covers what was there before its first call."""
+    tasks = {ref(task): where for task, where in compat.waiting_tasks().items()}
+    return Word(since=now, threads=compat.native_ids(), waiting=compat.waiting_threads(), waiting_tasks=tasks)
+
+
+def word_of_idle(now: float) -> Word:
+    """The word that ``idle()`` gives."""
+    return Word(since=now, threads=compat.native_ids())
