@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dis
 import functools
-import sys
-from types import CodeType, FrameType
+from types import CodeType
+
+from stilltrue.runtime.frames import caller_beyond
 
 _BLOCKS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH"})
 _ENTERING = frozenset({"__enter__", "__aenter__"})
-_NESTED_MAX = 10
 
 
 def is_entered_by_block() -> bool:
@@ -17,11 +17,7 @@ def is_entered_by_block() -> bool:
 
     An ``__enter__`` that calls another's is a block's if its own caller is.
     """
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - documented; this very thread's, so it stands still
-    for _ in range(_NESTED_MAX):
-        if frame is None or frame.f_code.co_name not in _ENTERING:
-            break
-        frame = frame.f_back
+    frame = caller_beyond(_ENTERING)
     return frame is not None and _begins_block(frame.f_code, frame.f_lasti)
 
 

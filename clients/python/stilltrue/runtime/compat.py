@@ -242,10 +242,9 @@ def waiting_threads() -> dict[int, Where]:
 
 def waits_at(frame: FrameType) -> Where | None:
     """Where a thread waits for others: with no time-out of its own, or for what comes on a queue; None: it does not."""
-    outer = frame.f_back
-    if not is_endless_wait(frame) and not (
-        frame.f_code is _CONDITION_WAIT and outer is not None and outer.f_code is _QUEUE_GET
-    ):
+    outer = caller_of(frame)
+    polls = frame.f_code is _CONDITION_WAIT and outer is not None and outer.f_code is _QUEUE_GET
+    if not (polls or is_endless_wait(frame)):
         return None
     found: list[tuple[CodeType, int]] = []
     here: FrameType | None = frame

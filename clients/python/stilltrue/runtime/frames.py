@@ -77,6 +77,14 @@ def frames_of_this_thread() -> list[FrameType]:
     return list(_outwards(sys._getframe(1)))  # noqa: SLF001 - documented
 
 
+def caller_beyond(names: frozenset[str]) -> FrameType | None:
+    """The frame that called the function which asks for its caller: the first that is of no function with one of ``names``."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - documented; of this very thread, so it stands still
+    while frame is not None and frame.f_code.co_name in names:
+        frame = frame.f_back
+    return frame
+
+
 def caller_of(frame: FrameType) -> FrameType | None:
     """The frame that called ``frame``."""
     with _no_collection:
