@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +21,7 @@ from pyarrow import fs
 
 from detector.archive.row_groups import Span, archive_of, paths_for, spans_of, whole_groups
 from detector.archive.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conformed, stamped
+from detector.ops.atomic_file import sync
 
 GROUP_BYTES_MAX = 64 * 2**20
 """Size in memory of one row group: what a reader has to hold at once."""
@@ -147,21 +148,13 @@ class Store:
             ):
                 for group in groups:
                     writer.write_table(conformed(group, schema), row_group_size=max(1, group.num_rows))
-            self._settle(aside)
+            if isinstance(self.filesystem, fs.LocalFileSystem):
+                sync(Path(aside))  # the bytes are there before the name is
             self.filesystem.move(aside, f"{folder}/{name}")
         except BaseException:
             self.remove([aside])
             raise
         return f"{folder}/{name}"
-
-    def _settle(self, path: str) -> None:
-        """On a local disk: the bytes are there before the name is."""
-        if isinstance(self.filesystem, fs.LocalFileSystem):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Delete files; those that have gone already do not matter."""

@@ -19,6 +19,7 @@ from detector.archive.offsets import starting
 from detector.archive.row_encoder import report_rows, snapshot_row, verdict_row
 from detector.archive.schema import TABLES
 from detector.core.assembler import Assembled
+from detector.ops.atomic_file import write_atomically
 from stilltrue.model import ProcessId, ProcessName, Verdict
 
 ORDER = ("reports", "verdicts", "incidents", "snapshots")
@@ -126,7 +127,5 @@ def archive_id(directory: Path) -> str:
     path = directory / ID
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f"_{ID}-{uuid4().hex[:8]}")
-        aside.write_text(uuid4().hex[:12] + "\n")
-        aside.rename(path)
+        write_atomically(path, f"{uuid4().hex[:12]}\n".encode())
     return path.read_text().strip()

@@ -9,7 +9,7 @@ import click
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
 from detector.commands.shared.render import EXIT_CODES, print_json, print_verdict
 from detector.core.verdict import write_verdict
-from stilltrue.protocol.wire import verdict_from_wire
+from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 

@@ -18,7 +18,7 @@ from detector.drawing.draw import Format
 from detector.predicates.explain import sentence
 from detector.service.web.picture import picture_of
 from stilltrue.model import Verdict
-from stilltrue.protocol.wire import verdict_from_wire
+from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 _WAITS_MAX = 50

@@ -8,7 +8,9 @@ from typing import Any, NoReturn
 
 import click
 
+from detector.commands.shared.connection import security_options
 from detector.commands.shared.settings_option import predicate_settings
+from stilltrue.runtime.credentials import Security
 
 EPILOG = """\b
 Examples:
@@ -20,7 +22,6 @@ Stop it at any time, in any way, and start it again with the same --out: it goes
 doubled. Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, nothing to read
 or no Java.
 """
-_FILE = click.Path(exists=True, dir_okay=False)
 
 
 @click.command(epilog=EPILOG)
@@ -33,18 +34,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
     help="Directory for the verdicts and the stream's memory; shared by all workers.",
 )
 @click.option("--detector", metavar="HOST:PORT", help="Read from this live detector instead of ARCHIVE.")
-@click.option(
-    "--tls-ca-file", type=_FILE, envvar="STILLTRUE_TLS_CA_FILE", show_envvar=True, help="PEM: whom to trust; TLS is used."
-)
-@click.option(
-    "--tls-cert-file", type=_FILE, envvar="STILLTRUE_TLS_CERT_FILE", show_envvar=True, help="PEM certificate to show."
-)
-@click.option(
-    "--tls-key-file", type=_FILE, envvar="STILLTRUE_TLS_KEY_FILE", show_envvar=True, help="PEM key of --tls-cert-file."
-)
-@click.option(
-    "--token-file", type=_FILE, envvar="STILLTRUE_TOKEN_FILE", show_envvar=True, help="File with the bearer token to show."
-)
+@security_options
 @click.option(
     "--master", envvar="STILLTRUE_MASTER", show_envvar=True, help="Spark master URL; default: all cores of this machine."
 )
@@ -67,10 +57,7 @@ def stream(
     *,
     out: Path,
     detector: str | None,
-    tls_ca_file: str | None,
-    tls_cert_file: str | None,
-    tls_key_file: str | None,
-    token_file: str | None,
+    security: Security,
     master: str | None,
     predicates: tuple[str, ...],
     settings: dict[str, dict[str, Any]],
@@ -84,10 +71,10 @@ def stream(
         _fail("name an ARCHIVE or a --detector, one of them")
     given = {
         "address": detector,
-        "tls_ca_file": tls_ca_file,
-        "tls_cert_file": tls_cert_file,
-        "tls_key_file": tls_key_file,
-        "token_file": token_file,
+        "tls_ca_file": security.ca,
+        "tls_cert_file": security.certificate,
+        "tls_key_file": security.key,
+        "token_file": security.token_file,
         "fail_on_data_loss": "false" if skip_lost else None,
     }
     options = {name: value for name, value in given.items() if value}

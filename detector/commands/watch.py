@@ -18,7 +18,7 @@ from detector.commands.shared.run import CommandError
 from detector.core.times import local_time
 from detector.core.verdict import write_verdict
 from stilltrue.model import Verdict
-from stilltrue.protocol.wire import verdict_from_wire
+from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 _LOOK_SECONDS = 0.25

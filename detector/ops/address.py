@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from detector.ops.hosts import is_loopback
 
 PORT_MAX = 65535
 PORT_DIGITS_MAX = 5
@@ -27,12 +28,7 @@ class Address:
     @property
     def loopback(self) -> bool:
         """Whether only this machine (or pod) can reach it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
 
 def parse_address(text: str, *, default_port: int | None = None, port_min: int = 0) -> Address:

@@ -37,7 +37,6 @@ from detector.checkpoints.protocol.points import Record, Value
 from detector.checkpoints.runtime.operators import KeyedFold, SplitSource
 from detector.checkpoints.runtime.pipeline import Pipeline, PipelineSettings, RecorderOf, barriers
 from detector.checkpoints.runtime.runtime import LocalRuntime
-from detector.checkpoints.runtime.stop_the_world import States, stopped_states
 from detector.checkpoints.storage.directory import PointDirectory
 from detector.checkpoints.storage.files import FileKind, write_body
 from detector.checkpoints.storage.values import to_json
@@ -48,6 +47,9 @@ from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # for a run as a script
+from tests.bench.stop_the_world import States, stopped_states
 
 WAYS = ("none", "stop-the-world", "barriers", "markers", "colours")
 INTERVALS_MS = (5, 10, 20, 50, 100, 200)

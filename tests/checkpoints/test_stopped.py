@@ -11,8 +11,8 @@ from detector.checkpoints.protocol.points import Value
 from detector.checkpoints.runtime.operators import Collected, SplitSource
 from detector.checkpoints.runtime.pipeline import PipelineSettings
 from detector.checkpoints.runtime.runtime import LocalRuntime
-from detector.checkpoints.runtime.stop_the_world import stopped_states
 from stilltrue.model import ProcessName
+from tests.bench.stop_the_world import stopped_states
 
 SRC, OUT = StageName("src"), StageName("out")
 

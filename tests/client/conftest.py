@@ -15,9 +15,10 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.model import ProcessName
-from stilltrue.protocol import look_wire, wire
 from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.wire.look import look_from_wire, request_to_wire
+from stilltrue.protocol.wire.report import report_from_wire
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import agent_pb2_grpc
 
@@ -84,7 +85,7 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
             for source, request in self.heard:
                 report = request.report
                 if source == name and report.after < snapshot <= report.snapshot:
-                    return wire.report_from_wire(report)
+                    return report_from_wire(report)
             return None
 
         result: Report = self.wait_for(found)
@@ -92,11 +93,11 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
 
     def look(self, name: str, request: LookRequest) -> Look:
         """What the process ``name`` sees when it is asked to look."""
-        self.marks[name].put(look_wire.request_to_wire(request))
+        self.marks[name].put(request_to_wire(request))
 
         def found() -> Look | None:
             answers = (heard.looked for source, heard in self.heard if source == name and heard.HasField("looked"))
-            seen = (look_wire.look_from_wire(ProcessName(name), answer) for answer in answers)
+            seen = (look_from_wire(ProcessName(name), answer) for answer in answers)
             return next((look for look in seen if look.snapshot == request.snapshot), None)
 
         result: Look = self.wait_for(found)

@@ -23,7 +23,6 @@ from stilltrue.model import (
     WaitNumber,
     Witness,
 )
-from stilltrue.protocol import look_wire, wire
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect, WayOut
 from stilltrue.protocol.report import (
     Answered,
@@ -40,6 +39,10 @@ from stilltrue.protocol.report import (
     Seen,
     ServedCall,
 )
+from stilltrue.protocol.wire.look import look_from_wire, look_to_wire, request_from_wire, request_to_wire
+from stilltrue.protocol.wire.report import report_from_wire, report_to_wire
+from stilltrue.protocol.wire.values import MalformedError
+from stilltrue.protocol.wire.verdict import verdict_from_wire, verdict_to_wire
 from stilltrue.v1 import agent_pb2 as agent_pb
 from stilltrue.v1 import snapshot_pb2 as pb
 
@@ -199,42 +202,42 @@ looks = st.builds(
 @settings(deadline=None)
 @given(reports)
 def test_a_report_comes_back_as_it_went(report: Report) -> None:
-    message = pb.Report.FromString(wire.report_to_wire(report).SerializeToString())
-    assert wire.report_from_wire(message) == report
+    message = pb.Report.FromString(report_to_wire(report).SerializeToString())
+    assert report_from_wire(message) == report
 
 
 @settings(deadline=None)
 @given(reports)
 def test_true_stays_true_and_one_stays_one(report: Report) -> None:
-    back = wire.report_from_wire(wire.report_to_wire(report))
+    back = report_from_wire(report_to_wire(report))
     assert {name: type(fact) for name, fact in back.facts.items()} == {n: type(f) for n, f in report.facts.items()}
 
 
 @settings(deadline=None)
 @given(verdicts)
 def test_a_verdict_comes_back_as_it_went(verdict: Verdict) -> None:
-    message = pb.Verdict.FromString(wire.verdict_to_wire(verdict).SerializeToString())
-    assert wire.verdict_from_wire(message) == verdict
+    message = pb.Verdict.FromString(verdict_to_wire(verdict).SerializeToString())
+    assert verdict_from_wire(message) == verdict
 
 
 @settings(deadline=None)
 @given(requests)
 def test_a_request_to_look_comes_back_as_it_went(request: LookRequest) -> None:
-    message = agent_pb.Look.FromString(look_wire.request_to_wire(request).SerializeToString())
-    assert look_wire.request_from_wire(message) == request
+    message = agent_pb.Look.FromString(request_to_wire(request).SerializeToString())
+    assert request_from_wire(message) == request
 
 
 @settings(deadline=None)
 @given(looks)
 def test_a_look_comes_back_as_it_went(look: Look) -> None:
-    message = agent_pb.Looked.FromString(look_wire.look_to_wire(look).SerializeToString())
-    assert look_wire.look_from_wire(ProcessName("orders"), message) == look
+    message = agent_pb.Looked.FromString(look_to_wire(look).SerializeToString())
+    assert look_from_wire(ProcessName("orders"), message) == look
 
 
 def test_a_process_can_speak_of_no_parties_but_its_own() -> None:
     message = agent_pb.Looked(parties=[agent_pb.PartyLook(party="stock/Reserve#1", unchanged=True)])
-    with pytest.raises(wire.MalformedError, match="stock/Reserve#1"):
-        look_wire.look_from_wire(ProcessName("orders"), message)
+    with pytest.raises(MalformedError, match="stock/Reserve#1"):
+        look_from_wire(ProcessName("orders"), message)
 
 
 def plain_report() -> pb.Report:
@@ -275,13 +278,13 @@ def put_wait(report: pb.Report, **changes: object) -> None:
 )
 def test_what_breaks_the_contract_is_refused_by_name(field: str, spoil: Callable[[pb.Report], object]) -> None:
     report = plain_report()
-    wire.report_from_wire(report)
+    report_from_wire(report)
     spoil(report)
-    with pytest.raises(wire.MalformedError, match=field) as refusal:
-        wire.report_from_wire(report)
+    with pytest.raises(MalformedError, match=field) as refusal:
+        report_from_wire(report)
     assert "\n" not in str(refusal.value)
 
 
 def test_unknown_choices_read_as_doubt() -> None:
-    assert wire.report_from_wire(plain_report()).activity is Activity.ACTIVE
-    assert wire.verdict_from_wire(pb.Verdict()).holds is Holds.UNDETERMINED
+    assert report_from_wire(plain_report()).activity is Activity.ACTIVE
+    assert verdict_from_wire(pb.Verdict()).holds is Holds.UNDETERMINED

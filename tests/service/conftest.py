@@ -16,12 +16,13 @@ import pytest
 from detector.service.app import Listening, running
 from detector.service.settings import Settings
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol import look_wire
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.look import Look
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report
-from stilltrue.protocol.wire import process_to_wire, report_to_wire
+from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
+from stilltrue.protocol.wire.report import report_to_wire
+from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2, detector_pb2_grpc, snapshot_pb2
 
 
@@ -75,8 +76,8 @@ class FakeProcess:
                     self.welcomed.set()
                 elif response.WhichOneof("message") == "look":
                     if not self.blind:
-                        look = self.recorder.look(look_wire.request_from_wire(response.look), time.time())
-                        await self.say(looked=look_wire.look_to_wire(self.see(look)))
+                        look = self.recorder.look(request_from_wire(response.look), time.time())
+                        await self.say(looked=look_to_wire(self.see(look)))
                 elif not self.silent:
                     self.marks.append(response.mark.snapshot)
                     report = self.recorder.marked(SnapshotId(response.mark.snapshot), time.time())

@@ -14,10 +14,11 @@ import pytest
 
 from detector.predicates.deadlock import Deadlock
 from detector.service.detection.colour_budget import AHEAD_MAX, ColourBudget, ColourRefusedError
+from detector.service.grpc_api import agent_service
 from detector.service.grpc_api.agent_service import HELLO_BYTES_MAX
 from stilltrue.model import PartyName
-from stilltrue.protocol import wire
 from stilltrue.protocol.report import Pool, Report, ServedCall
+from stilltrue.protocol.wire.report import report_from_wire, report_to_wire
 from stilltrue.v1 import agent_pb2, detector_pb2, detector_pb2_grpc, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
@@ -87,7 +88,7 @@ async def test_a_report_that_is_refused_is_not_decoded(
 ) -> None:
     decoded: list[Any] = []
     sent: list[Report] = []
-    decode = wire.report_from_wire
+    decode = report_from_wire
 
     def counted(message: Any) -> Report:
         decoded.append(message)
@@ -97,7 +98,7 @@ async def test_a_report_that_is_refused_is_not_decoded(
         sent.append(report)
         return report
 
-    monkeypatch.setattr(wire, "report_from_wire", counted)
+    monkeypatch.setattr(agent_service, "report_from_wire", counted)
     a = process("a")
     a.change = remembered
     async with start_detector(tmp_path) as detector:
@@ -105,7 +106,7 @@ async def test_a_report_that_is_refused_is_not_decoded(
         await detector.ask()
         assert len(decoded) == 1
         for _ in range(5):
-            await a.say(report=wire.report_to_wire(sent[0]))
+            await a.say(report=report_to_wire(sent[0]))
         async with asyncio.timeout(10):
             while await detector.metric('stilltrue_reports_refused_total{reason="late"}') < 5:
                 await asyncio.sleep(0.01)

@@ -22,7 +22,7 @@ from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.storage.sqlite import ArchiveInUseError, Bounds, DamagedError, Database
 from stilltrue.model import Holds, PartyName, ProcessName, ProcessState, SnapshotId, SnapshotRef, Verdict, Witness
-from stilltrue.protocol.wire import snapshot_to_wire
+from stilltrue.protocol.wire.verdict import snapshot_to_wire
 from stilltrue.v1 import detector_pb2
 
 FILE = "stilltrue.sqlite3"

@@ -14,7 +14,7 @@ import grpc
 from grpc import insecure_channel
 
 from stilltrue.model import Verdict
-from stilltrue.protocol.wire import verdict_from_wire
+from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.settings import Settings
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1.detector_pb2_grpc import DetectorServiceStub

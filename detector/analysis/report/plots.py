@@ -1,4 +1,4 @@
-"""Small plots as SVG, to stand inside one HTML file: bars over time, horizontal bars, spans of time, a map of services."""
+"""The plots of the report, as SVG inside its HTML: bars over time, horizontal bars, time spans, a map of services."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 from detector.core.times import write_time
+from detector.drawing.canvas import element, written
 
 WIDTH = 920
 LEFT, RIGHT = 230, 20
@@ -55,7 +56,7 @@ def time_bars(
 
 
 def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end: float, names: str) -> Markup:
-    """A line for each label, in the order of their first rows: label, from, until, colour, text to show when pointed at.
+    """A time line per label, in order of first appearance. A row is label, begin, end, colour, tooltip.
 
     ``names`` says what the labels are.
     """
@@ -76,7 +77,7 @@ def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end:
 
 
 def bars(rows: Sequence[tuple[str, float, str]], names: tuple[str, str], colour: str = BLUE) -> Markup:
-    """A horizontal bar a row: label, value, what is written behind it. ``names`` says what labels and values are."""
+    """One horizontal bar per row (label, value, text after the bar). ``names``: what the labels and the values are."""
     if not rows:
         return Markup()
     high, room = 22, WIDTH - LEFT - 250
@@ -93,7 +94,7 @@ def bars(rows: Sequence[tuple[str, float, str]], names: tuple[str, str], colour:
 
 
 def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> Markup:
-    """How often each size of value occurs, in up to 12 steps. ``names`` says what the values are, and what has them."""
+    """The distribution of ``values`` in at most 12 bins. ``names``: what the values are, and what has them."""
     if not values:
         return Markup()
     low, high = min(values), max(values)
@@ -109,7 +110,7 @@ def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> Mar
 
 
 def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset[str]]) -> Markup:
-    """Services on a circle, an arrow from who waits to whom, thicker the longer; red within each of the sets ``hot``."""
+    """Services on a circle with an arrow from each waiter to its target, thicker for more; red within each set of ``hot``."""
     if not edges:
         return _empty("nobody waited for anybody")
     burnt = frozenset[str]().union(*hot)
@@ -125,17 +126,17 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset
     for source, target, weight in sorted(edges, key=lambda edge: (_within(edge, hot), edge[2])):
         colour, thin, tip = (RED, 1.6, "hot") if _within((source, target), hot) else (GREY, 0.6, "tip")
         arc = _arc(place[source], place[target], size / 2)
-        wide = f"{thin + 4 * weight / most:.1f}"
+        wide = thin + 4 * weight / most
         parts.append(
-            _shape(
-                "path", f"{source} waits for {target}: {weight:g}", d=arc, fill="none", stroke=colour, stroke_opacity=".65",
-                stroke_width=wide, marker_end=f"url(#{tip})",
+            element(
+                "path", element("title", f"{source} waits for {target}: {weight:g}"), d=arc, fill="none", stroke=colour,
+                stroke_opacity=".65", stroke_width=wide, marker_end=f"url(#{tip})",
             )
         )  # fmt: skip
     for at, name in enumerate(names):
         x, y = place[name]
         colour = RED if name in burnt else BLUE
-        parts.append(_shape("circle", cx=f"{x:.0f}", cy=f"{y:.0f}", r="5", fill=colour))
+        parts.append(element("circle", cx=round(x), cy=round(y), r=5, fill=colour))
         angle = at * turn
         out_x, out_y = x + 10 * math.cos(angle), y + 10 * math.sin(angle) + 4
         parts.append(_spoke(out_x, out_y, _short(name, 20), angle))
@@ -143,17 +144,16 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset
 
 
 def _tip(name: str, colour: str) -> ET.Element:
-    box = {"viewBox": "0 0 8 8", "refX": "4", "refY": "4", "markerWidth": "11", "markerHeight": "11", "orient": "auto"}
-    marker = ET.Element("marker", {"id": name, **box, "markerUnits": "userSpaceOnUse"})
-    marker.append(_shape("path", d="M0 0L8 4L0 8z", fill=colour))
-    return _group([marker], "defs")
+    box: dict[str, str | float] = {"viewBox": "0 0 8 8", "refX": 4, "refY": 4, "markerWidth": 11, "markerHeight": 11}
+    shape = element("path", d="M0 0L8 4L0 8z", fill=colour)
+    return element("defs", element("marker", shape, id=name, orient="auto", markerUnits="userSpaceOnUse", **box))
 
 
 def _arc(begin: tuple[float, float], end: tuple[float, float], middle: float) -> str:
-    """From one place on the circle to another, bent towards its middle; it ends where its arrow can be seen."""
+    """The path from one place on the circle to another, bent inwards, ending short of the dot so that its tip shows."""
     (x, y), (u, v) = begin, end
     bent_x, bent_y = (x + u) / 2 * 0.7 + middle * 0.3, (y + v) / 2 * 0.7 + middle * 0.3
-    if begin == end:  # whoever waits for its like
+    if begin == end:  # waits within one service
         out_x, out_y = (x - middle) * 0.2, (y - middle) * 0.2
         return f"M{x:.1f} {y:.1f}C{x - out_x - out_y:.1f} {y - out_y + out_x:.1f} {_short_of((x, y), (out_x, out_y))}"
     far = math.hypot(bent_x - u, bent_y - v) or 1.0
@@ -162,7 +162,7 @@ def _arc(begin: tuple[float, float], end: tuple[float, float], middle: float) ->
 
 
 def _short_of(place: tuple[float, float], out: tuple[float, float]) -> str:
-    """The other half of a loop: its second bend, and an end beside ``place``."""
+    """The second half of a loop: its control point, and its end beside ``place``."""
     bend = (place[0] - out[0] + out[1], place[1] - out[1] - out[0])
     far = math.hypot(bend[0] - place[0], bend[1] - place[1]) or 1.0
     end = [at + (to - at) * ROOM / far for at, to in zip(place, bend, strict=True)]
@@ -174,58 +174,37 @@ def _within(edge: Sequence[object], hot: Sequence[frozenset[str]]) -> bool:
 
 
 def _svg(height: float, parts: Sequence[ET.Element], wide: float = WIDTH) -> Markup:
-    """On a narrow page it keeps a size at which it can be read, and is pushed sideways."""
-    bounds = f"min-width:{wide * 0.8:.0f}px;max-width:{wide}px"
-    style = {"style": bounds, "font-family": "system-ui,sans-serif", "font-size": "12", "fill": INK}
-    svg = ET.Element("svg", {"viewBox": f"0 0 {wide} {height:.0f}", "width": "100%", "role": "img", **style})
-    svg.extend(parts)
-    return Markup('<div class="wide">{}</div>').format(Markup(ET.tostring(svg, encoding="unicode")))
+    """The drawing in a box that scrolls sideways: on a narrow page it keeps a readable size."""
+    svg = element(
+        "svg", *parts, viewBox=f"0 0 {wide} {height:.0f}", width="100%", role="img", fill=INK, font_size=12,
+        style=f"min-width:{wide * 0.8:.0f}px;max-width:{wide}px", font_family="system-ui,sans-serif",
+    )  # fmt: skip
+    return Markup('<div class="wide">{}</div>').format(Markup(written(svg)))
 
 
 def _empty(text: str) -> Markup:
     return Markup('<p class="none">{}</p>').format(text)
 
 
-def _shape(tag: str, title: str = "", /, **attributes: str) -> ET.Element:
-    """An element; ``title`` shows when it is pointed at."""
-    shape = ET.Element(tag, {name.replace("_", "-"): value for name, value in attributes.items()})
-    if title:
-        ET.SubElement(shape, "title").text = title
-    return shape
-
-
-def _group(parts: Sequence[ET.Element], tag: str = "g", /, **attributes: str) -> ET.Element:
-    group = _shape(tag, **attributes)
-    group.extend(parts)
-    return group
-
-
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> ET.Element:
-    return _shape("line", x1=f"{x1:.1f}", y1=f"{y1:.1f}", x2=f"{x2:.1f}", y2=f"{y2:.1f}", stroke=colour)
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=colour)
 
 
 def _box(x: float, y: float, wide: float, high: float, colour: str, title: str) -> ET.Element:
-    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{wide:.1f}", "height": f"{high:.1f}"}
-    return _shape("rect", title, **place, fill=colour)
+    return element("rect", element("title", title), x=x, y=y, width=wide, height=high, fill=colour)
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> ET.Element:
-    return _words(text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
-
-
-def _words(text: str, **attributes: str) -> ET.Element:
-    words = _shape("text", **attributes)
-    words.text = text
-    return words
+    return element("text", text, x=x, y=y, text_anchor=anchor)
 
 
 def _name(x: float, y: float, text: str, anchor: str = "start") -> ET.Element:
     """What an axis shows."""
-    return _group([_text(x, y, text, anchor)], fill=MUTED)
+    return element("g", _text(x, y, text, anchor), fill=MUTED)
 
 
 def _upright(x: float, y: float, text: str) -> ET.Element:
-    return _group([_text(0, 0, text, "middle")], fill=MUTED, transform=f"translate({x:.1f} {y:.1f}) rotate(-90)")
+    return element("g", _text(0, 0, text, "middle"), fill=MUTED, transform=f"translate({x:.1f} {y:.1f}) rotate(-90)")
 
 
 def _spoke(x: float, y: float, text: str, angle: float) -> ET.Element:
@@ -233,7 +212,7 @@ def _spoke(x: float, y: float, text: str, angle: float) -> ET.Element:
     flipped = math.cos(angle) < 0
     turned = math.degrees(angle) + (180 if flipped else 0)
     place = f"translate({x:.1f} {y - 4:.1f}) rotate({turned:.1f})"
-    return _words(text, text_anchor="end" if flipped else "start", transform=place, dy="4")
+    return element("text", text, text_anchor="end" if flipped else "start", transform=place, dy=4)
 
 
 def _short(text: str, most: int) -> str:
@@ -245,7 +224,7 @@ def _across(time: float, begin: float, end: float) -> float:
 
 
 def _axis(begin: float, end: float, left: float, y: float) -> list[ET.Element]:
-    """Some round times along the bottom, said as finely as they lie apart."""
+    """The time axis: round times, printed as precisely as their distance needs."""
     parts = [_line(left, y, WIDTH - RIGHT, y, GREY)]
     step = next((each for each in STEPS_SECONDS if end - begin < TICKS_MAX * each), (end - begin) / TICKS_MAX)
     first, last = (11, 19) if step < 60 else (5, 16) if step < DAY_SECONDS else (0, 10)

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from enum import Enum
 from pathlib import Path
 
 from detector.checkpoints.protocol.points import Value
+from detector.ops.atomic_file import write_atomically
 
 MAGIC = b"stilltrue-snapshot "
 VERSION = 1
@@ -58,17 +57,7 @@ def write_body(path: Path, kind: FileKind, body: Value) -> None:
     digest = hashlib.sha256(data).hexdigest()
     head = MAGIC + f"{VERSION}\n{kind.value} {len(data)} {digest}\n".encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(head + data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(beside).replace(path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
+    write_atomically(path, head + data)
 
 
 def read_body(path: Path, kind: FileKind) -> dict[str, Value]:
@@ -107,11 +96,3 @@ def _header(path: Path, data: bytes, kind: FileKind) -> tuple[int, str, int]:
     if words[0] != kind.value:
         raise SnapshotFileError(path, FileFault.OTHER_KIND, f"{words[0]}, not {kind.value}")
     return int(words[1]), words[2], len(lines[0]) + len(lines[1]) + 2
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -14,6 +13,7 @@ import grpc
 
 from detector.commands.shared.run import CommandError
 from detector.ops.address import AddressError, parse_address
+from stilltrue.runtime.credentials import Security, SecurityRefusedError
 from stilltrue.v1 import detector_pb2_grpc
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +29,12 @@ _FILES = (
     ("--tls-ca-file", "ca", "STILLTRUE_TLS_CA_FILE", "PEM CA bundle to verify the detector with; enables TLS."),
     ("--tls-cert-file", "certificate", "STILLTRUE_TLS_CERT_FILE", "PEM client certificate, for mTLS."),
     ("--tls-key-file", "key", "STILLTRUE_TLS_KEY_FILE", "PEM private key of --tls-cert-file."),
-    ("--token-file", "token", "STILLTRUE_TOKEN_FILE", "File with the bearer token to send."),
+    (
+        "--token-file",
+        "token_file",
+        "STILLTRUE_TOKEN_FILE",
+        "File with the bearer token to send; needs TLS beyond loopback.",
+    ),
 )
 _WORDS = {
     grpc.StatusCode.UNAVAILABLE: (
@@ -42,54 +47,47 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """The address of a detector and the credentials for it: PEM files, and a bearer token."""
+    """The address of a detector and the credentials for it."""
 
     address: str
-    ca: bytes | None
-    certificate: bytes | None
-    key: bytes | None
-    token: str
+    security: Security
 
     def channel(self) -> grpc.Channel:
-        """Open a channel; with TLS when a CA or a certificate is given."""
-        if self.ca is None and self.certificate is None:
-            return grpc.insecure_channel(self.address, options=_OPTIONS)
-        credentials = grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
-        if self.token:
-            credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(self.token))
-        return grpc.secure_channel(self.address, credentials, options=_OPTIONS)
+        """Open a channel. Raises :class:`CommandError` for credentials that cannot be used."""
+        try:
+            return self.security.channel(self.address, _OPTIONS)
+        except SecurityRefusedError as error:
+            raise CommandError(str(error)) from None
 
 
 def detector_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--detector`` and its credentials as one argument ``endpoint``; the environment variables are those of the agents."""
+    """``--detector`` and its credentials as one argument ``endpoint``."""
 
     @functools.wraps(command)
-    def with_endpoint(
-        *, address: str, ca: bytes | None, certificate: bytes | None, key: bytes | None, token: bytes | None, **rest: Any
-    ) -> Any:
-        if (certificate is None) is not (key is None):
-            raise click.UsageError("--tls-cert-file and --tls-key-file must be given together")
-        if token is not None and ca is None and certificate is None:
-            raise click.UsageError("--token-file needs TLS (--tls-ca-file): without it the token would be sent in the clear")
-        endpoint = Endpoint(address=address, ca=ca, certificate=certificate, key=key, token=(token or b"").decode().strip())
-        return command(endpoint=endpoint, **rest)
+    def with_endpoint(*, address: str, security: Security, **rest: Any) -> Any:
+        return command(endpoint=Endpoint(address=address, security=security), **rest)
 
-    for flag, name, variable, text in reversed(_FILES):
-        with_endpoint = click.option(
-            flag, name, type=click.Path(exists=True, dir_okay=False, path_type=Path), envvar=variable, show_envvar=True,
-            callback=_read, help=text,
-        )(with_endpoint)  # fmt: skip
     return click.option(
         "--detector", "address", default=DEFAULT_ADDRESS, metavar="HOST:PORT", envvar="STILLTRUE_DETECTOR", show_default=True,
         show_envvar=True, callback=_checked, help="Address of the detector.",
-    )(with_endpoint)  # fmt: skip
+    )(security_options(with_endpoint))  # fmt: skip
 
 
-def _read(ctx: click.Context, param: click.Parameter, value: Path | None) -> bytes | None:  # noqa: ARG001
-    try:
-        return None if value is None else value.read_bytes()
-    except OSError as error:
-        raise click.BadParameter(f"{value}: {error.strerror}") from None
+def security_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The credentials for a detector as one argument ``security``; the environment variables are those of the agents."""
+
+    @functools.wraps(command)
+    def with_security(*, ca: str | None, certificate: str | None, key: str | None, token_file: str | None, **rest: Any) -> Any:
+        if bool(certificate) != bool(key):
+            raise click.UsageError("--tls-cert-file and --tls-key-file must be given together")
+        security = Security(ca=ca or "", certificate=certificate or "", key=key or "", token_file=token_file or "")
+        return command(security=security, **rest)
+
+    for flag, name, variable, text in reversed(_FILES):
+        with_security = click.option(
+            flag, name, type=click.Path(exists=True, dir_okay=False), envvar=variable, show_envvar=True, help=text
+        )(with_security)
+    return with_security
 
 
 def timeout_option(command: F) -> F:

@@ -23,10 +23,12 @@ from detector.service.detection.members import Member, NameTakenError, Sight, To
 from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
 from stilltrue.model import CallNumber, SnapshotId
-from stilltrue.protocol import look_wire, wire
 from stilltrue.protocol.look import LookRequest
 from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
 from stilltrue.protocol.stamp import NUMBER_MAX
+from stilltrue.protocol.wire.look import look_from_wire, request_to_wire
+from stilltrue.protocol.wire.report import report_from_wire
+from stilltrue.protocol.wire.values import MalformedError, process_from_wire
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 
@@ -111,7 +113,7 @@ class _Stream:
             settled, self._settled = self._settled, ()
             return _mark_that_settles(snapshot, settled) if settled else _mark(snapshot)
         if self._looks:
-            return pb.ConnectResponse(look=look_wire.request_to_wire(self._looks.popleft())).SerializeToString()
+            return pb.ConnectResponse(look=request_to_wire(self._looks.popleft())).SerializeToString()
         return None
 
     def replaced(self, text: str) -> None:
@@ -199,8 +201,8 @@ class AgentServicer:
 
     def _member(self, hello: pb.Hello, stream: _Stream) -> Member:
         try:
-            process = wire.process_from_wire(hello.process)
-        except wire.MalformedError as error:
+            process = process_from_wire(hello.process)
+        except MalformedError as error:
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"hello.{error}", "malformed") from None
         now = self._clock.now()
         return Member(
@@ -222,7 +224,7 @@ class AgentServicer:
             request = self._read(data)
             try:
                 self._take(member, request)
-            except wire.MalformedError as error:
+            except MalformedError as error:
                 raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"report.{error}", "malformed") from None
             except ColourRefusedError as error:
                 raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(error), "colour") from None
@@ -236,20 +238,20 @@ class AgentServicer:
             case "lease":
                 self._lease(member, request.lease)
             case "looked":
-                self._driver.looked(member, look_wire.look_from_wire(member.name, request.looked))
+                self._driver.looked(member, look_from_wire(member.name, request.looked))
             case "wish":
                 self._driver.wished(member)
             case "goodbye":
                 self._driver.said_goodbye(member)
             case "hello":
-                raise wire.MalformedError("hello: a second one on one stream")
+                raise MalformedError("hello: sent twice on one stream")
             case _:
                 return  # a message of a later version
 
     def _lease(self, member: Member, lease: pb.Lease) -> None:
         for name in ("colour", "reports_dropped", "stamps_refused"):
             if getattr(lease, name) > NUMBER_MAX:
-                raise wire.MalformedError(f"lease.{name}: above {NUMBER_MAX}")
+                raise MalformedError(f"lease.{name}: above {NUMBER_MAX}")
         if lease.HasField("sight"):
             member.sight = _sight(lease.sight)
         self._driver.leased(member, SnapshotId(lease.colour), lease.reports_dropped, lease.stamps_refused)
@@ -258,9 +260,9 @@ class AgentServicer:
         self._check_size(message)
         if self._is_useless(member, message):
             return
-        report = wire.report_from_wire(message)
+        report = report_from_wire(message)
         if report.process != member.process:
-            raise wire.MalformedError(f"process: it is {report.process.instance}'s, on the stream of {member.name}")
+            raise MalformedError(f"process: it is {report.process.instance}'s, on the stream of {member.name}")
         _check_times(report)
         self._driver.reported(member, report)
 
@@ -306,4 +308,4 @@ def _check_times(report: Report) -> None:
     ):
         for time in times:
             if time is not None and not 0 <= time < TIME_MAX:
-                raise wire.MalformedError(f"{field}: {time} is no time between the years 1970 and 9999")
+                raise MalformedError(f"{field}: {time} is not a time between the years 1970 and 9999")

@@ -19,7 +19,8 @@ from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.settings import Settings
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.protocol.stamp import NUMBER_MAX
-from stilltrue.protocol.wire import process_to_wire, verdict_to_wire
+from stilltrue.protocol.wire.values import process_to_wire
+from stilltrue.protocol.wire.verdict import verdict_to_wire
 from stilltrue.v1 import agent_pb2 as agent_pb
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import detector_pb2_grpc

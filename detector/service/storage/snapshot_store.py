@@ -30,7 +30,7 @@ from detector.service.detection.members import MemberRecord
 from detector.service.metrics import Metrics
 from detector.service.storage.sqlite import ArchiveInUseError, Bounds, DamagedError, Database, lock_directory, set_aside
 from stilltrue.model import SnapshotId, Verdict
-from stilltrue.protocol.wire import snapshot_to_wire, verdict_to_wire
+from stilltrue.protocol.wire.verdict import snapshot_to_wire, verdict_to_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 T = TypeVar("T")

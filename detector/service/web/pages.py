@@ -17,7 +17,7 @@ from detector.service.detection.incidents import Incident
 from detector.service.detection.members import Member
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.picture import picture_of
-from stilltrue.protocol.wire import verdict_from_wire
+from stilltrue.protocol.wire.verdict import verdict_from_wire
 
 _HTML = "text/html; charset=utf-8"
 _SHOWN_MAX = 20

@@ -8,7 +8,7 @@ from detector.core.document.reader import parse_document
 from detector.drawing.draw import Format, draw
 from detector.service.detection.evaluator import undetermined
 from stilltrue.model import Holds, Verdict
-from stilltrue.protocol.wire import verdict_from_wire
+from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 _FIRST = ("deadlock", "gridlock")

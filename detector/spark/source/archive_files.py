@@ -7,7 +7,6 @@ files. A file whose size has changed since (it was being copied) is read again.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from detector.archive.files import Store, snapshots_of_name
+from detector.ops.atomic_file import write_atomically
 from detector.spark.streaming.packing import PIECES
 
 NAME = "stilltrue-archive"
@@ -92,12 +92,7 @@ class FileLog:
         return parsed
 
     def _write(self, name: str, files: Mapping[str, int]) -> None:
-        aside = self._folder / f"_{name}.json"
-        with aside.open("w") as sink:
-            json.dump(files, sink)
-            sink.flush()
-            os.fsync(sink.fileno())
-        aside.rename(self._folder / f"{name}.json")
+        write_atomically(self._folder / f"{name}.json", json.dumps(files).encode())
 
 
 class Lister:

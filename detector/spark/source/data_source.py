@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from detector.archive.reader import ColumnError, columns_schema
 from detector.archive.schema import TABLES
+from detector.ops.address import AddressError, parse_address
 from detector.spark.batch import spark_schema
 from detector.spark.source.remote import Remote, RemoteError
 from stilltrue.runtime.credentials import Security, SecurityRefusedError
@@ -81,11 +82,9 @@ def wanted(options: MutableMapping[str, str]) -> Wanted:
     if table not in TABLES:
         raise SourceOptionError(f"table: no table {table!r}; there are {', '.join(TABLES)}")
     address = given.get("address", ADDRESS)
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise SourceOptionError(f"address: {address!r} is not a valid HOST:PORT; for example {ADDRESS}")
     columns = tuple(name.strip() for name in given.get("columns", "").split(",") if name.strip())
     try:
+        parse_address(address, port_min=1)
         schema = columns_schema(table, columns)
         security = Security(
             ca=given.get("tls_ca_file", ""),
@@ -93,6 +92,8 @@ def wanted(options: MutableMapping[str, str]) -> Wanted:
             key=given.get("tls_key_file", ""),
             token_file=given.get("token_file", ""),
         )
+    except AddressError as error:
+        raise SourceOptionError(f"address: {error}; for example {ADDRESS}") from None
     except (ColumnError, SecurityRefusedError) as error:
         raise SourceOptionError(str(error)) from None
     remote = Remote(address=address, security=security, retry_seconds=_whole(given, "retry_seconds", 60, least=0))

@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +34,7 @@ from detector.analysis.results import CountsError
 from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for
 from detector.archive.schema import conformed
 from detector.core.registry import Settings, find_predicates
+from detector.ops.atomic_file import sync
 from detector.spark.batch import spark_schema
 from detector.spark.source.archive_files import NAME as FILES
 from detector.spark.source.archive_files import ArchiveFilesSource
@@ -258,7 +258,7 @@ def _write(plan: StreamPlan, before: Progress, table: str, name: str, rows: pa.T
     folder.mkdir(parents=True, exist_ok=True)
     aside = folder / f"_{name}-{uuid.uuid4().hex[:8]}"
     pq.write_table(rows, aside, compression="zstd")
-    _settle(aside)
+    sync(aside)
     unique = f"{name}-{uuid.uuid4().hex[:8]}" if table == "left_out" else name
     aside.rename(folder / f"{unique}.parquet")
 
@@ -271,7 +271,7 @@ def _kept(plan: StreamPlan, before: Progress, bucket: int, made: Mapping[str, As
     path = plan.folder.state / name
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
-    _settle(path)
+    sync(path)
     return {
         "file": name,
         "snapshots": sum(each.waits for each in made.values()),
@@ -279,15 +279,6 @@ def _kept(plan: StreamPlan, before: Progress, bucket: int, made: Mapping[str, As
         "rows": rows.num_rows,
         "due": {archive: each.due for archive, each in made.items() if each.waiting.num_rows},
     }
-
-
-def _settle(path: Path) -> None:
-    """The bytes are there before they are named as there."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _after(before: Progress, told: Sequence[Mapping[str, Any]]) -> Progress:

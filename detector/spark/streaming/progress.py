@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from detector.ops.atomic_file import write_atomically
 from detector.spark.streaming.interval_set import Finished
 
 KEPT = 2
@@ -105,12 +105,7 @@ class Folder:
 
     def commit(self, progress: Progress) -> None:
         """From here on the batch has been: first the state, then its results come to light, then what is old goes."""
-        aside = self.state / f"_{progress.making}.json"
-        with aside.open("w") as sink:
-            json.dump(asdict(progress), sink)
-            sink.flush()
-            os.fsync(sink.fileno())
-        aside.rename(self.state / f"batch-{progress.batch:012d}.json")
+        write_atomically(self.state / f"batch-{progress.batch:012d}.json", json.dumps(asdict(progress)).encode())
         self.publish(progress)
         self._forget(progress)
 

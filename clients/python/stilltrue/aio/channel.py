@@ -1,4 +1,4 @@
-"""Calls made on an event loop: a ``grpc.aio.Channel`` whose calls are stamped and recorded, and are otherwise as they were."""
+"""A ``grpc.aio.Channel`` that stamps and records the calls made on it, and changes nothing else about them."""
 
 from __future__ import annotations
 
@@ -58,23 +58,19 @@ class RecordedAioChannel(StandIn, grpc.aio.Channel):
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.aio.Channel.unary_unary``."""
-        inner = self._inner.unary_unary(method, *args, **kwargs)
-        return _UnaryUnary(inner, known) if (known := self._methods.of(method)) else inner
+        return self._methods.recorded(_UnaryUnary, method, self._inner.unary_unary(method, *args, **kwargs))
 
     def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.aio.Channel.unary_stream``."""
-        inner = self._inner.unary_stream(method, *args, **kwargs)
-        return _UnaryStream(inner, known) if (known := self._methods.of(method)) else inner
+        return self._methods.recorded(_UnaryStream, method, self._inner.unary_stream(method, *args, **kwargs))
 
     def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.aio.Channel.stream_unary``."""
-        inner = self._inner.stream_unary(method, *args, **kwargs)
-        return _StreamUnary(inner, known) if (known := self._methods.of(method)) else inner
+        return self._methods.recorded(_StreamUnary, method, self._inner.stream_unary(method, *args, **kwargs))
 
     def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.aio.Channel.stream_stream``."""
-        inner = self._inner.stream_stream(method, *args, **kwargs)
-        return _StreamStream(inner, known) if (known := self._methods.of(method)) else inner
+        return self._methods.recorded(_StreamStream, method, self._inner.stream_stream(method, *args, **kwargs))
 
 
 class _Callable(StandIn):
@@ -92,7 +88,7 @@ class _Callable(StandIn):
         return None if task is None else self._parties.of_current(task)
 
     def _run(self, call: OutgoingCall | None, kind: type, make: Callable[[], Any]) -> Any:
-        """What gRPC returns for a call that goes on."""
+        """Start the call; returns what gRPC returns, recorded."""
         try:
             inner = make()
         except BaseException as error:

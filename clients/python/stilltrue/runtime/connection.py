@@ -18,8 +18,9 @@ import grpc
 
 from stilltrue.model import CallNumber, SnapshotId
 from stilltrue.protocol.look import Look, LookRequest
-from stilltrue.protocol.look_wire import look_to_wire, request_from_wire
-from stilltrue.protocol.wire import process_to_wire, report_to_wire
+from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
+from stilltrue.protocol.wire.report import report_to_wire
+from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime.credentials import Security
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.triggers import SnapshotRequests

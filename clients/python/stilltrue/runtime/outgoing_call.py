@@ -178,10 +178,10 @@ class RecordedMethods:
         self._config = config
         self._channels: dict[MethodPolicy, ChannelRecord] = {}
 
-    def of(self, name: str) -> RecordedMethod | None:
-        """A method by name; None when its calls are not recorded."""
+    def recorded(self, kind: Callable[[Any, RecordedMethod], Any], name: str, inner: Any) -> Any:
+        """``inner`` (gRPC's multi-callable for method ``name``) wrapped in ``kind``; itself when its calls are not recorded."""
         if self._session.leaves_out(name):
-            return None
+            return inner
         policy = self._config.of(name)
         record = ChannelRecord(self._target, copies_max=policy.copies_max, hedged=policy.hedged)
-        return RecordedMethod(self._session, name, self._channels.setdefault(policy, record), policy.timeout)
+        return kind(inner, RecordedMethod(self._session, name, self._channels.setdefault(policy, record), policy.timeout))

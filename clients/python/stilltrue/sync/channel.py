@@ -1,4 +1,4 @@
-"""Calls made from threads: a ``grpc.Channel`` whose calls are stamped and recorded, and are otherwise as they were."""
+"""A ``grpc.Channel`` that stamps and records the calls made on it, and changes nothing else about them."""
 
 from __future__ import annotations
 
@@ -33,23 +33,19 @@ class RecordedChannel(StandIn, grpc.Channel):
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.unary_unary``."""
-        inner = self._inner.unary_unary(method, *args, **kwargs)
-        return _UnaryUnary(inner, known) if (known := self._methods.of(method)) else inner
+        return self._methods.recorded(_UnaryUnary, method, self._inner.unary_unary(method, *args, **kwargs))
 
     def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.unary_stream``."""
-        inner = self._inner.unary_stream(method, *args, **kwargs)
-        return _UnaryStream(inner, known) if (known := self._methods.of(method)) else inner
+        return self._methods.recorded(_UnaryStream, method, self._inner.unary_stream(method, *args, **kwargs))
 
     def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.stream_unary``."""
-        inner = self._inner.stream_unary(method, *args, **kwargs)
-        return _StreamUnary(inner, known) if (known := self._methods.of(method)) else inner
+        return self._methods.recorded(_StreamUnary, method, self._inner.stream_unary(method, *args, **kwargs))
 
     def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """As ``grpc.Channel.stream_stream``."""
-        inner = self._inner.stream_stream(method, *args, **kwargs)
-        return _StreamStream(inner, known) if (known := self._methods.of(method)) else inner
+        return self._methods.recorded(_StreamStream, method, self._inner.stream_stream(method, *args, **kwargs))
 
     def close(self) -> None:
         """As ``grpc.Channel.close``."""
@@ -74,20 +70,20 @@ class _Callable(StandIn):
         self._now = method.session.parties.now
         self._with_call: Any = getattr(inner, "with_call", None)  # streams of replies have none
 
-    def _run(self, call: OutgoingCall | None, make: Callable[..., Any], *arguments: Any) -> Any:
-        """What gRPC returns for a call that goes on."""
+    def _run(self, call: OutgoingCall | None, make: Callable[..., Any], *arguments: Any, **further: Any) -> Any:
+        """Start the call; returns what gRPC returns, recorded."""
         try:
-            inner = make(*arguments)
+            inner = make(*arguments, **further)
         except BaseException as error:
             if call is not None:
                 call.failed(error)
             raise
         return inner if call is None else record_call(inner, call)
 
-    def _run_blocking(self, call: OutgoingCall, *arguments: Any) -> Any:
-        """What gRPC returns for a call that is over by then: its reply, and the call."""
+    def _run_blocking(self, call: OutgoingCall, *arguments: Any, **further: Any) -> Any:
+        """Make the call and wait for its end; returns its reply and its ended call object."""
         try:
-            result = self._with_call(*arguments)
+            result = self._with_call(*arguments, **further)
         except BaseException as error:
             call.failed(error)
             _take_trailing(error)
@@ -97,7 +93,7 @@ class _Callable(StandIn):
 
 
 def _take_trailing(ended: Any) -> Any:
-    """The trailing metadata of an ended call of gRPC's, as they came; the application will see them without the stamp."""
+    """The trailing metadata of an ended call as received; the application sees it without the stamp."""
     state = getattr(ended, "_state", None)  # asking the call itself takes its lock, and a walk through a queue
     if state is not None:
         trailing = state.trailing_metadata
@@ -110,56 +106,24 @@ def _take_trailing(ended: Any) -> Any:
 
 
 class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
-    def __call__(
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: Any = None,
-        wait_for_ready: bool | None = None,
-        compression: Any = None,
-    ) -> Any:
-        return self.with_call(request, timeout, metadata, credentials, wait_for_ready, compression)[0]
+    def __call__(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
+        return self.with_call(request, timeout, metadata, *rest, **further)[0]
 
-    def with_call(
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: Any = None,
-        wait_for_ready: bool | None = None,
-        compression: Any = None,
-    ) -> Any:
+    def with_call(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
         call, metadata = self._begin(self._now, timeout, metadata, waiting=True)
         if call is None:
-            return self._with_call(request, timeout, metadata, credentials, wait_for_ready, compression)
-        return self._run_blocking(call, request, timeout, metadata, credentials, wait_for_ready, compression)
+            return self._with_call(request, timeout, metadata, *rest, **further)
+        return self._run_blocking(call, request, timeout, metadata, *rest, **further)
 
-    def future(
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: Any = None,
-        wait_for_ready: bool | None = None,
-        compression: Any = None,
-    ) -> Any:
+    def future(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
         call, metadata = self._begin(self._now, timeout, metadata)
-        return self._run(call, self._inner.future, request, timeout, metadata, credentials, wait_for_ready, compression)
+        return self._run(call, self._inner.future, request, timeout, metadata, *rest, **further)
 
 
 class _UnaryStream(_Callable, grpc.UnaryStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
-    def __call__(
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: Any = None,
-        wait_for_ready: bool | None = None,
-        compression: Any = None,
-    ) -> Any:
+    def __call__(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
         call, metadata = self._begin(self._now, timeout, metadata)
-        return self._run(call, self._inner, request, timeout, metadata, credentials, wait_for_ready, compression)
+        return self._run(call, self._inner, request, timeout, metadata, *rest, **further)
 
 
 class _Sending(_Callable):
@@ -174,56 +138,32 @@ class _Sending(_Callable):
 
 class _StreamUnary(_Sending, grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
-        self,
-        request_iterator: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: Any = None,
-        wait_for_ready: bool | None = None,
-        compression: Any = None,
+        self, request_iterator: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:
-        return self.with_call(request_iterator, timeout, metadata, credentials, wait_for_ready, compression)[0]
+        return self.with_call(request_iterator, timeout, metadata, *rest, **further)[0]
 
     def with_call(
-        self,
-        request_iterator: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: Any = None,
-        wait_for_ready: bool | None = None,
-        compression: Any = None,
+        self, request_iterator: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:
         call, requests, metadata = self._begin_stream(request_iterator, timeout, metadata)
         if call is None:
-            return self._with_call(requests, timeout, metadata, credentials, wait_for_ready, compression)
+            return self._with_call(requests, timeout, metadata, *rest, **further)
         wait = call.begin_wait()
         try:
-            return self._run_blocking(call, requests, timeout, metadata, credentials, wait_for_ready, compression)
+            return self._run_blocking(call, requests, timeout, metadata, *rest, **further)
         finally:
             call.end_wait(wait)
 
     def future(
-        self,
-        request_iterator: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: Any = None,
-        wait_for_ready: bool | None = None,
-        compression: Any = None,
+        self, request_iterator: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:
         call, requests, metadata = self._begin_stream(request_iterator, timeout, metadata)
-        return self._run(call, self._inner.future, requests, timeout, metadata, credentials, wait_for_ready, compression)
+        return self._run(call, self._inner.future, requests, timeout, metadata, *rest, **further)
 
 
 class _StreamStream(_Sending, grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
-        self,
-        request_iterator: Any,
-        timeout: float | None = None,
-        metadata: Any = None,
-        credentials: Any = None,
-        wait_for_ready: bool | None = None,
-        compression: Any = None,
+        self, request_iterator: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:
         call, requests, metadata = self._begin_stream(request_iterator, timeout, metadata)
-        return self._run(call, self._inner, requests, timeout, metadata, credentials, wait_for_ready, compression)
+        return self._run(call, self._inner, requests, timeout, metadata, *rest, **further)

@@ -1,12 +1,10 @@
-"""The verification round's nouns to protobuf and back; what breaks their contract is a :class:`MalformedError`."""
+"""The verification round's nouns to protobuf and back."""
 
 from __future__ import annotations
 
-import math
-
-from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber, process_of
+from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect, WayOut
-from stilltrue.protocol.wire import MalformedError
+from stilltrue.protocol.wire.values import checked_time, own_party
 from stilltrue.v1 import agent_pb2 as pb
 
 
@@ -64,12 +62,8 @@ def _party_to_wire(look: PartyLook) -> pb.PartyLook:
 
 
 def _party_from_wire(own: ProcessName, message: pb.PartyLook) -> PartyLook:
-    party = PartyName(message.party)
-    if process_of(party) != own:
-        raise MalformedError(f"looked.parties.party: {message.party!r} is not a party of {own}")
-    deadline = message.deadline if message.HasField("deadline") else None
-    if deadline is not None and not math.isfinite(deadline):
-        raise MalformedError(f"looked.parties.deadline: {deadline} is not a time")
+    party = own_party(own, "looked.parties.party", message.party)
+    deadline = checked_time("looked.parties.deadline", message.deadline) if message.HasField("deadline") else None
     return PartyLook(
         party=party,
         unchanged=message.unchanged,
