@@ -13,26 +13,25 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from detector.core.assembler import Assembled, Outcome
+from detector.core.assembler import Outcome
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse
-from detector.core.scope import bears, narrowed
-from detector.core.snapshot import Snapshot
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.colour_budget import ColourBudget
 from detector.service.detection.coverage import Membership
-from detector.service.detection.current_verdicts import CurrentVerdicts, Key, key_of
-from detector.service.detection.evaluator import Evaluator, nobody_reported
+from detector.service.detection.current_verdicts import CurrentVerdicts
+from detector.service.detection.evaluator import Evaluator
 from detector.service.detection.incidents import Incident, Incidents
 from detector.service.detection.members import Member, MemberRecord, MemberState, Roster
 from detector.service.detection.pending_asks import PendingAsks
+from detector.service.detection.snapshot_verdicts import SnapshotVerdicts
 from detector.service.detection.verification_rounds import Rounds
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
-from stilltrue.model import ProcessId, ProcessName, ProcessState, SnapshotId, Verdict
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.look import Look
 from stilltrue.protocol.report import Report
 
@@ -40,23 +39,6 @@ _TICK_SECONDS_MIN = 0.001
 
 STORY_LINES_MAX = 20
 """How much of what happened to a rejected snapshot goes into the log."""
-
-
-class _Seen:
-    """One snapshot on its way to its verdicts: after the round about waits, and after that about idleness if it is needed."""
-
-    def __init__(self, looked_at: Assembled, rounds: Rounds) -> None:
-        self.looked_at = looked_at
-        self.newest = looked_at
-        self._rounds = rounds
-        self._further: asyncio.Task[Assembled] | None = None
-
-    async def idleness(self) -> Assembled:
-        """The snapshot after the further round, which is taken once."""
-        if self._further is None:
-            self._further = asyncio.get_running_loop().create_task(self._rounds.of_idleness(self.looked_at))
-        self.newest = await self._further
-        return self.newest
 
 
 class Driver:
@@ -84,15 +66,27 @@ class Driver:
         self.pending_asks = PendingAsks(settings=settings, clock=clock, begin=self._asked)
         self._settings = settings
         self._clock = clock
-        self._evaluator = evaluator
         self._snapshot_store = snapshot_store
-        self._archive_sink = archive_sink
         self._metrics = metrics
         self._log = log
         self._initiator = Initiator(settings.timing, first=snapshot_store.first_id)
         self._colours = ColourBudget(clock.now())
         self._rounds = Rounds(roster=self.roster, clock=clock)
-        self._said: dict[Key, SnapshotId] = {}
+        self._verdicts = SnapshotVerdicts(
+            settings=settings,
+            clock=clock,
+            roster=self.roster,
+            membership=self._membership,
+            rounds=self._rounds,
+            evaluator=evaluator,
+            incidents=incidents,
+            current=self.current,
+            pending_asks=self.pending_asks,
+            snapshot_store=snapshot_store,
+            archive_sink=archive_sink,
+            metrics=metrics,
+            log=log,
+        )
         self._under_way: set[SnapshotId] = set()
         self._missed: frozenset[ProcessName] = frozenset()
         self._timer: asyncio.TimerHandle | None = None
@@ -313,10 +307,10 @@ class Driver:
             story = [] if ref.id is None else self._initiator.story(ref.id)[-STORY_LINES_MAX:]
             orphans = "; ".join(assembled.orphans[:5])
             self._log.failure("snapshot rejected", snapshot=ref.id, orphans=orphans, story="; ".join(story))
-            self._keep(assembled, (), pinned=True)
+            self._verdicts.keep(assembled, (), pinned=True)
             self.pending_asks.rejected(finish.tickets)
             return
-        task = asyncio.get_running_loop().create_task(self._judged(assembled, finish.tickets))
+        task = asyncio.get_running_loop().create_task(self._verdicts.judge(assembled, finish.tickets))
         self._judging.add(task)
         task.add_done_callback(self._was_judged)
         self._initiator.held = len(self._judging) >= self._settings.pending_snapshots_max
@@ -327,78 +321,6 @@ class Driver:
         if self._initiator.held:
             self._initiator.held = False
             self._step(self._initiator.ticked)
-
-    # -- verdicts ------------------------------------------------------------------------------------------------------
-
-    async def _judged(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
-        """Have every predicate answer for every scope; each answer counts as soon as it is there. Never raises."""
-        try:
-            await self._judge_all(assembled, tickets)
-        except Exception as error:  # noqa: BLE001 - what goes wrong with one snapshot must not end in silence
-            self._log.failure("verdicts not recorded", error, snapshot=assembled.snapshot.ref.id)
-
-    async def _judge_all(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
-        """After the verification round, if there is anything to verify; a second one is taken when a TRUE leans on idleness."""
-        seen = _Seen(await self._rounds.of_waits(assembled), self._rounds)
-        self._snapshot_store.taken(seen.looked_at)
-        views = range(1 + len(self._settings.scopes))
-        told = await asyncio.gather(
-            *(self._judge_one(name, view, seen, tickets) for name in self._evaluator.names for view in views)
-        )
-        changed = any(news for _, news in told)
-        self._keep(seen.newest, tuple(verdict for verdict, _ in told), pinned=changed)
-
-    def _keep(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
-        """Hand a finished snapshot to those who keep it."""
-        self._snapshot_store.finished(assembled, verdicts, pinned=pinned)
-        if self._archive_sink is not None:
-            absent = {name: self.roster.get(name) for name in assembled.snapshot.missing}
-            self._archive_sink.finished(
-                assembled, verdicts, {name: member.process for name, member in absent.items() if member}
-            )
-
-    def _views(self, snapshot: Snapshot) -> list[Snapshot]:
-        """The snapshot, and as each scope sees it; a missing process that nobody knows any more belongs to every one."""
-        absent = {name: self.roster.get(name) for name in snapshot.missing}
-        states = dict(snapshot.processes) | {
-            name: ProcessState(service=member.process.service, labels=member.labels)
-            for name, member in absent.items()
-            if member
-        }
-        unknown = {name for name, member in absent.items() if member is None}
-        views = [snapshot]
-        for scope in self._settings.scopes:
-            inside = {name for name, state in states.items() if bears(state, scope.labels)}
-            views.append(narrowed(snapshot, name=scope.name, members=frozenset(inside | unknown)))
-        return views
-
-    async def _judge_one(self, name: str, view: int, seen: _Seen, tickets: tuple[int, ...]) -> tuple[Verdict, bool]:
-        snapshot = self._views(seen.looked_at.snapshot)[view]
-        verdict = await self._verdict(name, snapshot)
-        if await self._evaluator.leans_on_idleness(name, snapshot, verdict):
-            snapshot = self._views((await seen.idleness()).snapshot)[view]
-            verdict = await self._verdict(name, snapshot)
-        open_ones = self.incidents.open_ones() if snapshot.missing else []
-        verdict, firm = self._membership.qualified(verdict, snapshot, seen.newest.reports, open_ones)
-        self.pending_asks.judged(tickets, verdict)
-        key, number = key_of(verdict), verdict.snapshot.id or SnapshotId(0)
-        if number < self._said.get(key, 0):
-            return verdict, False  # a newer snapshot, whose round was shorter, has spoken already
-        self._said[key] = number
-        now = self._clock.now()
-        self._metrics.judged(verdict, now, firm=firm)
-        news = self.current.given(verdict)
-        if news:
-            self._log.info(
-                "verdict changed", predicate=name, scope=verdict.snapshot.scope, holds=verdict.holds.value,
-                snapshot=verdict.snapshot.id, text=verdict.witness.text,
-            )  # fmt: skip
-        found = await asyncio.to_thread(self.incidents.look, verdict, seen.newest)
-        touched = found is not None and self.incidents.saw(found, self._clock.now(), opens=firm)
-        return verdict, news or touched
-
-    async def _verdict(self, name: str, view: Snapshot) -> Verdict:
-        return await self._evaluator.verdict(name, view) if view.processes else nobody_reported(name, view)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

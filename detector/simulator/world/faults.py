@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Protocol
 
-from detector.simulator.world import calls, cancellation, parties
+from detector.simulator.world import calls, cancellation, locks, parties
 from detector.simulator.world.enabled_actions import Action
 from detector.simulator.world.plan import Fault
 from detector.simulator.world.state import Process
@@ -178,7 +178,7 @@ class Faults:
             if who.block is not None and who.block.lock is not None and who in who.block.lock.queue:
                 who.block.lock.queue.remove(who)
             for lock in list(who.locks):
-                parties.hand_over(world, who, lock)
+                locks.hand_over(world, who, lock)
         for pool in process.queues:
             world.enabled.discard("take", "take", process.name, pool)
         for call in list(world.calls.values()):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from detector.simulator.diagram import Kind
-from detector.simulator.world import calls, cancellation, parties, streaming, tasks
+from detector.simulator.world import calls, cancellation, locks, parties, streaming, tasks
 from detector.simulator.world.engine import Handler
 from detector.simulator.world.state import CallKey, Process, Queued
 from detector.simulator.world.world import World
@@ -96,7 +96,7 @@ def _expire(world: World, name: ProcessName | CallKey, who: PartyName | None = N
     """A deadline passes: that of a call (given by its key), or that of a party's wait for a lock."""
     world.expired += 1
     if who is not None:
-        return parties.lock_expires(world, world.processes[name].parties[who])  # type: ignore[index]
+        return locks.lock_expires(world, world.processes[name].parties[who])  # type: ignore[index]
     call = world.calls[name]  # type: ignore[index]
     world.now = max(world.now, call.deadline or 0.0)
     parties.gives_up(world, call, "passes its deadline")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from detector.simulator.diagram import Kind
-from detector.simulator.world import calls, cancellation, streaming, tasks
+from detector.simulator.world import calls, cancellation, locks, streaming, tasks
 from detector.simulator.world.plan import (
     Acquire,
     Call,
@@ -22,11 +22,11 @@ from detector.simulator.world.plan import (
     Take,
     Work,
 )
-from detector.simulator.world.state import Block, Lock, Party, Process, SimCall
+from detector.simulator.world.state import Block, Party, Process, SimCall
 from detector.simulator.world.world import World
 from stilltrue.model import ProcessName, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall
-from stilltrue.protocol.report import CallTarget, ResourceTarget
+from stilltrue.protocol.report import CallTarget
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
 
@@ -108,17 +108,6 @@ def gives_up(world: World, call: SimCall, why: str) -> None:
     settles(world, call)
 
 
-def lock_expires(world: World, who: Party) -> Process:
-    """A wait for a lock ends by its deadline; the party goes on without the lock."""
-    block = who.block
-    if block is not None and block.lock is not None:
-        world.now = max(world.now, block.deadline or 0.0)
-        block.lock.queue.remove(who)
-        world.tell(who.process, f"{who.name} waits no longer for {block.lock.name}")
-        world.wakes(who)
-    return who.process
-
-
 def abort(world: World, who: Party) -> None:
     """A handler is cancelled: its waits end, its locks are given back, nobody hears its reply."""
     world.tell(who.process, f"{who.name} is cancelled")
@@ -132,7 +121,7 @@ def abort(world: World, who: Party) -> None:
     while who.waits:
         who.process.recorder.resumes(who.waits.pop())
     for lock in list(who.locks):
-        _gives_back(world, who, lock)
+        locks.gives_back(world, who, lock)
     who.aborted = True
     _ends(world, who)
 
@@ -241,48 +230,6 @@ def _channel(process: Process, service: str, plan: Plan) -> ChannelRecord:
     return process.channels[service]
 
 
-def _acquires(world: World, who: Party, op: Acquire) -> None:
-    """Take a share, or queue for one; a share that was granted is held from the step in which the party learns of it."""
-    lock = _lock(world, who.process, op)
-    recorder = who.process.recorder
-    if who.step == 0 and (len(lock.holders) >= lock.capacity or lock.queue):
-        deadline = None if op.deadline_seconds is None else world.now + op.deadline_seconds
-        target = (ResourceTarget(resource=lock.name),)
-        now, until = who.process.at(world.now), who.process.until(deadline)
-        who.waits.append(recorder.waits(who.name, target, now, deadline=until, uncoloured=op.fleet, what=lock.name))
-        lock.queue.append(who)
-        who.step = 1
-        world.tell(who.process, f"{who.name} waits for {lock.name}")
-        _blocks(world, who, Block(lock=lock, deadline=deadline, bare=op.bare))
-        if deadline is not None:
-            world.enabled.add("expire", "expire", who.process.name, who.name)
-        return
-    if who.step == 0:
-        _grants(lock, who, bare=op.bare)
-    if lock in who.locks and not op.bare:
-        recorder.holds(who.name, lock.name, lock.capacity)
-        world.tell(who.process, f"{who.name} holds {lock.name}")
-    who.next()
-
-
-def _grants(lock: Lock, who: Party, *, bare: bool) -> None:
-    lock.holders.append(who)
-    if bare:
-        lock.bare.append(who)
-    else:
-        who.locks.append(lock)
-
-
-def _gives_back_another_s(world: World, who: Party, op: GiveBack) -> None:
-    for name in (f"{who.process.name}/{op.resource}", f"store/{op.resource}"):
-        lock = world.locks.get(name)
-        if lock is not None and lock.bare:
-            world.tell(who.process, f"{who.name} gives back {lock.name}, which {lock.bare[0].name} took")
-            hand_over(world, lock.bare.pop(0), lock)
-            break
-    who.next()
-
-
 def _joins(world: World, who: Party, op: Join) -> None:
     task = tasks.task_named(who.process, op.task)
     if task is None or task is who or who.block is not None:
@@ -301,20 +248,6 @@ def _stops(world: World, who: Party, op: Stop) -> None:
         abort(world, task)
 
 
-def _lock(world: World, process: Process, op: Acquire) -> Lock:
-    name = f"store/{op.resource}" if op.fleet else f"{process.name}/{op.resource}"
-    if name not in world.locks:
-        world.locks[name] = Lock(name, world.plan.locks.get(op.resource, 1), fleet=op.fleet)
-    return world.locks[name]
-
-
-def _releases(world: World, who: Party, op: Release) -> None:
-    names = {f"store/{op.resource}", f"{who.process.name}/{op.resource}"}
-    for lock in [lock for lock in who.locks if lock.name in names][:1]:
-        _gives_back(world, who, lock)
-    who.next()
-
-
 def _cancels(world: World, who: Party, _: Cancel) -> None:
     for call in [call for call in who.process.calls.values() if call.party is who]:
         gives_up(world, call, "is cancelled by its maker")
@@ -326,22 +259,6 @@ def _works(world: World, who: Party, _: Work) -> None:
     who.next()
 
 
-def _gives_back(world: World, who: Party, lock: Lock) -> None:
-    who.locks.remove(lock)
-    who.process.recorder.releases(who.name, lock.name)
-    world.tell(who.process, f"{who.name} gives back {lock.name}")
-    hand_over(world, who, lock)
-
-
-def hand_over(world: World, who: Party, lock: Lock) -> None:
-    """A share is free: the first in the queue gets it, and will learn of it."""
-    lock.holders.remove(who)
-    if lock.queue:
-        heir = lock.queue.popleft()
-        _grants(lock, heir, bare=heir.block is not None and heir.block.bare)
-        world.wakes(heir)
-
-
 def _closes(world: World, who: Party) -> None:
     """The program is through: locks go back one a step, then the reply goes out."""
     if who.streams:  # dropped with its maker, a stream is cancelled
@@ -349,7 +266,7 @@ def _closes(world: World, who: Party) -> None:
         if not stream.over:
             gives_up(world, stream, "is dropped with its maker")
     elif who.locks:
-        _gives_back(world, who, who.locks[0])
+        locks.gives_back(world, who, who.locks[0])
     else:
         _ends(world, who)
 
@@ -405,9 +322,9 @@ def _unheard(world: World, call: SimCall) -> None:
 
 _RUN: Mapping[type, Callable[[World, Party, Any], None]] = {
     Call: _calls,
-    Acquire: _acquires,
-    Release: _releases,
-    GiveBack: _gives_back_another_s,
+    Acquire: locks.acquires,
+    Release: locks.releases,
+    GiveBack: locks.gives_back_another_s,
     Join: _joins,
     Stop: _stops,
     Work: _works,

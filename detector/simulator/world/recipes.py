@@ -6,26 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 
+from detector.simulator.world.mixture import fleet_of, mixture, random_call, random_weights
 from detector.simulator.world.plan import (
     Acquire,
     Call,
-    Cancel,
     Fault,
-    Finish,
     GiveBack,
     Join,
     Limits,
     Method,
     Op,
-    Open,
-    Order,
     Plan,
-    Put,
     Release,
     Service,
     Stop,
-    Take,
-    Weights,
     Work,
 )
 from stilltrue.model import ProcessName
@@ -46,141 +40,16 @@ def plan(name: str, seed: int, processes: int | None = None) -> Plan:
     return recipe(random, seed, processes or random.randint(2, 5))
 
 
-def _fleet(random: Random, processes: int, services: int) -> dict[ProcessName, str]:
-    """Names for ``processes`` instances, each service getting at least one."""
-    fleet = {}
-    for index in range(processes):
-        service = f"s{index if index < services else random.randrange(services)}"
-        fleet[ProcessName(f"{service}-{index}")] = service
-    return fleet
-
-
-def _stream_ops(random: Random, services: int, methods: int, *, deadline: float) -> list[Op]:
-    """A conversation of a few items, sometimes with something else in its midst; or this party's share of its caller's."""
-    if random.random() < 0.5:
-        return [random.choice((Put(up=True), Take(up=True), Take(up=True))) for _ in range(random.randint(1, 3))]
-    target = (f"s{random.randrange(services)}", f"m{random.randrange(methods)}")
-    until = round(random.uniform(0.05, 1.0), 2) if random.random() < deadline else None
-    ops: list[Op] = [Open(target=target, deadline_seconds=until)]
-    for _ in range(random.randint(1, 4)):
-        ops.append(random.choice((Put(), Put(), Take())))
-        if random.random() < 0.15:
-            ops.append(_calls(random, services, methods, wide=0.0, deadline=0.0, silent=0.0, token=0.0))
-    return [*ops, Finish()] if random.random() < 0.8 else ops
-
-
-def _calls(random: Random, services: int, methods: int, *, wide: float, deadline: float, silent: float, token: float) -> Call:
-    count = random.choice((2, 2, 3)) if random.random() < wide else 1
-    targets = tuple((f"s{random.randrange(services)}", f"m{random.randrange(methods)}") for _ in range(count))
-    needs = 0 if random.random() < silent else random.randint(1, count)
-    return Call(
-        targets=targets,
-        needs=needs,
-        deadline_seconds=round(random.uniform(0.05, 1.0), 2) if random.random() < deadline else None,
-        token=random.random() < token,
-    )
-
-
-def _weights(random: Random) -> Weights:
-    return Weights(
-        marker=random.choice((0.05, 0.2, 1.0)),
-        report=random.choice((0.1, 0.5, 2.0)),
-        deliver=random.choice((0.3, 1.0, 3.0)),
-        take=random.choice((0.3, 1.0, 3.0)),
-        ask=random.choice((0.05, 0.15, 0.4)),
-        fault=random.choice((0.05, 0.2)),
-        tick=random.choice((0.005, 0.03)),
-    )
-
-
-def _mixture(
-    name: str,
-    random: Random,
-    seed: int,
-    processes: int,
-    *,
-    wide: float = 0.0,
-    deadline: float = 0.0,
-    silent: float = 0.0,
-    lock: float = 0.0,
-    fleet: float = 0.0,
-    token: float = 0.0,
-    stream: float = 0.0,
-    cancel: float = 0.0,
-    heeding: float = 0.0,
-    pools: tuple[int, ...] = (1, 1, 2),
-    faults: Mapping[Fault, int] | None = None,
-    spares: int = 0,
-    fifo: float = 0.0,
-) -> Plan:
-    """A world whose parties call, lock and work at random, in the given proportions."""
-    services = random.randint(1, min(3, processes))
-    methods = random.randint(1, 2)
-
-    def body(longest: int) -> tuple[Op, ...]:
-        ops: list[Op] = []
-        for _ in range(random.randint(1, longest)):
-            if random.random() < lock:
-                resource = f"lock{random.randrange(2)}"
-                ops.append(Acquire(resource=resource, fleet=random.random() < fleet))
-                if random.random() < 0.3:
-                    ops.append(Release(resource=resource))
-            elif stream and random.random() < stream:
-                ops += _stream_ops(random, services, methods, deadline=deadline)
-            elif random.random() < 0.1:
-                ops.append(Work())
-            else:
-                ops.append(_calls(random, services, methods, wide=wide, deadline=deadline, silent=silent, token=token))
-                if cancel and random.random() < cancel:
-                    ops.append(Cancel())
-        return tuple(ops)
-
-    specs = {}
-    for index in range(services):
-        sizes = {f"pool{number}": size for number in range(random.choice((1, 1, 2))) if (size := random.choice(pools))}
-        specs[f"s{index}"] = Service(
-            methods={
-                f"m{number}": Method(
-                    body=body(2) if random.random() < 0.8 else (),
-                    pool=random.choice(tuple(sizes)) if sizes else "",
-                    interruptible=random.random() < max(deadline, heeding),
-                    returns_token=random.random() < token,
-                )
-                for number in range(methods)
-            },
-            pools=sizes,
-        )
-    instances = _fleet(random, processes, services)
-    names = list(instances)
-    roots = tuple((random.choice(names), body(3)) for _ in range(random.randint(2, max(3, processes + 1))))
-    return Plan(
-        name=name,
-        seed=seed,
-        services=specs,
-        instances=instances,
-        roots=roots,
-        tokens={one: random.randint(0, 2) for one in names} if token else {},
-        locks={"lock0": random.choice((1, 1, 2))},
-        faults=faults or {},
-        spares={ProcessName(f"s{(at := random.randrange(services))}-x{number}"): f"s{at}" for number in range(spares)},
-        order=Order.FIFO if random.random() < fifo else Order.ANY,
-        weights=_weights(random),
-        asks=random.randint(2, 6),
-        pending_max=random.randint(1, 4),
-        depth=random.randint(2, 4),
-    )
-
-
 def _pools(random: Random, seed: int, processes: int) -> Plan:
-    return _mixture("pools", random, seed, processes)
+    return mixture("pools", random, seed, processes)
 
 
 def _fans(random: Random, seed: int, processes: int) -> Plan:
-    return _mixture("fans", random, seed, processes, wide=0.6, pools=(0, 1, 1, 2), silent=0.1, fifo=0.2)
+    return mixture("fans", random, seed, processes, wide=0.6, pools=(0, 1, 1, 2), silent=0.1, fifo=0.2)
 
 
 def _deadlines(random: Random, seed: int, processes: int) -> Plan:
-    usual = _mixture("deadlines", random, seed, processes, wide=0.3, deadline=0.3, pools=(0, 1, 1))
+    usual = mixture("deadlines", random, seed, processes, wide=0.3, deadline=0.3, pools=(0, 1, 1))
     if random.random() < 0.6:
         return usual
     late = replace(usual.weights, deliver=0.03, expire=1.0, marker=1.0, report=2.0, ask=0.4)
@@ -188,25 +57,25 @@ def _deadlines(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _locks(random: Random, seed: int, processes: int) -> Plan:
-    return _mixture("locks", random, seed, processes, lock=0.5, wide=0.2, pools=(0, 1, 1, 2))
+    return mixture("locks", random, seed, processes, lock=0.5, wide=0.2, pools=(0, 1, 1, 2))
 
 
 def _fleet_locks(random: Random, seed: int, processes: int) -> Plan:
-    return _mixture("fleet-locks", random, seed, processes, lock=0.6, fleet=0.6, wide=0.2, pools=(0, 0, 1, 2))
+    return mixture("fleet-locks", random, seed, processes, lock=0.6, fleet=0.6, wide=0.2, pools=(0, 0, 1, 2))
 
 
 def _tokens(random: Random, seed: int, processes: int) -> Plan:
-    return _mixture("tokens", random, seed, processes, token=0.5, wide=0.3, silent=0.3, pools=(0, 0, 1, 2))
+    return mixture("tokens", random, seed, processes, token=0.5, wide=0.3, silent=0.3, pools=(0, 0, 1, 2))
 
 
 def _failures(random: Random, seed: int, processes: int) -> Plan:
     faults = {Fault.FAIL_CALL: 2, Fault.LOSE_MARKER: 1, Fault.LOSE_REPORT: 1, Fault.STALL: 2}
-    return _mixture("failures", random, seed, processes, wide=0.3, deadline=0.1, silent=0.1, faults=faults)
+    return mixture("failures", random, seed, processes, wide=0.3, deadline=0.1, silent=0.1, faults=faults)
 
 
 def _churn(random: Random, seed: int, processes: int) -> Plan:
     faults = {Fault.CRASH: 2, Fault.RESTART: 2, Fault.JOIN: 1, Fault.LEAVE: 1, Fault.STALL: 1}
-    return _mixture("churn", random, seed, processes, wide=0.3, lock=0.2, fleet=0.3, silent=0.1, faults=faults, spares=1)
+    return mixture("churn", random, seed, processes, wide=0.3, lock=0.2, fleet=0.3, silent=0.1, faults=faults, spares=1)
 
 
 def _store(random: Random, seed: int, processes: int) -> Plan:
@@ -225,7 +94,7 @@ def _store(random: Random, seed: int, processes: int) -> Plan:
         hog = [Acquire(resource="wide", fleet=True), Acquire(resource="own"), Acquire(resource="own")]
         return (*ops, *hog) if random.random() < 0.2 else tuple(ops)
 
-    instances = _fleet(random, processes, processes)
+    instances = fleet_of(random, processes, processes)
     return Plan(
         name="store",
         seed=seed,
@@ -233,7 +102,7 @@ def _store(random: Random, seed: int, processes: int) -> Plan:
         instances=instances,
         roots=tuple((name, rounds()) for name in instances for _ in range(random.randint(1, 2))),
         locks={"wide": 2},
-        weights=replace(_weights(random), ask=random.choice((0.2, 2.0)), marker=random.choice((0.1, 0.3)), report=4.0),
+        weights=replace(random_weights(random), ask=random.choice((0.2, 2.0)), marker=random.choice((0.1, 0.3)), report=4.0),
         asks=random.randint(8, 16),
         pending_max=random.randint(1, 4),
     )
@@ -241,12 +110,12 @@ def _store(random: Random, seed: int, processes: int) -> Plan:
 
 def _retries(random: Random, seed: int, processes: int) -> Plan:
     faults = {Fault.RETRY: random.randint(1, 4)}
-    return _mixture("retries", random, seed, processes, wide=0.2, pools=(1, 1, 1, 2), faults=faults)
+    return mixture("retries", random, seed, processes, wide=0.2, pools=(1, 1, 1, 2), faults=faults)
 
 
 def _streams(random: Random, seed: int, processes: int) -> Plan:
     often = 0.1 if random.random() < 0.3 else 0.0
-    usual = _mixture("streams", random, seed, processes, stream=0.6, deadline=often, pools=(0, 1, 1, 2))
+    usual = mixture("streams", random, seed, processes, stream=0.6, deadline=often, pools=(0, 1, 1, 2))
     usual = replace(usual, asks=random.randint(4, 8), pending_max=random.randint(1, 3))
     if random.random() < 0.5:
         return usual
@@ -257,7 +126,7 @@ def _streams(random: Random, seed: int, processes: int) -> Plan:
 def _cancels(random: Random, seed: int, processes: int) -> Plan:
     """Races whose losers are cancelled, messages that are called back; handlers that heed it, and some that do not."""
     wide, deadline = random.choice((0.3, 0.6)), random.choice((0.0, 0.1))
-    usual = _mixture(
+    usual = mixture(
         "cancels",
         random,
         seed,
@@ -276,7 +145,7 @@ def _cancels(random: Random, seed: int, processes: int) -> Plan:
 def _repeats(random: Random, seed: int, processes: int) -> Plan:
     """Connections that are lost while the server goes on, and requests that are sent again to another one."""
     faults = {Fault.LOSE_CONNECTION: random.randint(1, 4), Fault.RETRY: random.randint(0, 2)}
-    usual = _mixture(
+    usual = mixture(
         "repeats", random, seed, processes, wide=0.2, lock=0.4, cancel=0.1, heeding=0.5, pools=(0, 1, 1, 2), faults=faults
     )
     slow = replace(usual.weights, deliver=random.choice((0.05, 0.3, 1.0)), marker=2.0, report=4.0, ask=0.4, fault=0.1)
@@ -285,7 +154,7 @@ def _repeats(random: Random, seed: int, processes: int) -> Plan:
 
 def _hedges(random: Random, seed: int, processes: int) -> Plan:
     """Several copies of one request under way at once, sent by a timer; the first answer counts."""
-    usual = _mixture("hedges", random, seed, processes, wide=0.2, lock=0.1, cancel=0.1, heeding=0.2, pools=(0, 1, 1, 2))
+    usual = mixture("hedges", random, seed, processes, wide=0.2, lock=0.1, cancel=0.1, heeding=0.2, pools=(0, 1, 1, 2))
     weights = replace(usual.weights, expire=random.choice((0.05, 0.2, 1.0)), deliver=random.choice((0.1, 0.3, 1.0)))
     return replace(usual, copies_max=2, hedged=True, depth=2, weights=weights, asks=random.randint(4, 8))
 
@@ -300,7 +169,7 @@ def _restarts(random: Random, seed: int, processes: int) -> Plan:
         hog = [Acquire(resource="x", fleet=True), Acquire(resource="own"), Acquire(resource="own")]
         return (*ops, *hog) if random.random() < 0.4 or not ops else tuple(ops)
 
-    instances = _fleet(random, processes, processes)
+    instances = fleet_of(random, processes, processes)
     return Plan(
         name="restarts",
         seed=seed,
@@ -308,7 +177,7 @@ def _restarts(random: Random, seed: int, processes: int) -> Plan:
         instances=instances,
         roots=tuple((name, task()) for name in instances),
         faults={Fault.CRASH: 6, Fault.RESTART: 6},
-        weights=replace(_weights(random), fault=random.choice((0.1, 0.3)), ask=random.choice((0.2, 2.0)), report=4.0),
+        weights=replace(random_weights(random), fault=random.choice((0.1, 0.3)), ask=random.choice((0.2, 2.0)), report=4.0),
         asks=random.randint(8, 16),
         pending_max=random.randint(1, 3),
         reruns=True,
@@ -318,7 +187,7 @@ def _restarts(random: Random, seed: int, processes: int) -> Plan:
 def _strangers(random: Random, seed: int, processes: int) -> Plan:
     """Processes without an agent among the others, also behind the same address; several servers in one process."""
     processes = max(processes, 3)
-    usual = _mixture("strangers", random, seed, processes, wide=0.3, lock=0.2, fleet=0.3, heeding=0.2, pools=(0, 1, 1, 2))
+    usual = mixture("strangers", random, seed, processes, wide=0.3, lock=0.2, fleet=0.3, heeding=0.2, pools=(0, 1, 1, 2))
     usual = _one_method(usual)
     names, services = list(usual.instances), sorted(usual.services)
     behind = {one: random.sample(services, random.randint(1, len(services))) for one in services if random.random() < 0.4}
@@ -332,7 +201,7 @@ def _strangers(random: Random, seed: int, processes: int) -> Plan:
 
 def _gateways(random: Random, seed: int, processes: int) -> Plan:
     """Calls through a process without an agent, which hands the stamp on with its own call and waits for that alone."""
-    usual = _one_method(_mixture("gateways", random, seed, max(processes, 3), wide=0.2, lock=0.2, pools=(0, 1, 1, 2)))
+    usual = _one_method(mixture("gateways", random, seed, max(processes, 3), wide=0.2, lock=0.2, pools=(0, 1, 1, 2)))
     services, gate = sorted(usual.services), ProcessName("gate-0")
     behind = random.choice(services)
     return replace(
@@ -367,7 +236,7 @@ def _calling_m0(body: tuple[Op, ...]) -> tuple[Op, ...]:
 def _bounds(random: Random, seed: int, processes: int) -> Plan:
     """Recorders that must forget: few callers, few answers, few doubts; messages outlive their senders' patience."""
     deadline, token = random.choice(((0.2, 0.0), (0.8, 0.0), (0.0, 0.5)))
-    usual = _mixture(
+    usual = mixture(
         "bounds", random, seed, processes, wide=0.4, silent=0.2, deadline=deadline, cancel=0.3, token=token, pools=(0, 0, 1, 2)
     )
     few = Limits(callers_max=random.randint(1, 3), answered_max=random.randint(1, 3), doubts_max=random.randint(1, 2))
@@ -377,7 +246,7 @@ def _bounds(random: Random, seed: int, processes: int) -> Plan:
 
 def _clocks(random: Random, seed: int, processes: int) -> Plan:
     """Clocks hours apart, and deadlines."""
-    usual = _mixture("clocks", random, seed, processes, wide=0.3, deadline=0.4, heeding=0.2, lock=0.3, pools=(0, 1, 1))
+    usual = mixture("clocks", random, seed, processes, wide=0.3, deadline=0.4, heeding=0.2, lock=0.3, pools=(0, 1, 1))
     return replace(usual, clocks={name: round(random.uniform(-7200, 7200), 1) for name in usual.instances}, asks=6)
 
 
@@ -391,14 +260,14 @@ def _detectors(random: Random, seed: int, processes: int) -> Plan:
         Fault.LOSE_MEMBER: 2,
         Fault.STALL: 1,
     }
-    usual = _mixture("detectors", random, seed, processes, wide=0.3, lock=0.3, fleet=0.3, silent=0.1, faults=faults)
+    usual = mixture("detectors", random, seed, processes, wide=0.3, lock=0.3, fleet=0.3, silent=0.1, faults=faults)
     weights = replace(usual.weights, hello=random.choice((0.02, 0.2, 1.0)), fault=0.2, ask=0.4)
     return replace(usual, weights=weights, asks=random.randint(6, 12))
 
 
 def _tasks(random: Random, seed: int, processes: int) -> Plan:
     """Tasks that wait for each other, stop each other, and take locks of their process."""
-    usual = _mixture("tasks", random, seed, processes, wide=0.3, lock=0.3, pools=(0, 1, 1, 2))
+    usual = mixture("tasks", random, seed, processes, wide=0.3, lock=0.3, pools=(0, 1, 1, 2))
     names = list(usual.instances)[: random.randint(1, 2)]
 
     def body(own: int, count: int) -> tuple[Op, ...]:
@@ -406,7 +275,7 @@ def _tasks(random: Random, seed: int, processes: int) -> Plan:
         for _ in range(random.randint(1, 3)):
             other = random.choice([number for number in range(1, count + 1) if number != own])
             lock = Acquire(resource="lock0")
-            call = _calls(random, len(usual.services), 1, wide=0.3, deadline=0.0, silent=0.1, token=0.0)
+            call = random_call(random, len(usual.services), 1, wide=0.3, deadline=0.0, silent=0.1, token=0.0)
             if 1 < call.needs < len(call.targets):  # nobody can say of such a wait that it also ends otherwise
                 call = replace(call, needs=len(call.targets))
             kinds: tuple[Op, ...] = (Join(task=other), Join(task=other), lock, call, Work())
@@ -429,7 +298,7 @@ def _handovers(random: Random, seed: int, processes: int) -> Plan:
             return [replace(op, bare=random.random() < 0.3)]
         return [op, GiveBack(resource=f"lock{random.randrange(2)}")] if random.random() < 0.4 else [op]
 
-    usual = _mixture("handovers", random, seed, processes, lock=0.5, fleet=0.2, wide=0.2, pools=(0, 1, 1, 2))
+    usual = mixture("handovers", random, seed, processes, lock=0.5, fleet=0.2, wide=0.2, pools=(0, 1, 1, 2))
     roots = tuple((process, tuple(new for op in body for new in changed(op))) for process, body in usual.roots)
     return replace(usual, roots=roots, asks=6)
 

@@ -1,0 +1,147 @@
+"""From a finished snapshot to its verdicts: verified, judged by every predicate in every scope, published and kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+from detector.core.assembler import Assembled
+from detector.core.scope import bears, narrowed
+from detector.core.snapshot import Snapshot
+from detector.ops.clock import Clock
+from detector.ops.logs import Log
+from detector.service.detection.coverage import Membership
+from detector.service.detection.current_verdicts import CurrentVerdicts, Key, key_of
+from detector.service.detection.evaluator import Evaluator, nobody_reported
+from detector.service.detection.incidents import Incidents
+from detector.service.detection.members import Roster
+from detector.service.detection.pending_asks import PendingAsks
+from detector.service.detection.verification_rounds import Rounds
+from detector.service.metrics import Metrics
+from detector.service.settings import Settings
+from detector.service.storage.archive_sink import ArchiveSink
+from detector.service.storage.snapshot_store import SnapshotStore
+from stilltrue.model import ProcessState, SnapshotId, Verdict
+
+
+class SnapshotVerdicts:
+    """Judges finished snapshots. Every method is called on the event loop."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        clock: Clock,
+        roster: Roster,
+        membership: Membership,
+        rounds: Rounds,
+        evaluator: Evaluator,
+        incidents: Incidents,
+        current: CurrentVerdicts,
+        pending_asks: PendingAsks,
+        snapshot_store: SnapshotStore,
+        archive_sink: ArchiveSink | None,
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
+        """Whom to ask, and whom to tell."""
+        self._scopes = settings.scopes
+        self._clock = clock
+        self._roster = roster
+        self._membership = membership
+        self._rounds = rounds
+        self._evaluator = evaluator
+        self._incidents = incidents
+        self._current = current
+        self._pending_asks = pending_asks
+        self._snapshot_store = snapshot_store
+        self._archive_sink = archive_sink
+        self._metrics = metrics
+        self._log = log
+        self._said: dict[Key, SnapshotId] = {}
+
+    async def judge(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
+        """Have every predicate answer for every scope; each answer is published as soon as it is known. Never raises."""
+        try:
+            await self._judge_all(assembled, tickets)
+        except Exception as error:  # noqa: BLE001 - a failure must not end in silence
+            self._log.failure("verdicts not recorded", error, snapshot=assembled.snapshot.ref.id)
+
+    async def _judge_all(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
+        """Verify first, if there is anything to verify; take a second round when a TRUE leans on idleness."""
+        seen = _Seen(await self._rounds.of_waits(assembled), self._rounds)
+        self._snapshot_store.taken(seen.looked_at)
+        views = range(1 + len(self._scopes))
+        told = await asyncio.gather(
+            *(self._judge_one(name, view, seen, tickets) for name in self._evaluator.names for view in views)
+        )
+        changed = any(news for _, news in told)
+        self.keep(seen.newest, tuple(verdict for verdict, _ in told), pinned=changed)
+
+    def keep(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
+        """Store and archive a finished snapshot."""
+        self._snapshot_store.finished(assembled, verdicts, pinned=pinned)
+        if self._archive_sink is not None:
+            absent = {name: self._roster.get(name) for name in assembled.snapshot.missing}
+            self._archive_sink.finished(
+                assembled, verdicts, {name: member.process for name, member in absent.items() if member}
+            )
+
+    def _views(self, snapshot: Snapshot) -> list[Snapshot]:
+        """The snapshot, and its view in each scope; a missing process that is no longer known belongs to every scope."""
+        absent = {name: self._roster.get(name) for name in snapshot.missing}
+        states = dict(snapshot.processes) | {
+            name: ProcessState(service=member.process.service, labels=member.labels)
+            for name, member in absent.items()
+            if member
+        }
+        unknown = {name for name, member in absent.items() if member is None}
+        views = [snapshot]
+        for scope in self._scopes:
+            inside = {name for name, state in states.items() if bears(state, scope.labels)}
+            views.append(narrowed(snapshot, name=scope.name, members=frozenset(inside | unknown)))
+        return views
+
+    async def _judge_one(self, name: str, view: int, seen: _Seen, tickets: tuple[int, ...]) -> tuple[Verdict, bool]:
+        snapshot = self._views(seen.looked_at.snapshot)[view]
+        verdict = await self._verdict(name, snapshot)
+        if await self._evaluator.leans_on_idleness(name, snapshot, verdict):
+            snapshot = self._views((await seen.idleness()).snapshot)[view]
+            verdict = await self._verdict(name, snapshot)
+        open_ones = self._incidents.open_ones() if snapshot.missing else []
+        verdict, firm = self._membership.qualified(verdict, snapshot, seen.newest.reports, open_ones)
+        self._pending_asks.judged(tickets, verdict)
+        key, number = key_of(verdict), verdict.snapshot.id or SnapshotId(0)
+        if number < self._said.get(key, 0):
+            return verdict, False  # a newer snapshot, whose round was shorter, has spoken already
+        self._said[key] = number
+        now = self._clock.now()
+        self._metrics.judged(verdict, now, firm=firm)
+        news = self._current.given(verdict)
+        if news:
+            self._log.info(
+                "verdict changed", predicate=name, scope=verdict.snapshot.scope, holds=verdict.holds.value,
+                snapshot=verdict.snapshot.id, text=verdict.witness.text,
+            )  # fmt: skip
+        found = await asyncio.to_thread(self._incidents.look, verdict, seen.newest)
+        touched = found is not None and self._incidents.saw(found, self._clock.now(), opens=firm)
+        return verdict, news or touched
+
+    async def _verdict(self, name: str, view: Snapshot) -> Verdict:
+        return await self._evaluator.verdict(name, view) if view.processes else nobody_reported(name, view)
+
+
+class _Seen:
+    """One snapshot on its way to its verdicts: after the round about waits, then the one about idleness if it is needed."""
+
+    def __init__(self, looked_at: Assembled, rounds: Rounds) -> None:
+        self.looked_at = looked_at
+        self.newest = looked_at
+        self._rounds = rounds
+        self._further: asyncio.Task[Assembled] | None = None
+
+    async def idleness(self) -> Assembled:
+        """The snapshot after the second round, which is taken once."""
+        if self._further is None:
+            self._further = asyncio.get_running_loop().create_task(self._rounds.of_idleness(self.looked_at))
+        self.newest = await self._further
+        return self.newest
