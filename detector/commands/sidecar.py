@@ -24,7 +24,7 @@ from stilltrue.settings import SettingRefusedError
 EVERY_AUTHORITY = "authority-routing"
 CHECK_SECONDS_MAX = 2.0
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_AGENT_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file")
+_AGENT_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file", "stamp_key_file")
 
 
 def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -85,6 +85,10 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 @_option("--tls-cert-file", envvar="STILLTRUE_TLS_CERT_FILE", type=_FILE, help="PEM client certificate for the detector.")
 @_option("--tls-key-file", envvar="STILLTRUE_TLS_KEY_FILE", type=_FILE, help="PEM private key of that certificate.")
 @_option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="File with the bearer token for the detector.")
+@_option(
+    "--stamp-key-file", envvar="STILLTRUE_STAMP_KEY_FILE", type=_FILE,
+    help="File with the fleet's stamp keys, one a line: the first signs, stamps without a tag of theirs count as none.",
+)  # fmt: skip
 @_option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Log format.")
 @click.option("--check", is_flag=True, help="Check whether the sidecar on this host is ready: exit code 0 or 1.")
 def sidecar(**given: Any) -> None:

@@ -1,7 +1,8 @@
 """The assembler: reports in, one snapshot out. A pending snapshot and an assembled one are two types.
 
 Membership is fixed when the snapshot begins. A report is taken from each member once, only from the incarnation that was a
-member, and only while the snapshot is pending; all else is refused with a reason.
+member, and only while the snapshot is pending; all else is refused with a reason. Where reports contradict each other
+(rule 5), those that make the contradictions are set aside: their processes are missing, and the snapshot stands.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from operator import attrgetter
 
+from detector.core.channels import set_aside
 from detector.core.clocks import in_detector_time
 from detector.core.resolution import Resolution
 from detector.core.snapshot import Snapshot
@@ -21,7 +23,7 @@ from stilltrue.protocol.report import Report
 
 
 class Outcome(Enum):
-    """How a snapshot ended."""
+    """How a snapshot ended. REJECTED is read from archives of earlier versions only."""
 
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
@@ -39,7 +41,7 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
-    """A finished snapshot. ``orphans`` (rule 5) are sentences, and why it was rejected; ``reports`` are kept as evidence.
+    """A finished snapshot. ``orphans`` (rule 5) are sentences; whose reports were set aside for them is in the snapshot.
 
     ``settled``: by caller, the calls that it had in doubt and of which this snapshot shows that they were answered.
     ``absent`` are the members without a report. After a verification round the reports are the amended ones.
@@ -59,7 +61,8 @@ def reassembled(before: Assembled, reports: Mapping[ProcessName, Report], looks:
     if all(report is before.reports[name] for name, report in reports.items()):
         return replace(before, snapshot=replace(before.snapshot, looks=looks))
     snapshot = _snapshot(before.snapshot.ref, reports, before.absent, _resolved(before.snapshot.ref, reports, before.absent))
-    return replace(before, snapshot=replace(snapshot, looks=looks), reports=reports)
+    snapshot = replace(snapshot, looks=looks, set_aside=before.snapshot.set_aside)
+    return replace(before, snapshot=snapshot, reports=reports)
 
 
 class PendingSnapshot:
@@ -109,17 +112,22 @@ class PendingSnapshot:
 
     def assembled(self, ended: float) -> Assembled:
         """The snapshot from the reports there are."""
-        absent = tuple(self.members[name] for name in self.missing())
+        absent, reports = tuple(self.members[name] for name in self.missing()), dict(self._reports)
         ref = SnapshotRef(id=self.id, begun=self.begun, ended=ended, members=len(self.members))
-        resolution = _resolved(ref, self._reports, absent)
-        orphans = tuple(resolution.channels.orphans())
+        resolution = _resolved(ref, reports, absent)
+        orphans = resolution.channels.orphans()
+        aside = set_aside(orphans)
+        if aside:
+            reports = {name: report for name, report in reports.items() if name not in aside}
+            absent = tuple(member for name, member in sorted(self.members.items()) if name not in reports)
+            resolution = _resolved(ref, reports, absent)
         return Assembled(
-            snapshot=_snapshot(ref, self._reports, absent, resolution),
-            outcome=Outcome.REJECTED if orphans else Outcome.INCOMPLETE if absent else Outcome.COMPLETE,
+            snapshot=replace(_snapshot(ref, reports, absent, resolution), set_aside=aside),
+            outcome=Outcome.INCOMPLETE if absent else Outcome.COMPLETE,
             begun_by=self.begun_by,
-            reports=dict(self._reports),
-            orphans=orphans,
-            settled={} if orphans else resolution.settled_doubts(),
+            reports=reports,
+            orphans=tuple(orphan.text for orphan in orphans),
+            settled=resolution.settled_doubts(),
             absent=absent,
         )
 

@@ -8,9 +8,11 @@ Whatever cannot be told for certain is ``UNKNOWN``: doubt never makes a TRUE.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName
 from stilltrue.protocol.report import Answered, Caller, OutstandingCall, Pool, Report, Seen, ServedCall
@@ -42,6 +44,14 @@ class Place:
     served: ServedCall | None = None
     answered: Answered | None = None
     repeated: bool = False
+
+
+class Orphan(NamedTuple):
+    """Rule 5: ``server`` claims of ``caller`` what ``caller``'s own report excludes. One of the two is wrong."""
+
+    server: ProcessName
+    caller: ProcessName
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +192,39 @@ class Channels:
             if number not in made.setdefault(caller.process, {call.number for call in source.made}):
                 yield from ((caller.process, server, served) for server, served in records if not served.taken)
 
-    def orphans(self) -> list[str]:
-        """Rule 5, the paper's n >= m on every channel: a sentence for each call seen that its caller had not sent."""
+    def orphans(self) -> list[Orphan]:
+        """Rule 5, the paper's n >= m on every channel: each call seen, or said to be over, that its caller excludes."""
         found = []
         for name in sorted(self._reports):
             for seen in self._reports[name].seen:
                 source = self._reports.get(seen.caller.process)
-                if source is None or source.process.incarnation != seen.caller.incarnation:
-                    continue
-                if seen.highest >= source.next_number:
-                    found.append(
-                        f"{name} had seen call {seen.highest} of {seen.caller.process}, which had sent "
-                        f"{source.next_number - 1} at its cut"
-                    )
+                if source is not None and source.process.incarnation == seen.caller.incarnation:
+                    text = _contradiction(name, seen, source)
+                    found += [Orphan(name, seen.caller.process, text)] if text else []
         return found
+
+
+def _contradiction(server: ProcessName, seen: Seen, source: Report) -> str:
+    """What a server's memory of a caller says that cannot be, by the caller's own report: a number not yet sent, or a
+    floor above a call that is outstanding there.
+    """
+    caller = seen.caller.process
+    if seen.highest >= source.next_number:
+        return f"{server} had seen call {seen.highest} of {caller}, which had sent {source.next_number - 1} at its cut"
+    if seen.floor and seen.floor > (oldest := min((call.number for call in source.made), default=source.next_number)):
+        return f"{server} took the calls of {caller} below {seen.floor} to be over, and call {oldest} was not at its cut"
+    return ""
+
+
+def set_aside(orphans: Sequence[Orphan]) -> dict[ProcessName, str]:
+    """Whose reports have to go for no contradiction to be left, and why: the most contradicted first, of two the server."""
+    left, found = list(orphans), dict[ProcessName, str]()
+    while left:
+        times = Counter[ProcessName]()
+        for orphan in left:
+            times.update({orphan.server, orphan.caller})
+        servers = {orphan.server for orphan in left}
+        worst = min(times, key=lambda name: (-times[name], name not in servers, name))
+        found[worst] = next(orphan.text for orphan in left if worst in orphan[:2])
+        left = [orphan for orphan in left if worst not in orphan[:2]]
+    return found

@@ -30,6 +30,7 @@ class Snapshot:
     forgetful : the members that reached a bound and had to forget something that an answer about messages could depend on.
     looks : what the verification round saw of the suspects; none when nobody looked again.
     doubts : why a process that seems idle is not certainly so, since the verification round.
+    set_aside : of the missing, those whose reports contradicted others' (rule 5), and how.
     previous : the waits of the previous complete snapshot, which ended before this one began; None when there is none.
     """
 
@@ -41,6 +42,7 @@ class Snapshot:
     forgetful: tuple[ProcessName, ...] = ()
     looks: Mapping[PartyName, PartyLook] = field(default_factory=lambda: MappingProxyType({}))
     doubts: Mapping[ProcessName, str] = field(default_factory=lambda: MappingProxyType({}))
+    set_aside: Mapping[ProcessName, str] = field(default_factory=lambda: MappingProxyType({}))
     previous: WaitColumns | None = None
 
     def present(self) -> dict[ProcessName, ProcessState]:

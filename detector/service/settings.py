@@ -122,7 +122,6 @@ class Settings:
     watchers_per_connection_max: int = _bounded(20, 1, 100_000, "watches of one connection at once")
     watchers_max: int = _bounded(100, 1, 100_000, "watches at once")
     heartbeat_seconds: float = _bounded(5.0, 0.1, 600, "time between signs of life to a watch with no news")
-    asked_again_max: int = _bounded(3, 0, 100, "times that a question whose snapshot was rejected is asked again")
     evaluation_seconds_max: float = _bounded(10.0, 0.01, 3600, "how long one predicate may take over one snapshot")
 
     store_summaries_max: int = _bounded(100_000, 1, 10**9, "snapshots whose summary is kept", was="summaries_max")

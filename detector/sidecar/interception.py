@@ -12,7 +12,7 @@ from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.observer import TrackedCall
 from detector.sidecar.tracking.program import Program
 from stilltrue.protocol.ledger import ChannelRecord
-from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode
+from stilltrue.protocol.stamp import METADATA_KEY, Stamp
 from stilltrue.runtime.recorder import LockedRecorder, Pair
 from stilltrue.runtime.session import LEFT_OUT
 
@@ -105,8 +105,8 @@ class Inbound:
         request = _Request(headers, self._scheme)
         if not request.followed:
             return request.kept, None
-        stamp = _only_stamp(request.stamps, self._program.live)
         method = request.path.decode("utf-8", "replace")
+        stamp = _only_stamp(request.stamps, self._program.live, method, reply=False)
         call = self._program.arrives(method, stamp, request.timeout, request.trace)
         if self._tells_party and _fits(request.kept, limit):
             request.kept.append((_PARTY, call.party.encode()))
@@ -213,7 +213,7 @@ class TrackedOutboundCall:
 
     def trailers(self, headers: Headers, limit: int | None) -> Headers:  # noqa: ARG002 - headers are only removed
         """The outcome is known or in doubt."""
-        stamp, status = _stamp_and_status(headers, self._program.live)
+        stamp, status = _stamp_and_status(headers, self._program.live, self._call.method)
         self._program.settles(self._call, stamp, in_doubt=stamp is None and status not in _ANSWERS)
         return _without_ours(headers)
 
@@ -225,18 +225,18 @@ class TrackedOutboundCall:
             self._program.settles(self._call, None, in_doubt=True)
 
 
-def _stamp_and_status(headers: Headers, live: LockedRecorder) -> tuple[Stamp | None, bytes]:
+def _stamp_and_status(headers: Headers, live: LockedRecorder, method: str) -> tuple[Stamp | None, bytes]:
     stamps = [value for name, value in headers if name == _STAMP]
     status = next((value for name, value in headers if name == b"grpc-status"), b"")
-    return _only_stamp(stamps, live), status
+    return _only_stamp(stamps, live, method, reply=True), status
 
 
-def _only_stamp(stamps: list[bytes], live: LockedRecorder) -> Stamp | None:
+def _only_stamp(stamps: list[bytes], live: LockedRecorder, method: str, *, reply: bool) -> Stamp | None:
     """The stamp of a message that bears one; None where several make its sender unknown."""
     if len(stamps) > 1:
         live.several_stamps()
         return None
-    return decode(stamps[0]) if stamps else None
+    return live.stamp_of(stamps[0], method, reply=reply) if stamps else None
 
 
 def _count_sent(live: LockedRecorder, handle: object, count: int) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stilltrue.runtime.secret_file import writable_by_all
+
 ALPN = ("h2",)
 
 
@@ -67,6 +69,8 @@ class Tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if self._server else ssl.PROTOCOL_TLS_CLIENT)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             context.set_alpn_protocols(self._alpn)
+            if files.key is not None and writable_by_all(files.key):
+                raise TlsRefusedError(f"{files.key}: everybody may write to it (chmod o-w)")
             if files.certificate is not None:
                 context.load_cert_chain(files.certificate, files.key)
             if files.ca is not None:

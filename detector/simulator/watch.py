@@ -189,7 +189,7 @@ class Watch:
         tally.snapshots += 1
         tally.incomplete += assembled.outcome is Outcome.INCOMPLETE
         self._ended[snapshot] = (assembled, instant(world, self.begun[snapshot].members))
-        if assembled.outcome is Outcome.REJECTED:
+        if assembled.orphans:
             self._said(assembled)
             world.breach(f"orphans: snapshot {snapshot}: {'; '.join(assembled.orphans)}")
             return
@@ -225,7 +225,7 @@ class Watch:
         begun, (raw, ended) = self.begun.pop(snapshot), self._ended.pop(snapshot)
         world.network.snapshot_ended()
         self._outside_before = world.outside
-        if not self.checking or assembled.outcome is Outcome.REJECTED:
+        if not self.checking or assembled.orphans:
             return
         verdicts = tuple(ask(predicate, assembled.snapshot) for predicate in self.predicates)
         for verdict in verdicts:

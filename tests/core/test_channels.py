@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from detector.core.channels import Channels, Place, Where
+import pytest
+
+from detector.core.channels import Channels, Orphan, Place, Where, set_aside
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Bounds, Recorder
@@ -154,7 +156,48 @@ def test_a_call_that_was_seen_before_it_was_sent_is_an_orphan() -> None:
     _, stamp = fleet.send()
     fleet.servers["s1"].arrived(stamp._replace(colour=SnapshotId(0)), method="/s/Do", now=0.0)
     reports = {ProcessName("caller"): cut, ProcessName("s1"): _report(fleet.servers["s1"])}
-    assert Channels(reports, []).orphans() == ["s1 had seen call 1 of caller, which had sent 0 at its cut"]
+    (orphan,) = Channels(reports, []).orphans()
+    assert orphan.text == "s1 had seen call 1 of caller, which had sent 0 at its cut"
+
+
+def test_a_forged_floor_that_ends_a_call_which_its_caller_still_makes_is_an_orphan() -> None:
+    fleet = Fleet("s1")
+    _, first = fleet.send()
+    _, second = fleet.send()
+    fleet.servers["s1"].arrived(first, method="/s/Do", now=0.0)
+    fleet.servers["s1"].arrived(second._replace(floor=second.number), method="/s/Do", now=0.0)
+    reports = {recorder.process.instance: _report(recorder) for recorder in (fleet.caller, fleet.servers["s1"])}
+    (orphan,) = Channels(reports, []).orphans()
+    assert orphan.text == "s1 took the calls of caller below 2 to be over, and call 1 was not at its cut"
+
+
+def test_the_floors_of_honest_callers_contradict_nothing() -> None:
+    fleet = Fleet("s1")
+    fleet.answered("s1", "s1")
+    made, stamp = fleet.send()
+    fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0)
+    fleet.caller.settled(made, None, 0.0, in_doubt=True)
+    fleet.answered("s1")
+    reports = {recorder.process.instance: _report(recorder) for recorder in (fleet.caller, fleet.servers["s1"])}
+    assert Channels(reports, []).orphans() == []
+
+
+def orphan(server: str, caller: str) -> Orphan:
+    return Orphan(ProcessName(server), ProcessName(caller), f"{server} of {caller}")
+
+
+@pytest.mark.parametrize(
+    ("orphans", "aside"),
+    [
+        ([], {}),
+        ([orphan("s1", "c")], {"s1": "s1 of c"}),
+        ([orphan("s1", "c"), orphan("s2", "c")], {"c": "s1 of c"}),
+        ([orphan("s1", "c"), orphan("s1", "d"), orphan("s2", "e")], {"s1": "s1 of c", "s2": "s2 of e"}),
+        ([orphan("s1", "s1")], {"s1": "s1 of s1"}),
+    ],
+)
+def test_as_few_as_can_be_are_set_aside_for_a_contradiction(orphans: list[Orphan], aside: dict[str, str]) -> None:
+    assert set_aside(orphans) == aside
 
 
 def test_a_call_is_perhaps_at_the_missing_member_though_another_server_of_its_channel_has_gone() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from detector.core.document.reader import parse_document
 from detector.predicates.deadlock import Deadlock as DeadlockPredicate
 from detector.service.settings import scope_from_text
 from stilltrue.model import CallNumber, Holds, ProcessName, Witness
-from stilltrue.protocol.report import Caller, Report, Seen
+from stilltrue.protocol.report import Caller, Seen
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
@@ -71,32 +70,22 @@ async def test_scopes_answer_for_their_own(start_detector: Any, process: Any, de
         assert "no process of the scope none" in none.witness.text
 
 
-async def test_an_orphan_rejects_the_snapshot_and_the_question_is_asked_again(
+async def test_who_contradicts_others_is_set_aside_and_the_others_are_answered_for(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
-    a, b = process("a"), process("b")
+    a, b, liar = process("a"), process("b"), process("liar")
     deadlock(a, b)
-    lies = 2
-
-    def lie(report: Report) -> Report:
-        nonlocal lies
-        if not lies:
-            return report
-        lies -= 1
-        return replace(report, seen=(Seen(caller=Caller(ProcessName("a"), 1), highest=CallNumber(99)),))
-
-    b.change = lie
+    liar.change = lambda report: replace(report, seen=(Seen(caller=Caller(ProcessName("a"), 1), highest=CallNumber(99)),))
     async with start_detector(tmp_path) as detector:
-        await detector.join(a, b)
-        assert (await detector.ask()).holds == TRUE
-        assert await detector.metric('stilltrue_snapshots_total{outcome="rejected"}') == 2
-        summaries = await detector.stub.ListSnapshots(detector_pb2.ListSnapshotsRequest())
-        assert [summary.outcome for summary in summaries.snapshots] == ["complete", "rejected", "rejected"]
-        rejected = await detector.stub.GetSnapshot(detector_pb2.GetSnapshotRequest(id=summaries.snapshots[1].ref.id))
-        assert "b had seen call 99 of a" in json.loads(rejected.document_json)["rejected"][0]
-        lies = 100
+        await detector.join(a, b, liar)
         verdict = await detector.ask()
-        assert (verdict.holds, verdict.witness.kind) == (UNDETERMINED, "rejected")
+        assert (verdict.holds, verdict.core, verdict.missing) == (TRUE, ["a/X#1", "b/Y#1"], ["liar"])
+        (spot,) = verdict.coverage.blind
+        assert spot.process == "liar"
+        assert "liar had seen call 99 of a, which had sent 2 at its cut" in spot.reasons[0]
+        assert await detector.metric('stilltrue_reports_refused_total{reason="contradictory"}') == 1
+        (summary,) = (await detector.stub.ListSnapshots(detector_pb2.ListSnapshotsRequest())).snapshots
+        assert (summary.outcome, summary.missing) == ("incomplete", ["liar"])
 
 
 async def test_a_wish_begins_a_snapshot_and_a_watch_sees_it(

@@ -30,6 +30,7 @@ from stilltrue.protocol.names import as_process_name, check_process_name
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Target
 from stilltrue.protocol.stamp import INCARNATION_MAX
+from stilltrue.protocol.stamp_tag import StampKeyError
 from stilltrue.protocol.step import Step, checked
 from stilltrue.runtime.atomic import atomic
 from stilltrue.runtime.connection import Connection
@@ -41,7 +42,8 @@ from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.service_config import Options, service_config_of
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.sight import Sight
-from stilltrue.settings import Settings, read_settings
+from stilltrue.runtime.stamp_keys import StampKeys
+from stilltrue.settings import SettingRefusedError, Settings, read_settings
 from stilltrue.sync import locks
 from stilltrue.sync.channel import RecordedChannel
 from stilltrue.sync.pool import record_pool
@@ -89,7 +91,7 @@ class Agent:
         self._closed = False
         self._process = self._identify(self.settings.instance)
         self.parties = Parties(self._process.instance)
-        self.live = LockedRecorder(self._begin, reports_max=self.settings.reports_max)
+        self.live = LockedRecorder(self._begin, reports_max=self.settings.reports_max, keys=_keys(self.settings))
         self._session = Session(self.live, self.parties, self.settings.enabled)
         self.sight = Sight(self.live)
         self._pools = 0
@@ -363,3 +365,10 @@ def _hook(agent: Agent) -> None:
 
     atexit.register(close)
     os.register_at_fork(before=fork, after_in_parent=forked_here, after_in_child=forked)
+
+
+def _keys(settings: Settings) -> StampKeys:
+    try:
+        return StampKeys(text=settings.stamp_key, file=settings.stamp_key_file)
+    except StampKeyError as refusal:
+        raise SettingRefusedError(f"stamp_key: {refusal}") from None

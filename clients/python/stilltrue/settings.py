@@ -28,7 +28,9 @@ class Settings:
     agent ask for a snapshot. ``welcome_seconds_max`` is how long a detector may take to answer a hello before it is left;
     attempts to reach one are up to ``backoff_seconds_max`` apart. ``reports_max`` reports await sending at the most.
     The ``tls`` files are PEM: ``tls_ca_file`` whom to trust, ``tls_cert_file`` and ``tls_key_file`` who we are; ``token_file``
-    holds a bearer token. All are read anew at each dial. ``enabled=False``: record nothing, dial nobody.
+    holds a bearer token. All are read anew at each dial. ``stamp_key`` (or a file of keys, one a line, read anew when it
+    changes) is the fleet's secret: stamps are tagged with the first key, and those that no key has tagged count as none.
+    ``enabled=False``: record nothing, dial nobody.
     """
 
     service: str = ""
@@ -45,6 +47,8 @@ class Settings:
     tls_cert_file: str = ""
     tls_key_file: str = ""
     token_file: str = ""
+    stamp_key: str = field(default="", repr=False)
+    stamp_key_file: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
@@ -55,7 +59,7 @@ class Settings:
             raise SettingRefusedError(f"reports_max: 1 to 10000, not {self.reports_max}")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
             raise SettingRefusedError("tls_cert_file and tls_key_file: both or neither")
-        for name in ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file"):
+        for name in ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file", "stamp_key_file"):
             path = getattr(self, name)
             if path and not Path(path).is_file():
                 raise SettingRefusedError(f"{name}: no such file: {path}")

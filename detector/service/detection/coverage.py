@@ -140,7 +140,7 @@ class Membership:
 
     def _coverage(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
         """Rule 1."""
-        blind = [BlindSpot(process=name, reasons=(self._absence(name),)) for name in view.missing]
+        blind = [BlindSpot(process=name, reasons=(self._absence(name, view),)) for name in view.missing]
         partly = []
         for name in view.processes:
             member, report = self._roster.get(name), reports.get(name)
@@ -159,7 +159,9 @@ class Membership:
             partly=tuple(partly[:SPOTS_MAX]),
         )
 
-    def _absence(self, name: ProcessName) -> str:
+    def _absence(self, name: ProcessName, view: Snapshot) -> str:
+        if name in view.set_aside:
+            return f"its report was set aside: {view.set_aside[name]}"
         member = self._roster.get(name)
         if member is None:
             return "left while the snapshot was taken"

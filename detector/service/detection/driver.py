@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from detector.core.assembler import Outcome
+from detector.core.assembler import Assembled
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
@@ -38,7 +38,7 @@ from stilltrue.protocol.report import Report
 _TICK_SECONDS_MIN = 0.001
 
 STORY_LINES_MAX = 20
-"""How much of what happened to a rejected snapshot goes into the log."""
+"""How much of what happened to a snapshot goes into the log when reports of it were set aside."""
 
 
 class Driver:
@@ -303,17 +303,20 @@ class Driver:
         if missed != self._missed:
             self._missed = missed
             self._count_members()
-        if assembled.outcome is Outcome.REJECTED:
-            story = [] if ref.id is None else self._initiator.story(ref.id)[-STORY_LINES_MAX:]
-            orphans = "; ".join(assembled.orphans[:5])
-            self._log.failure("snapshot rejected", snapshot=ref.id, orphans=orphans, story="; ".join(story))
-            self._verdicts.keep(assembled, (), pinned=True)
-            self.pending_asks.rejected(finish.tickets)
-            return
+        if assembled.orphans:
+            self._set_aside(assembled)
         task = asyncio.get_running_loop().create_task(self._verdicts.judge(assembled, finish.tickets))
         self._judging.add(task)
         task.add_done_callback(self._was_judged)
         self._initiator.held = len(self._judging) >= self._settings.pending_snapshots_max
+
+    def _set_aside(self, assembled: Assembled) -> None:
+        """Reports that contradict others (rule 5) are counted, and logged with what happened to their snapshot."""
+        ref = assembled.snapshot.ref
+        story = [] if ref.id is None else self._initiator.story(ref.id)[-STORY_LINES_MAX:]
+        for name, orphan in sorted(assembled.snapshot.set_aside.items()):
+            self._metrics.report_refused("contradictory")
+            self._log.failure("report set aside", process=name, snapshot=ref.id, orphan=orphan, story="; ".join(story))
 
     def _was_judged(self, task: asyncio.Task[None]) -> None:
         """Whoever asked meanwhile gets one snapshot for all: more than can be evaluated are not begun."""

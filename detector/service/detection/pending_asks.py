@@ -23,17 +23,16 @@ Begin = Callable[[int], None]
 class _Ask:
     predicate: str
     scope: str
-    answer: asyncio.Future[Verdict | None]  # None: the snapshot was rejected
+    answer: asyncio.Future[Verdict]
 
 
 class PendingAsks:
     """Questions by their number."""
 
     def __init__(self, *, settings: Settings, clock: Clock, begin: Begin) -> None:
-        """``begin`` is called for each question, and again when its snapshot was rejected."""
+        """``begin`` is called for each question."""
         self._begin = begin
         self._clock = clock
-        self._again_max = settings.asked_again_max
         self._seconds_max = 2 * settings.give_up_seconds + 2 * settings.evaluation_seconds_max + _ROUNDS_SECONDS_MAX
         self._asks: dict[int, _Ask] = {}
         self._numbers = itertools.count(1)
@@ -42,15 +41,7 @@ class PendingAsks:
         return len(self._asks)
 
     async def ask(self, predicate: str, scope: str) -> Verdict:
-        """The verdict on a snapshot that begins now. A rejected snapshot is taken again, a bounded number of times."""
-        for _ in range(1 + self._again_max):
-            verdict = await self._once(predicate, scope)
-            if verdict is not None:
-                return verdict
-        text = f"{1 + self._again_max} snapshots in a row were rejected (see the detector's log)"
-        return self._no_answer(predicate, scope, "rejected", text)
-
-    async def _once(self, predicate: str, scope: str) -> Verdict | None:
+        """The verdict on a snapshot that begins now."""
         number = next(self._numbers)
         ask = _Ask(predicate=predicate, scope=scope, answer=asyncio.get_running_loop().create_future())
         self._asks[number] = ask
@@ -68,11 +59,6 @@ class PendingAsks:
         for ask in self._waiting(numbers):
             if (ask.predicate, ask.scope) == (verdict.predicate, verdict.snapshot.scope):
                 ask.answer.set_result(verdict)
-
-    def rejected(self, numbers: tuple[int, ...]) -> None:
-        """Their snapshot was rejected."""
-        for ask in self._waiting(numbers):
-            ask.answer.set_result(None)
 
     def nobody(self, numbers: tuple[int, ...]) -> None:
         """There is nobody to take a snapshot of."""

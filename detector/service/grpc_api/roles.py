@@ -14,6 +14,7 @@ from typing import Any
 
 from detector.ops.logs import Log
 from detector.ops.watched_files import WatchedFiles
+from stilltrue.runtime.secret_file import writable_by_all
 
 _OPEN = ("/grpc.health.v1.Health/",)
 _AGENT_SERVICE = "/stilltrue.v1.AgentService/"
@@ -63,6 +64,8 @@ class Roles:
             changed = self._file.changed()
             if changed is None:
                 return
+            if writable_by_all(self._path):
+                raise SecurityError(f"{self._path}: everybody may write to it (chmod o-w)")  # noqa: TRY301
             self._grants = read_grants(self._path)
             self._file.take(changed)
         except OSError as error:

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from detector.ops.logs import Log
 from detector.ops.watched_files import Signature, WatchedFiles
 from detector.service.grpc_api.roles import Role, Roles, SecurityError, wanted
+from stilltrue.runtime.secret_file import writable_by_all
 
 REQUEST_BYTES_MAX = 256 * 1024
 REQUEST_SECONDS_MAX = 5.0
@@ -83,15 +84,17 @@ class Certificates:
         return [path for path in (files.certificate, files.key, files.client_ca) if path is not None]
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
-        texts = {path: _pem(path) for path in self._paths()}
         files = self._files
+        texts = {path: _pem(path, secret=path == files.key) for path in self._paths()}
         check_pair(files.certificate, files.key)
         ca = None if files.client_ca is None else texts[files.client_ca]
         return grpc.ssl_server_certificate_configuration([(texts[files.key], texts[files.certificate])], ca)
 
 
-def _pem(path: Path) -> bytes:
+def _pem(path: Path, *, secret: bool = False) -> bytes:
     try:
+        if secret and writable_by_all(path):
+            raise SecurityError(f"{path}: everybody may write to it (chmod o-w)")
         text = path.read_bytes()
     except OSError as error:
         raise SecurityError(f"{path}: {error.strerror}") from None

@@ -59,7 +59,7 @@ class _Finished:
     def document(self) -> str:
         document = write_document(self._assembled.snapshot)
         if self._assembled.orphans:
-            document["rejected"] = list(self._assembled.orphans)
+            document["set_aside"] = dict(self._assembled.snapshot.set_aside)
         return json.dumps(document, separators=(",", ":"))
 
     def answer(self) -> pb.GetSnapshotResponse:

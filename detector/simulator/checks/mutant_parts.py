@@ -10,7 +10,7 @@ import numpy as np
 
 from detector.core import assembler, look_amendment, resolution
 from detector.core.cancellation import Cancellation, WaysOut
-from detector.core.channels import Channels, Place, _PoolView
+from detector.core.channels import Channels, Orphan, Place, _PoolView
 from detector.core.initiator import Effect, Initiator
 from detector.core.resolution import Resolution, _Awaited
 from detector.core.snapshot import Snapshot
@@ -137,10 +137,10 @@ def busy_like_the_others(right: Function) -> Function:
 def strict_orphans(_right: Function) -> Function:
     """A call counts as unsent one number too early."""
 
-    def orphans(self: Channels) -> list[str]:
+    def orphans(self: Channels) -> list[Orphan]:
         reports = self._reports
         return [
-            f"{name} had seen call {seen.highest}"
+            Orphan(name, seen.caller.process, f"{name} had seen call {seen.highest}")
             for name in sorted(reports)
             for seen in reports[name].seen
             if seen.caller.process in reports and seen.highest >= reports[seen.caller.process].next_number - 1 > 0

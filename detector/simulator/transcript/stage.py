@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from detector.core.assembler import Assembled, Outcome
+from detector.core.assembler import Assembled
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
 from detector.core.registry import ask, find_predicate
 from detector.core.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
@@ -197,7 +197,7 @@ class Stage:
                 case Finish(assembled=assembled):
                     self._newest = assembled
                     yield from assembled_in_words(assembled)
-                    if assembled.outcome is Outcome.REJECTED and assembled.snapshot.ref.id is not None:
+                    if assembled.orphans and assembled.snapshot.ref.id is not None:
                         yield from (f"  {text}" for text in self._initiator.story(assembled.snapshot.ref.id))
                 case Refuse(process=process, reason=reason):
                     yield f"{process}'s report is not taken: {reason.value}"

@@ -63,6 +63,7 @@ class CallerMemory:
         return Seen(
             caller=self.caller,
             highest=self.highest,
+            floor=self._floor,
             forgotten=self._forgotten,
             answered=tuple(entry for entry in self._answered.values() if entry is not None),
             plain=tuple(sorted(number for number, entry in self._answered.items() if entry is None)),

@@ -169,13 +169,15 @@ class Seen:
     """What a server remembers of one caller: the highest number seen, the calls answered, what had to be forgotten.
 
     No call above ``highest`` has been seen (rule 5 checks it). A call up to ``forgotten`` that is not listed may have been
-    answered: its memory had to be given up for space. ``plain`` are the numbers, ascending, of answered calls of which there
-    is no more to say (there may be thousands while one call holds the floor); ``answered`` are the others.
+    answered: its memory had to be given up for space. Below ``floor`` all is over, as the caller's stamps said (0: not known);
+    it is checked when the report comes, and not archived. ``plain`` are the numbers, ascending, of answered calls of which
+    there is no more to say (there may be thousands while one call holds the floor); ``answered`` are the others.
     """
 
     caller: Caller
     highest: CallNumber
     forgotten: CallNumber = CallNumber(0)
+    floor: CallNumber = field(default=CallNumber(0), compare=False)
     answered: tuple[Answered, ...] = ()
     plain: tuple[CallNumber, ...] = ()
 

@@ -1,7 +1,8 @@
 """The stamp that every message carries, and its one line of text in gRPC metadata.
 
 The text is ``source;incarnation;number;colour;floor``, all decimal but the source: short, printable, and the same in every
-language. A stamp that cannot be read is no stamp: the message counts as one from outside (fail open).
+language. A tag may follow (:mod:`stilltrue.protocol.stamp_tag`), which says nothing to those who have no key. A stamp that
+cannot be read is no stamp: the message counts as one from outside (fail open).
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ def decode(text: str | bytes) -> Stamp | None:
     try:
         if isinstance(text, bytes):
             text = text.decode("ascii")
-        source, run, call, newest, lowest = text.split(";")
+        source, run, call, newest, lowest, *tag = text.split(";")
         incarnation, number, colour, floor = int(run), int(call), int(newest), int(lowest)
     except ValueError:
         return None
     if not (
-        0 < len(source) <= NAME_LENGTH_MAX
+        len(tag) <= 1
+        and 0 < len(source) <= NAME_LENGTH_MAX
         and 0 <= incarnation <= INCARNATION_MAX
         and 0 <= number <= NUMBER_MAX
         and 0 <= colour <= NUMBER_MAX

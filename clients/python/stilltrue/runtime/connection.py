@@ -32,6 +32,8 @@ from stilltrue.version import __version__
 _LOGGER = logging.getLogger("stilltrue")
 TICK_SECONDS = 0.05
 BACKOFF_SECONDS_MIN = 0.05
+FOLLOW_SECONDS = 1.0
+"""Time between looks at the file of stamp keys."""
 GOODBYE_SECONDS_MAX = 0.5
 LOOKS_MAX = 64
 """Answers to the verification round that await sending; what is dropped counts as no answer: doubt."""
@@ -91,6 +93,7 @@ class Connection:
         self._refused: grpc.StatusCode | None = None
         self._absent_since: float | None = time.monotonic()  # None: it has been told
         self._lease_seconds = 3.0
+        self._followed_at = 0.0
         self._report_bytes_max = 0
         self.dialling = threading.Lock()
         """Held while gRPC makes or ends a session's channel: a fork then would leave its child gRPC's own locks, closed."""
@@ -128,6 +131,7 @@ class Connection:
     def _run(self) -> None:
         pause = BACKOFF_SECONDS_MIN
         while not self._closing.is_set():
+            self._follow_keys()
             begun = time.monotonic()
             try:
                 self._session()
@@ -231,6 +235,12 @@ class Connection:
             self._live.report_failure("a look")
             return Look(snapshot=request.snapshot)
 
+    def _follow_keys(self) -> None:
+        now = time.monotonic()
+        if now - self._followed_at >= FOLLOW_SECONDS:
+            self._followed_at = now
+            self._live.keys.follow()
+
     # -- what goes up; run by gRPC's own thread for the stream ---------------------------------------------------------
 
     def _requests(self, over: threading.Event) -> Iterator[pb.ConnectRequest]:
@@ -248,6 +258,7 @@ class Connection:
         )
         leased = time.monotonic()
         while not over.is_set():
+            self._follow_keys()
             try:
                 self._bell.get(timeout=TICK_SECONDS)
             except Empty:

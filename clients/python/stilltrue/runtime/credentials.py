@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 from grpc import _auth, _channel, _interceptor, _plugin_wrapping, experimental, insecure_channel, secure_channel
 
+from stilltrue.runtime.secret_file import writable_by_all
+
 LOADED = (_auth, _channel, _interceptor, _plugin_wrapping, experimental)
 """What gRPC would import when a channel is made, on the agent's own thread: a fork meanwhile leaves the child an import lock
 that nobody ever opens, and its first channel hangs."""
@@ -44,21 +46,24 @@ class Security:
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
         """A channel to ``address`` with what the files hold now. Raises :class:`SecurityRefusedError`."""
-        token = _read(self.token_file).decode().strip() if self.token_file else ""
+        token = _read(self.token_file, secret=True).decode().strip() if self.token_file else ""
         if not self.tls:
             if not token:
                 return insecure_channel(address, options)
             if not _is_loopback(address):
                 raise SecurityRefusedError(f"token_file: a token is not sent to {address} without TLS (tls_ca_file)")
             return grpc.intercept_channel(insecure_channel(address, options), _Bearer(token))
-        ca, key, certificate = (_read(path) if path else None for path in (self.ca, self.key, self.certificate))
+        ca, certificate = (_read(path) if path else None for path in (self.ca, self.certificate))
+        key = _read(self.key, secret=True) if self.key else None
         credentials = grpc.ssl_channel_credentials(ca, key, certificate)
         channel = secure_channel(address, credentials, options)
         return grpc.intercept_channel(channel, _Bearer(token)) if token else channel
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, *, secret: bool = False) -> bytes:
     try:
+        if secret and writable_by_all(path):
+            raise SecurityRefusedError(f"{path}: everybody may write to it (chmod o-w)")
         return Path(path).read_bytes()
     except OSError as error:
         raise SecurityRefusedError(f"{path}: {error.strerror}") from None

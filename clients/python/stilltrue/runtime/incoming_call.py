@@ -156,7 +156,7 @@ def receive_call(
     """
     live = session.live
     try:
-        served = live.arrived(read_stamp(live, metadata), method, interruptible)
+        served = live.arrived(read_stamp(live, metadata, method, reply=False), method, interruptible)
         if seconds_max is not None:
             live.queued(served, "", seconds_max)
         return IncomingCall(session, served, seconds_max)

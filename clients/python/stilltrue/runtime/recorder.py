@@ -23,8 +23,9 @@ from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
-from stilltrue.protocol.stamp import METADATA_KEY, Stamp, encode
+from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
 from stilltrue.protocol.step import Step, StepError
+from stilltrue.runtime.stamp_keys import StampKeys
 from stilltrue.runtime.word import Word, word_of_first_call, word_of_idle
 
 _LOGGER = logging.getLogger("stilltrue")
@@ -60,6 +61,7 @@ class LockedRecorder:
         "deferred",
         "dropped",
         "faults",
+        "keys",
         "lock",
         "pools",
         "recorder",
@@ -76,9 +78,14 @@ class LockedRecorder:
         *,
         reports_max: int = 64,
         clock: Callable[[], float] = time.time,
+        keys: StampKeys | None = None,
     ) -> None:
-        """``begin`` makes the recorder (anew after a fork); at most ``reports_max`` reports await sending."""
+        """``begin`` makes the recorder (anew after a fork); at most ``reports_max`` reports await sending.
+
+        ``keys``: what stamps are tagged with, and must be tagged with to be believed.
+        """
         self._begin = begin
+        self.keys = keys or StampKeys()
         self._logged_at = 0.0
         self.clock = clock
         self.reports_max = reports_max
@@ -159,7 +166,7 @@ class LockedRecorder:
             made, stamp = self.recorder.sent(
                 method=method, channel=channel, now=now, party=party, deadline=deadline, waiting=waiting, step=step
             )
-        return made, (METADATA_KEY, encode(stamp))
+        return made, self._pair(stamp, method, reply=False)
 
     def awaits(self, made: ClientCall, timeout: float | None = None) -> None:
         """The maker of a call is blocked on it from now on, for ``timeout`` seconds at the most."""
@@ -253,7 +260,7 @@ class LockedRecorder:
             raise ReenteredError
         with lock:
             stamp = self.recorder.replied(served, failed=failed)
-        return METADATA_KEY, encode(stamp)
+        return self._pair(stamp, served.method, reply=True)
 
     def withdrawn(self, served: ServerCall) -> None:
         """The call will never be served, or not to its end. May run in a finalizer, so it is put off to the next step."""
@@ -365,6 +372,23 @@ class LockedRecorder:
         if self.stamps_refused == 1:
             _LOGGER.warning("several stamps in one message: a program without an agent passes them on; caller unknown")
 
+    def stamp_of(self, text: str | bytes, method: str | bytes, *, reply: bool) -> Stamp | None:
+        """The stamp of a call of ``method``, or of its reply; None for one that cannot be read or lacks the fleet's tag."""
+        tags = self.keys.tags
+        if tags is None:
+            return decode(text)
+        known = tags.verify(_text(text), _text(method), reply=reply)
+        if known is None:
+            self.stamps_refused += 1
+            if self.stamps_refused == 1:
+                _LOGGER.warning("a stamp without a tag of our keys: it counts as none (STILLTRUE_STAMP_KEY)")
+            return None
+        return decode(known)
+
+    def _pair(self, stamp: Stamp, method: str | bytes, *, reply: bool) -> Pair:
+        text, tags = encode(stamp), self.keys.tags
+        return METADATA_KEY, text if tags is None else tags.sign(text, _text(method), reply=reply)
+
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _step(self) -> Any:
@@ -386,3 +410,7 @@ class LockedRecorder:
                 self.deferred.popleft()()
             except Exception:  # noqa: BLE001 - one that fails must not stop the others, nor the step that came by
                 self.faults += 1
+
+
+def _text(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")

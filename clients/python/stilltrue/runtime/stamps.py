@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode
+from stilltrue.protocol.stamp import METADATA_KEY, Stamp
 
 if TYPE_CHECKING:
     from stilltrue.runtime.recorder import LockedRecorder
@@ -15,8 +15,11 @@ Pair = tuple[str, str]
 _KEYS = (METADATA_KEY, METADATA_KEY.encode())  # gRPC takes keys as bytes, too
 
 
-def read_stamp(live: LockedRecorder, metadata: Any) -> Stamp | None:
-    """The stamp in gRPC metadata (pairs; None is empty), or None. Several count as none: the sender is unknown."""
+def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, *, reply: bool) -> Stamp | None:
+    """The stamp in gRPC metadata (pairs; None is empty) of a call of ``method``, or of its reply. None: there is none.
+
+    Several count as none, and so does one without the fleet's tag: the sender is unknown.
+    """
     found: Stamp | None = None
     seen = False
     if metadata:
@@ -26,7 +29,7 @@ def read_stamp(live: LockedRecorder, metadata: Any) -> Stamp | None:
                     live.several_stamps()
                     return None
                 seen = True
-                found = decode(entry[1])
+                found = live.stamp_of(entry[1], method, reply=reply)
     return found
 
 

@@ -188,18 +188,20 @@ class Answered(_message.Message):
     def __init__(self, number: _Optional[int] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., untaken: bool = ...) -> None: ...
 
 class Seen(_message.Message):
-    __slots__ = ("caller", "highest", "forgotten", "plain", "answered")
+    __slots__ = ("caller", "highest", "forgotten", "plain", "answered", "floor")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     PLAIN_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     highest: int
     forgotten: int
     plain: _containers.RepeatedScalarFieldContainer[int]
     answered: _containers.RepeatedCompositeFieldContainer[Answered]
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., highest: _Optional[int] = ..., forgotten: _Optional[int] = ..., plain: _Optional[_Iterable[int]] = ..., answered: _Optional[_Iterable[_Union[Answered, _Mapping]]] = ...) -> None: ...
+    floor: int
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., highest: _Optional[int] = ..., forgotten: _Optional[int] = ..., plain: _Optional[_Iterable[int]] = ..., answered: _Optional[_Iterable[_Union[Answered, _Mapping]]] = ..., floor: _Optional[int] = ...) -> None: ...
 
 class Pool(_message.Message):
     __slots__ = ("name", "size", "queued")

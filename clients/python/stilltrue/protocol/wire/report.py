@@ -182,7 +182,13 @@ def _served_from_wire(own: ProcessName, message: pb.CallServed) -> ServedCall:
 
 
 def _seen_to_wire(seen: Seen) -> pb.Seen:
-    message = pb.Seen(caller=_caller_to_wire(seen.caller), highest=seen.highest, forgotten=seen.forgotten, plain=seen.plain)
+    message = pb.Seen(
+        caller=_caller_to_wire(seen.caller),
+        highest=seen.highest,
+        forgotten=seen.forgotten,
+        floor=seen.floor,
+        plain=seen.plain,
+    )
     for answered in seen.answered:
         entry = message.answered.add(
             number=answered.number, sent=answered.sent, received=answered.received, untaken=not answered.taken
@@ -210,6 +216,7 @@ def _seen_from_wire(message: pb.Seen) -> Seen:
         caller=_caller_from_wire(message.caller),
         highest=CallNumber(highest),
         forgotten=CallNumber(message.forgotten),
+        floor=CallNumber(message.floor),
         answered=tuple(sorted(answered, key=attrgetter("number"))),
         plain=plain,
     )
