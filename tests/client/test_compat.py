@@ -105,7 +105,7 @@ async def test_what_a_loop_has_scheduled_and_in_which_context() -> None:
     assert handles is not None
     assert timer in handles
     assert compat.called_by(timer) == (variable.get, ())
-    task = loop.create_task(asyncio.sleep(0), context=copy_context())
+    task = copy_context().run(loop.create_task, asyncio.sleep(0))
     for thing in (timer, task):
         context = compat.context_of(thing)
         assert context is not None

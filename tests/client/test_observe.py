@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import async_timeout
 import grpc
 import grpc.aio
 import pytest
@@ -206,24 +208,26 @@ async def test_a_hedged_call_whose_loser_is_cancelled_leaves_nothing_behind(worl
     assert [made.doubtful for made in report.made] == [False, True]  # the loser is in doubt: it was cancelled
 
 
-async def test_a_task_group_waits_for_one_and_a_member_also_for_its_fellows(world: World) -> None:
-    async def body(world: World) -> None:
-        async def calls() -> None:
-            await world.stuck(b"")
+if sys.version_info >= (3, 11):  # there is no TaskGroup before
 
-        async with asyncio.TaskGroup() as group:
-            group.create_task(calls())
-            group.create_task(calls())
+    async def test_a_task_group_waits_for_one_and_a_member_also_for_its_fellows(world: World) -> None:
+        async def body(world: World) -> None:
+            async def calls() -> None:
+                await world.stuck(b"")
 
-    report = await world.report(body, stuck=2)
-    (wait,) = of(report, handler(report))
-    members = subtasks(report)
-    assert wait.needs == 1
-    assert set(wait.among) == {PartyTarget(party=member) for member in members}
-    for member, own in members.items():
-        others = {PartyTarget(party=party) for party in (*members, handler(report)) if party != member}
-        assert set(own.among[1:]) == others
-        assert own.needs == 1
+            async with asyncio.TaskGroup() as group:
+                group.create_task(calls())
+                group.create_task(calls())
+
+        report = await world.report(body, stuck=2)
+        (wait,) = of(report, handler(report))
+        members = subtasks(report)
+        assert wait.needs == 1
+        assert set(wait.among) == {PartyTarget(party=member) for member in members}
+        for member, own in members.items():
+            others = {PartyTarget(party=party) for party in (*members, handler(report)) if party != member}
+            assert set(own.among[1:]) == others
+            assert own.needs == 1
 
 
 async def test_wait_for_and_timeout_end_the_waits_inside_them(world: World) -> None:
@@ -231,7 +235,7 @@ async def test_wait_for_and_timeout_end_the_waits_inside_them(world: World) -> N
         await asyncio.wait_for(world.stuck(b""), 60)
 
     async def by_timeout(world: World) -> None:
-        async with asyncio.timeout(60):
+        async with getattr(asyncio, "timeout", async_timeout.timeout)(60):  # Python 3.10 has none of its own
             await asyncio.gather(world.stuck(b""))
 
     async def by_wait(world: World) -> None:

@@ -114,11 +114,16 @@ class FifoProcess:
         for other in self._links:
             if self.name < other:
                 self._dials.append(asyncio.create_task(self._dial(other, addresses[other], credentials)))
-        async with asyncio.timeout(seconds):
-            for other, link in self._links.items():
-                await link.up.wait()
-                if link.closed:
-                    raise ChannelError(f"{self.name} could not join {other}: {self._ended.get(other, 'closed')}")
+        try:
+            await asyncio.wait_for(self._all_up(), seconds)
+        except asyncio.TimeoutError:  # noqa: UP041 - in Python 3.10 not the builtin one
+            raise TimeoutError from None
+
+    async def _all_up(self) -> None:
+        for other, link in self._links.items():
+            await link.up.wait()
+            if link.closed:
+                raise ChannelError(f"{self.name} could not join {other}: {self._ended.get(other, 'closed')}")
 
     def send(self, target: ProcessName, payload: bytes, *, name: str = "") -> None:
         """Send ``payload``, in the same step as what the application just did to its state.
@@ -155,10 +160,8 @@ class FifoProcess:
         for link in joined:
             link.put(Goodbye())
         try:
-            async with asyncio.timeout(self._settings.close_seconds_max):
-                for link in joined:
-                    await link.flushed()
-        except TimeoutError:
+            await asyncio.wait_for(asyncio.gather(*(link.flushed() for link in joined)), self._settings.close_seconds_max)
+        except asyncio.TimeoutError:  # noqa: UP041 - in Python 3.10 not the builtin one
             _LOG.warning("close cuts off what still waited to be sent process=%s", self.name)
         await self._stop()
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from concurrent.futures import _base, thread
 from contextvars import Context
 from pathlib import Path
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType
+from types import BuiltinFunctionType, CellType, CodeType, CoroutineType, FrameType, FunctionType, MethodType
 from typing import Any
 from weakref import ref
 
@@ -50,6 +50,7 @@ _EXECUTOR_FILE = thread.__file__
 """Which field of a thread's ``stat`` is its start, counted from behind its name."""
 SCHED_FILE = sched.__file__
 _GRPC_COMPILED = "grpc/_cython/"
+_GRPC_COROUTINES = ("AioServer.", "AioChannel.", "_AioCall.", "_handle_", "_request_call", "_server_", "_schedule_rpc_coro")
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
 
 
@@ -130,6 +131,12 @@ def waiting_tasks() -> dict[Task, Where]:
 def current_task_of(loop: asyncio.AbstractEventLoop) -> Task | None:
     """The task that ``loop`` runs at this moment, from any thread."""
     return asyncio.current_task(loop)
+
+
+def is_being_cancelled(task: Task) -> bool:
+    """Whether somebody has asked to cancel ``task``; Python 3.10 forgets that once the task is told."""
+    cancelling = getattr(task, "cancelling", None)
+    return bool(getattr(task, "_must_cancel", False)) if cancelling is None else bool(cancelling())
 
 
 def is_stopping_on_loop(task: Task) -> bool:
@@ -303,7 +310,7 @@ def source_of(future: Any) -> Any:
         code = getattr(callback, "__code__", None)
         if (
             code is not None
-            and code.co_qualname == "_chain_future.<locals>._call_check_cancel"
+            and getattr(callback, "__qualname__", "") == "_chain_future.<locals>._call_check_cancel"
             and "source" in code.co_freevars
         ):
             return _content(callback.__closure__[code.co_freevars.index("source")])
@@ -322,7 +329,9 @@ def is_grpc_task(task: Task) -> bool:
     """Whether ``task`` is one that gRPC keeps for a call or a server."""
     coroutine = task.get_coro()
     code = getattr(coroutine, "cr_code", None)
-    return code is not None and is_grpc(str(getattr(code, "co_filename", "")))
+    if code is None:  # compiled; up to grpcio 1.65 it does not say where
+        return type(coroutine) is not CoroutineType and str(getattr(coroutine, "__qualname__", "")).startswith(_GRPC_COROUTINES)
+    return is_grpc(str(getattr(code, "co_filename", "")))
 
 
 def callbacks_of_served(context: Any) -> list[Any] | None:
@@ -429,9 +438,14 @@ def name_of(callback: Any) -> str:
     """What to call a callback."""
     code, _, _ = called_in(callback)
     if code is not None:
-        return code.co_qualname
+        return qualname_of(code)
     plain = type(callback) is BuiltinFunctionType or _is_of_asyncio(type(callback))
     return str(callback.__qualname__) if plain and hasattr(callback, "__qualname__") else type(callback).__qualname__
+
+
+def qualname_of(code: CodeType) -> str:
+    """The qualified name of a code; Python 3.10 keeps only the plain one."""
+    return str(getattr(code, "co_qualname", code.co_name))
 
 
 def _is_of_asyncio(kind: type) -> bool:

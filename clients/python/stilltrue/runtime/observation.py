@@ -117,7 +117,7 @@ class Observer:
         task = one.task
         one.future = future = blocking_future(task)
         loop = task.get_loop()
-        if task.cancelling() or (future is None and asyncio.current_task(loop) is not task):
+        if compat.is_being_cancelled(task) or (future is None and asyncio.current_task(loop) is not task):
             one.deadline = now
             return
         if future is None:  # it runs, or is blocked, and the loop with it, in a call that knows no loop

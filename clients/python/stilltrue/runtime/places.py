@@ -52,7 +52,7 @@ class Place:
 
 def told(frame: FrameType) -> str:
     """Where a frame stands, for people."""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {compat.qualname_of(frame.f_code)}"
 
 
 def is_ours(code: CodeType) -> bool:

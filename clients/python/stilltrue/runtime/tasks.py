@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from asyncio import taskgroups, tasks
+from asyncio import tasks
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
@@ -32,8 +32,15 @@ _GRPC_AIO = str(Path(grpc.aio.__file__).parent)
 _WAIT: CodeType = tasks._wait.__code__  # type: ignore[attr-defined]  # noqa: SLF001 - where asyncio.wait blocks
 _WAIT_FOR: CodeType = asyncio.wait_for.__code__
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
+
+
+class _NoTaskGroup:
+    """Python 3.10 has none."""
+
+
+_TASK_GROUP: type = getattr(asyncio, "TaskGroup", _NoTaskGroup)
 _LEAVING = frozenset(
-    method.__code__ for name in ("__aexit__", "_aexit") if (method := taskgroups.TaskGroup.__dict__.get(name)) is not None
+    method.__code__ for name in ("__aexit__", "_aexit") if (method := _TASK_GROUP.__dict__.get(name)) is not None
 )
 
 
@@ -122,7 +129,7 @@ def _returns_exceptions(children: tuple[Any, ...]) -> bool:
     """Whether ``gather`` was told so: it is known to the callback that it put on its children."""
     for callback, _ in getattr(children[0], "_callbacks", None) or ():
         code = getattr(callback, "__code__", None)
-        if code is None or getattr(code, "co_qualname", "") != "gather.<locals>._done_callback":
+        if code is None or getattr(callback, "__qualname__", "") != "gather.<locals>._done_callback":
             continue
         if "return_exceptions" in code.co_freevars:
             return callback.__closure__[code.co_freevars.index("return_exceptions")].cell_contents is True
@@ -137,7 +144,7 @@ def group_of(task: Task) -> Any:
     """The ``TaskGroup`` that cancels ``task`` when another of its tasks fails, or None."""
     for callback, _ in getattr(task, "_callbacks", None) or ():
         for owner in compat.bound_to(callback):
-            if issubclass(type(owner), taskgroups.TaskGroup):
+            if issubclass(type(owner), _TASK_GROUP):
                 return owner
     return None
 
@@ -152,7 +159,7 @@ def awaiters(task: Task) -> list[Task]:
             elif issubclass(type(thing), asyncio.Future):
                 woken = getattr(thing, "_callbacks", None) or ()
                 found += [owner for wake, _ in woken for owner in compat.bound_to(wake) if compat.is_task(owner)]
-            elif issubclass(type(thing), taskgroups.TaskGroup):
+            elif issubclass(type(thing), _TASK_GROUP):
                 found.append(thing._parent_task)  # noqa: SLF001
     return [other for other in dict.fromkeys(found) if other is not task and not _is_inside_grpc(other)]
 
