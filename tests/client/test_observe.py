@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -208,7 +207,7 @@ async def test_a_hedged_call_whose_loser_is_cancelled_leaves_nothing_behind(worl
     assert [made.doubtful for made in report.made] == [False, True]  # the loser is in doubt: it was cancelled
 
 
-if sys.version_info >= (3, 11):  # there is no TaskGroup before
+if hasattr(asyncio, "TaskGroup"):  # from Python 3.11 on
 
     async def test_a_task_group_waits_for_one_and_a_member_also_for_its_fellows(world: World) -> None:
         async def body(world: World) -> None:
