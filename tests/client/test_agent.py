@@ -68,15 +68,73 @@ def test_a_name_is_found_for_who_gives_none() -> None:
         ({"reports_max": 0}, {}, "reports_max"),
         ({"tls_ca_file": "/nowhere/ca.pem"}, {}, "tls_ca_file"),
         ({"tls_key_file": __file__}, {}, "tls_cert_file"),
-        ({}, {"STILLTRUE_BLOCK_SECONDS_MAX": "soon"}, "STILLTRUE_BLOCK_SECONDS_MAX"),
-        ({}, {"STILLTRUE_REACTIVE": "perhaps"}, "STILLTRUE_REACTIVE"),
-        ({}, {"STILLTRUE_LABELS": "zone"}, "STILLTRUE_LABELS"),
+        ({"labels": "zone"}, {}, "STILLTRUE_LABELS"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(given: dict[str, Any], environment: dict[str, str], named: str) -> None:
     with pytest.raises(SettingRefusedError, match=named) as refusal:
         read_settings(given, environment)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("instance", "a/b"),
+        ("instance", "ä"),
+        ("block_seconds_max", "soon"),
+        ("block_seconds_max", "-1"),
+        ("block_seconds_max", "nan"),
+        ("reports_max", "0"),
+        ("reports_max", "1e3"),
+        ("reactive", "perhaps"),
+        ("enabled", ""),
+        ("labels", "zone"),
+    ],
+)
+def test_a_bad_value_in_the_environment_is_a_warning_and_the_default(
+    name: str, bad: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = read_settings({"service": "orders"}, {f"STILLTRUE_{name.upper()}": bad})
+    assert settings == read_settings({"service": "orders"}, {})
+    (warning,) = caplog.records
+    assert f"STILLTRUE_{name.upper()}" in warning.getMessage()
+    given = "given-1" if name == "instance" else getattr(settings, name)
+    caplog.clear()
+    assert getattr(read_settings({name: given}, {f"STILLTRUE_{name.upper()}": bad}), name) == given
+    assert len(caplog.records) <= 1
+
+
+def test_what_is_wrong_with_a_secret_disables_the_agent(
+    alone: Join, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read_settings({}, {"STILLTRUE_TLS_KEY_FILE": "/k.pem"}).enabled is False
+    assert "not watched" in caplog.text
+    monkeypatch.setenv("STILLTRUE_STAMP_KEY", "short")
+    assert alone("orders").settings.enabled is False
+    late = read_settings({}, {"STILLTRUE_TLS_CA_FILE": "/not/yet/ca.pem"})
+    assert (late.enabled, late.tls_ca_file) == (True, "/not/yet/ca.pem"), "it is read when the agent dials"
+
+
+def test_excluded_methods_are_patterns(alone: Join) -> None:
+    session = alone("orders", excluded_methods="/a.B/*, c.D/Watch")._session
+    methods = ("/a.B/Get", "/c.D/Watch", "/c.D/Watches", "/a.Bad/Get", "/grpc.health.v1.Health/Check")
+    assert [session.leaves_out(method) for method in methods] == [True, True, False, False, True]
+
+
+def test_nothing_is_dialled_before_there_is_a_channel_or_a_server(detector: Any) -> None:
+    """In a process of its own, where nothing else has made a channel."""
+    script = textwrap.dedent(
+        """
+        import sys, threading, grpc, stilltrue
+        agent = stilltrue.instrument("orders", instance="orders", detector=sys.argv[1])
+        assert agent._connection is None
+        assert not [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+        channel = grpc.insecure_channel("127.0.0.1:1")
+        assert agent.wait_until_joined(10)
+        """
+    )
+    subprocess.run([sys.executable, "-c", script, detector.address], check=True, timeout=60)
 
 
 def test_an_unknown_setting_is_a_type_error() -> None:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar, overload
 from weakref import WeakSet, ref
 
@@ -50,7 +51,6 @@ from stilltrue.sync.pool import record_pool
 from stilltrue.sync.server import RecordedServer
 
 _LOGGER = logging.getLogger("stilltrue")
-START_SECONDS = 1.0
 FORK_SECONDS_MAX = 0.5
 """How long a fork may wait for the agent's thread, which makes a channel meanwhile."""
 Seen = TypeVar("Seen")
@@ -83,7 +83,7 @@ class Agent:
             "block_seconds_max": block_seconds_max,
             **further,
         }
-        self.settings: Settings = read_settings(given)
+        self.settings, keys = _with_keys(read_settings(given), given)
         self._lifecycle = threading.Lock()
         self._pid = os.getpid()
         self._connection: Connection | None = None
@@ -91,8 +91,8 @@ class Agent:
         self._closed = False
         self._process = self._identify(self.settings.instance)
         self.parties = Parties(self._process.instance)
-        self.live = LockedRecorder(self._begin, reports_max=self.settings.reports_max, keys=_keys(self.settings))
-        self._session = Session(self.live, self.parties, self.settings.enabled)
+        self.live = LockedRecorder(self._begin, reports_max=self.settings.reports_max, keys=keys)
+        self._session = Session(self.live, self.parties, self.settings.enabled, self.settings.excluded_methods)
         self.sight = Sight(self.live)
         self._pools = 0
         self._look: Callable[[LookRequest], Look] | None = None
@@ -116,12 +116,6 @@ class Agent:
                 self._connection = Connection(self.live, self.settings, look, self._rename, sight)
                 self._connection.start()
         return self
-
-    def start_soon(self) -> None:
-        """Begin to dial after ``START_SECONDS``, unless something begins it before: a server that forks first had better."""
-        timer = threading.Timer(START_SECONDS, self.start)
-        timer.daemon = True
-        timer.start()
 
     def close(self) -> None:
         """Say goodbye to the detector: the process is no member any more. Doing it twice is nothing."""
@@ -367,8 +361,12 @@ def _hook(agent: Agent) -> None:
     os.register_at_fork(before=fork, after_in_parent=forked_here, after_in_child=forked)
 
 
-def _keys(settings: Settings) -> StampKeys:
+def _with_keys(settings: Settings, given: Mapping[str, object]) -> tuple[Settings, StampKeys]:
+    """The settings, and the keys that they name; keys of the environment that cannot be used disable the agent."""
     try:
-        return StampKeys(text=settings.stamp_key, file=settings.stamp_key_file)
+        return settings, StampKeys(text=settings.stamp_key, file=settings.stamp_key_file)
     except StampKeyError as refusal:
-        raise SettingRefusedError(f"stamp_key: {refusal}") from None
+        if given.get("stamp_key") or given.get("stamp_key_file"):
+            raise SettingRefusedError(f"stamp_key: {refusal}", "stamp_key") from None
+        _LOGGER.warning("setting refused: stamp_key: %s; this process is not watched", refusal)
+        return replace(settings, enabled=False), StampKeys()

@@ -58,7 +58,6 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
             )
             _STATE.undo += rebind(replaced)
             _warn_of_unseen(agent)
-            agent.start_soon()
         return _STATE.agent
 
 
@@ -82,6 +81,7 @@ def _warn_of_unseen(agent: Agent) -> None:
     if unseen:
         text = "made before instrument(), and not seen: servers and channels=%d; call it before they are made"
         _LOGGER.warning(text, unseen)
+        agent.start()
 
 
 def _replace(module: Any, name: str, make: Callable[..., Any]) -> tuple[Any, Any]:

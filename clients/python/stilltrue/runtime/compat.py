@@ -136,7 +136,14 @@ def current_task_of(loop: asyncio.AbstractEventLoop) -> Task | None:
 def is_being_cancelled(task: Task) -> bool:
     """Whether somebody has asked to cancel ``task``; Python 3.10 forgets that once the task is told."""
     cancelling = getattr(task, "cancelling", None)
-    return bool(getattr(task, "_must_cancel", False)) if cancelling is None else bool(cancelling())
+    if cancelling is not None:
+        return bool(cancelling())
+    for _ in range(CHAIN_LENGTH_MAX):  # there, the request is passed on to what the task awaits
+        future = getattr(task, "_fut_waiter", None)
+        if getattr(task, "_must_cancel", False) or not isinstance(future, asyncio.Task):
+            return bool(getattr(task, "_must_cancel", False)) or (future is not None and future.cancelled())
+        task = future
+    return True
 
 
 def is_stopping_on_loop(task: Task) -> bool:

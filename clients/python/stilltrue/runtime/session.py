@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 from stilltrue.model import WaitNumber
 from stilltrue.protocol.ledger import ClientCall
@@ -18,13 +20,17 @@ METHODS_MAX = 10_000
 class Session:
     """An agent as its glue sees it."""
 
-    __slots__ = ("_enabled", "left_out", "live", "parties")
+    __slots__ = ("_enabled", "_excluded", "left_out", "live", "parties")
 
-    def __init__(self, live: LockedRecorder, parties: Parties, enabled: bool) -> None:
-        """``live`` records; ``parties`` says who acts; nothing is recorded unless ``enabled``."""
+    def __init__(self, live: LockedRecorder, parties: Parties, enabled: bool, excluded: Iterable[str] = ()) -> None:
+        """``live`` records; ``parties`` says who acts; nothing is recorded unless ``enabled``.
+
+        ``excluded``: patterns of methods (``/pkg.Service/*``) that are not recorded.
+        """
         self.live = live
         self.parties = parties
         self._enabled = enabled
+        self._excluded = tuple(f"/{pattern.lstrip('/')}" for pattern in excluded)
         self.left_out: dict[str | bytes, bool] = {}
         """What :meth:`leaves_out` has answered, by method."""
 
@@ -36,8 +42,13 @@ class Session:
         text = method.decode("utf-8", "replace") if isinstance(method, bytes) else method
         if len(self.left_out) >= METHODS_MAX:
             self.left_out.clear()
-        self.left_out[method] = out = not self._enabled or text.startswith(LEFT_OUT)
+        self.left_out[method] = out = self._excludes(text)
         return out
+
+    def _excludes(self, method: str) -> bool:
+        if not self._enabled or method.startswith(LEFT_OUT):
+            return True
+        return any(fnmatchcase(method, pattern) for pattern in self._excluded)
 
     def begin_wait(self, made: ClientCall, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
         """Whoever runs this line is blocked on the call from now on (``item``: on its next item). None when that failed."""

@@ -17,7 +17,7 @@ import functools
 from asyncio import tasks
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MemberDescriptorType
 from typing import Any
 
 import grpc.aio
@@ -194,12 +194,18 @@ def _known_to(callback: Any) -> list[Any]:
     return list(compat.bound_to(callback))
 
 
+def _slots_of(thing: Any) -> dict[str, Any]:
+    """The task in an object that has slots alone, as ``async_timeout``'s have."""
+    slot = next((kind.__dict__["_task"] for kind in type(thing).__mro__ if "_task" in kind.__dict__), None)
+    return {"_task": slot.__get__(thing)} if type(slot) is MemberDescriptorType else {}
+
+
 def _tasks_in(thing: Any) -> list[Task]:
     """The tasks that a time-out, ours or another library's, is for."""
     try:
         attributes = object.__getattribute__(thing, "__dict__")
     except AttributeError:
-        return []
+        attributes = _slots_of(thing)
     if not isinstance(attributes, dict):
         return []
     found = [attributes[name] for name in ("_task", "_host_task") if isinstance(attributes.get(name), asyncio.Task)]
