@@ -19,6 +19,8 @@ from stilltrue import Detector
 
 POLL_SECONDS = 0.2
 ANSWER_SECONDS_MAX = 20.0
+PAGE_SECONDS_MAX = 60.0
+"""A machine under load may take long to serve a page; that is no false TRUE."""
 JOB_STRENGTH = 10
 HEALTHY_SCENE = "detector.demo.scenes:HEALTHY"
 HEALTHY_LOADS = ("web", "app", "rush", "queue", "street", "clerk")
@@ -86,7 +88,7 @@ class Demo:
         return round(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
 
     def _page(self) -> list[str]:
-        with urllib.request.urlopen(f"http://{self.harness.http}/metrics", timeout=5) as page:
+        with urllib.request.urlopen(f"http://{self.harness.http}/metrics", timeout=PAGE_SECONDS_MAX) as page:
             return list(page.read().decode().splitlines())
 
     def picture(self) -> None:
