@@ -183,7 +183,7 @@ class Run:
             elif verdict.predicate == "deadlock" and not oracle.stuck(world, view) <= said <= oracle.stuck(world):
                 world.breach(f"live: {about}: {sorted(said)} is said, {sorted(oracle.stuck(world, view))} is so")
             elif (
-                verdict.predicate == "termination"
+                verdict.predicate in {"termination", "phase-ended"}
                 and verdict.holds is not Holds.UNDETERMINED
                 and self.watch.initiator.members == tuple(sorted(world.processes))
                 and ((verdict.holds is Holds.TRUE) != oracle.terminated(world))

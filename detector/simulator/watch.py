@@ -9,17 +9,21 @@ from detector.core.assembler import Assembled, Outcome
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Timing
 from detector.core.predicate import Predicate, reads_activity
 from detector.core.registry import ask, leans_on_idleness
+from detector.core.scope import scoped
 from detector.core.snapshot import Snapshot
 from detector.core.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
+from detector.predicates.lost_message import LostMessage
+from detector.predicates.phase_ended import PhaseEnded
 from detector.predicates.quiescence import Quiescence
 from detector.predicates.termination import Termination
 from detector.predicates.token import TokenDuplicated, TokenLost
-from detector.simulator.checks.promises import Instant, hold, instant
+from detector.simulator.checks.promises import Instant, hold, hold_group, instant
 from detector.simulator.world.enabled_actions import Action
 from detector.simulator.world.engine import Engine
 from detector.simulator.world.plan import Plan
+from detector.simulator.world.world import PHASE
 from stilltrue.model import Holds, ProcessName, SnapshotId, Verdict
 
 GIVE_UP_SECONDS = 1.0
@@ -34,6 +38,8 @@ def built_in(plan: Plan) -> tuple[Predicate, ...]:
     if plan.tokens:
         expected = sum(plan.tokens.values())
         found += [TokenLost(expected=expected), TokenDuplicated(expected=expected)]
+    if plan.counted:
+        found += [LostMessage(), PhaseEnded(phase=PHASE)]
     return tuple(found)
 
 
@@ -237,4 +243,8 @@ class Watch:
         self.finished.append((raw, verdicts))
         if assembled.snapshot.waits.uncoloured.any():
             self.in_doubt.add(snapshot)
-        hold(world, assembled, verdicts, raw=raw, begun=begun, ended=replace(ended, outside=world.outside))
+        ended = replace(ended, outside=world.outside)
+        hold(world, assembled, verdicts, raw=raw, begun=begun, ended=ended)
+        if world.plan.scope:
+            group = scoped(assembled.snapshot, world.plan.scope, {"service": world.plan.scope})
+            hold_group(world, assembled, ask(Deadlock(), group), begun=begun, ended=ended)

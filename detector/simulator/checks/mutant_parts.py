@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detector.core import assembler, look_amendment, resolution
+from detector.core import assembler, look_amendment, resolution, scope
 from detector.core.cancellation import Cancellation, WaysOut
 from detector.core.channels import Channels, Orphan, Place, _PoolView
 from detector.core.initiator import Effect, Initiator
@@ -17,8 +17,10 @@ from detector.core.snapshot import Snapshot
 from detector.core.verification import Suspicion, Verifier
 from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
+from detector.predicates.lost_message import LostMessage
+from detector.predicates.phase_ended import PhaseEnded
 from detector.simulator.watch import Watch
-from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Wait
+from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Verdict, Wait
 from stilltrue.protocol import recorder
 from stilltrue.protocol.doubts import Doubts
 from stilltrue.protocol.memory import CallerMemory, Callers
@@ -38,6 +40,8 @@ __all__ = [
     "Channels",
     "Doubts",
     "Initiator",
+    "LostMessage",
+    "PhaseEnded",
     "Observation",
     "PoolView",
     "Recorder",
@@ -50,6 +54,7 @@ __all__ = [
     "Watch",
     "recorder",
     "resolution",
+    "scope",
 ]
 
 
@@ -338,6 +343,27 @@ def lost_is_gone(_right: Function) -> Function:
 def finds_no_way_out(right: Function) -> Function:
     """What a second look finds of who may end a wait is dropped."""
     return lambda wait, look: right(wait, look and replace(look, ways_out=()))
+
+
+def all_inside(_right: Function) -> Function:
+    """A group's snapshot has the waits of everybody."""
+    return lambda snapshot, *, name, members: replace(snapshot, ref=replace(snapshot.ref, scope=name, members=len(members)))
+
+
+def counts_at_work(right: Function) -> Function:
+    """What is counted while somebody works counts."""
+
+    def evaluate(self: LostMessage, snapshot: Snapshot) -> Verdict:
+        idle = {name: replace(state, activity=Activity.IDLE) for name, state in snapshot.processes.items()}
+        verdict: Verdict = right(self, replace(snapshot, processes=idle))
+        return verdict
+
+    return evaluate
+
+
+def through_at_work(_right: Function) -> Function:
+    """Who works in the phase is through with it."""
+    return lambda *_: True
 
 
 def believes_clocks(_right: Function) -> Function:

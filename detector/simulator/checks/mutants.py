@@ -301,6 +301,27 @@ MUTANTS: tuple[Mutant, ...] = (
         (parts.Initiator, "lost", parts.lost_is_gone),
     ),
     _mutant(
+        "scopes",
+        "who is outside a group is as stuck as who is in it",
+        "scopes",
+        "safe",
+        (parts.scope, "narrowed", parts.all_inside),
+    ),
+    _mutant(
+        "lost-message",
+        "messages are counted while somebody works",
+        "counts",
+        "safe, live",
+        (parts.LostMessage, "evaluate", parts.counts_at_work),
+    ),
+    _mutant(
+        "phase-ended",
+        "who works in a phase is through with it",
+        "counts",
+        "safe, live",
+        (parts.PhaseEnded, "_through", parts.through_at_work),
+    ),
+    _mutant(
         "10",
         "a way out that is found does not count",
         "tasks",

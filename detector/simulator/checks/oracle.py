@@ -24,6 +24,7 @@ Takers = dict[tuple[str, str], bool]
 class View:
     """What is taken into account. ``deadlines``: waits end at them.
 
+    ``inside``: the processes of a group (None: there is none), outside which everybody can move.
     ``members``: the processes that may receive a request (None: all there are). ``doubt``: a request in transit, which no
     server has seen, counts as one that will be answered: anybody may have it.
     """
@@ -31,6 +32,7 @@ class View:
     deadlines: bool = True
     members: frozenset[ProcessName] | None = None
     doubt: bool = False
+    inside: frozenset[ProcessName] | None = None
 
 
 TRUTH = View()
@@ -46,6 +48,7 @@ def stuck(world: World, view: View = TRUTH) -> frozenset[PartyName]:
         who
         for process in world.processes.values()
         if not view.doubt or view.members is None or process.name in view.members
+        if view.inside is None or process.name in view.inside
         for who in process.parties.values()
         if who.block is not None
     }
@@ -215,6 +218,11 @@ def terminated(world: World, *, knowable: bool = False) -> bool:
         if call.requests or call.queued or call.served or (call.replies and not call.over) or call.broken:
             return False
     return not knowable or not any(_in_doubt(world, call, since) for call, since in world.doubts.values())
+
+
+def lost_messages(world: World) -> int:
+    """How many of the messages that are counted were sent and never received, once nothing moves any more."""
+    return sum(process.sent - process.received for process in world.processes.values())
 
 
 def _in_doubt(world: World, call: SimCall, since: float) -> bool:

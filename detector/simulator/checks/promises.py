@@ -36,6 +36,9 @@ class Instant:
     quiet: bool
     knowably_quiet: bool
     tokens_gone: int
+    lost_messages: int
+    group: frozenset[PartyName]
+    knowable_group: frozenset[PartyName]
     expired: int
     departed: frozenset[ProcessName]
     of_the_dead: bool
@@ -46,6 +49,7 @@ def instant(world: World, members: frozenset[ProcessName], *, outside_before: in
     knowable = oracle.stuck(world, View(members=members, doubt=True))
     stuck = oracle.stuck(world, View(members=members))
     few = 0 < len(stuck) <= CORE_PARTIES_MAX
+    inside = frozenset(name for name, process in world.processes.items() if process.id.service == world.plan.scope)
     terminated = oracle.terminated(world)
     return Instant(
         members=members,
@@ -62,6 +66,9 @@ def instant(world: World, members: frozenset[ProcessName], *, outside_before: in
         quiet=oracle.quiet(world, stuck),
         knowably_quiet=oracle.knowably_quiet(world, knowable),
         tokens_gone=oracle.tokens_gone(world),
+        lost_messages=oracle.lost_messages(world),
+        group=oracle.stuck(world, View(members=members, inside=inside)) if inside else frozenset(),
+        knowable_group=oracle.stuck(world, View(members=members, doubt=True, inside=inside)) if inside else frozenset(),
         expired=world.expired,
         departed=frozenset(world.departed & world.processes.keys()),
         of_the_dead=_of_the_dead(world),
@@ -79,16 +86,32 @@ def hold(
             case "gridlock":
                 if _since(world, raw, verdict, begun) == ended.outside:
                     _gridlock(world, assembled, verdict, begun, ended)
-            case "termination":
+            case "termination" | "phase-ended":
                 _termination(world, verdict, begun, ended)
             case "quiescence":
-                undisturbed = _undisturbed(begun, ended) and _since(world, raw, verdict, begun) == ended.outside
-                if verdict.holds is Holds.TRUE and not ended.quiet and undisturbed:
-                    world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
-                if verdict.holds is Holds.FALSE and begun.knowably_quiet and undisturbed:
-                    world.breach(f"sound: snapshot {verdict.snapshot.id}, quiescence false: it was so when it began")
+                if _undisturbed(begun, ended) and _since(world, raw, verdict, begun) == ended.outside:
+                    _quiescence(world, verdict, begun, ended)
             case "token-lost" | "token-duplicated":
                 _tokens(world, verdict, begun, ended)
+            case "lost-message":
+                _lost_messages(world, verdict, begun, ended)
+
+
+def hold_group(world: World, assembled: Assembled, verdict: Verdict, *, begun: Instant, ended: Instant) -> None:
+    """Check what is said of a group's deadlocks: who is named is of the group, and stuck even if all others can move."""
+    about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value} in {world.plan.scope}"
+    if begun.outside != ended.outside:
+        return
+    missing = frozenset(assembled.snapshot.missing)
+    knowable = frozenset(name for name in begun.knowable_group & ended.knowable_group if process_of(name) not in missing)
+    said = frozenset(name for name in verdict.remainder if "~" not in name)
+    if verdict.holds is Holds.TRUE and not said <= ended.group:
+        world.breach(f"safe: {about}: {_names(said - ended.group)} could move when it ended")
+    vouched = not missing and not assembled.snapshot.waits.uncoloured.any()
+    if verdict.holds is Holds.TRUE and vouched and not knowable <= said:
+        world.breach(f"exact: {about}: {_names(knowable - said)} was stuck when it began and is not named")
+    if verdict.holds is Holds.FALSE and knowable:
+        world.breach(f"sound: {about}: {_names(knowable)} could never move when it began")
 
 
 def _deadlock(world: World, assembled: Assembled, raw: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
@@ -154,6 +177,13 @@ def _gridlock(world: World, assembled: Assembled, verdict: Verdict, begun: Insta
             world.frozen_until[name] = max(verdict.until, world.frozen_until.get(name, 0.0))
 
 
+def _quiescence(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
+    if verdict.holds is Holds.TRUE and not ended.quiet:
+        world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
+    if verdict.holds is Holds.FALSE and begun.knowably_quiet:
+        world.breach(f"sound: snapshot {verdict.snapshot.id}, quiescence false: it was so when it began")
+
+
 def _tokens(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
     """Tokens are only lost when a reply finds nobody, and never made."""
     about = f"snapshot {verdict.snapshot.id}, {verdict.predicate} {verdict.holds.value}: {verdict.witness.text}"
@@ -198,8 +228,17 @@ def _has_deadlines(world: World) -> bool:
     return bool(world.enabled.bags["expire"].actions)
 
 
+def _lost_messages(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
+    """Messages are lost for good once nobody is left to receive them."""
+    about = f"snapshot {verdict.snapshot.id}, lost-message {verdict.holds.value}: {verdict.witness.text}"
+    if verdict.holds is Holds.TRUE and not (ended.terminated and ended.lost_messages):
+        world.breach(f"safe: {about}: {ended.lost_messages} were lost when it ended")
+    if verdict.holds is Holds.FALSE and begun.knowably_terminated and begun.lost_messages:
+        world.breach(f"sound: {about}: {begun.lost_messages} were lost when it began")
+
+
 def _termination(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
-    about = f"snapshot {verdict.snapshot.id}, termination {verdict.holds.value}"
+    about = f"snapshot {verdict.snapshot.id}, {verdict.predicate} {verdict.holds.value}"
     if not _undisturbed(begun, ended):
         return
     if verdict.holds is Holds.TRUE and not ended.terminated:

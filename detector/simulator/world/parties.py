@@ -23,7 +23,7 @@ from detector.simulator.world.plan import (
     Work,
 )
 from detector.simulator.world.state import Block, Party, Process, SimCall
-from detector.simulator.world.world import World
+from detector.simulator.world.world import PHASE, World
 from stilltrue.model import ProcessName, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall
 from stilltrue.protocol.report import CallTarget
@@ -55,6 +55,9 @@ def start(world: World, process: Process, call: SimCall, handle: ServerCall) -> 
     """A call begins to be served: by a worker of its pool, or at once."""
     method = process.method(world.plan.route(call.service), call.method)
     process.recorder.started(handle)
+    if world.plan.counted and not method.loses:
+        process.received += 1
+        process.recorder.fact({"received": process.received})
     who = Party(handle.party, process, method.body, call.depth)
     who.call, who.handle, who.method, who.pool = call, handle, method, method.pool
     if method.pool:
@@ -186,7 +189,11 @@ def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiti
     process, (service, method) = who.process, target
     token = 1 if op.token and process.tokens else 0
     returns = any(world.plan.services[one].methods[method].returns_token for one in world.plan.route(service))
-    step = Step(who.handle) if token or returns else None
+    step = Step(who.handle) if token or returns or world.plan.counted else None
+    if step is not None and world.plan.counted:
+        process.sent += 1
+        step.fact(sent=process.sent)
+        step.carries(phase=PHASE)
     if token and step is not None:
         process.tokens -= 1
         step.fact(token=process.tokens)

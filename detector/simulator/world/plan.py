@@ -135,13 +135,14 @@ class Method:
     """What a call of a method does, and behind which pool it queues (none: it starts on arrival).
 
     ``interruptible``: at the deadline of its call, or when its caller gives up, the handler itself is cancelled.
-    ``returns_token``: the reply takes a token back, if there is one.
+    ``returns_token``: the reply takes a token back, if there is one. ``loses``: its requests are not counted, where others are.
     """
 
     body: tuple[Op, ...] = ()
     pool: str = ""
     interruptible: bool = False
     returns_token: bool = False
+    loses: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +190,9 @@ class Plan:
     ``routes``: the services behind an address that is not a service's own name; ``also``: further services that a process has a
     server for; ``uninstrumented``: processes without an agent; ``gateways``: those of them that pass a request's stamp on with
     their own calls; ``clocks``: how far a process's clock is ahead of the detector's; ``limits``: how much recorders remember.
+
+    ``counted``: processes count the requests that they send and receive, all of phase 1; ``scope``: a service whose instances
+    are a group that is asked about by itself.
     """
 
     name: str
@@ -214,6 +218,8 @@ class Plan:
     gateways: tuple[ProcessName, ...] = ()
     clocks: Mapping[ProcessName, float] = field(default_factory=lambda: MappingProxyType({}))
     limits: Limits = Limits()
+    counted: bool = False
+    scope: str = ""
 
     def route(self, address: str) -> tuple[str, ...]:
         """The services behind an address."""

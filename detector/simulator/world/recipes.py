@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 
+from detector.simulator.world import variants
 from detector.simulator.world.mixture import fleet_of, mixture, random_call, random_weights
 from detector.simulator.world.plan import (
     Acquire,
@@ -311,6 +312,14 @@ def _looks(random: Random, seed: int, processes: int) -> Plan:
     return replace(usual, name="looks", faults=faults, weights=weights)
 
 
+def _counts(random: Random, seed: int, processes: int) -> Plan:
+    return variants.counted(random.choice((_pools, _fans))(random, seed, processes), random)
+
+
+def _scopes(random: Random, seed: int, processes: int) -> Plan:
+    return variants.scoped(random.choice((_pools, _fans, _locks))(random, seed, processes), random)
+
+
 RECIPES: Mapping[str, Recipe] = {
     "pools": _pools,
     "fans": _fans,
@@ -335,4 +344,6 @@ RECIPES: Mapping[str, Recipe] = {
     "tasks": _tasks,
     "handovers": _handovers,
     "looks": _looks,
+    "counts": _counts,
+    "scopes": _scopes,
 }

@@ -237,7 +237,9 @@ class Process:
         "name",
         "parties",
         "queues",
+        "received",
         "recorder",
+        "sent",
         "services",
         "sizes",
         "stalled",
@@ -271,6 +273,9 @@ class Process:
         self.ahead = ahead
         self.recorder = recorder
         self.tokens = tokens
+        self.sent = 0
+        self.received = 0
+        """How many requests were counted as sent and received, where they are."""
         self.up = True
         self.stalled = False
         self.idle = False

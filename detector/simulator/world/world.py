@@ -23,6 +23,8 @@ from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp
 
 STEP_SECONDS = 0.01
+PHASE = 1
+"""Of what is counted: there is but one phase."""
 DOUBT_SECONDS = 1_000.0
 """How long a simulated recorder remembers a doubt: longer than any run, for the bound is a promise of the network's."""
 
@@ -154,6 +156,8 @@ class World:
             recorder.pool_opened(pool, size)
         if self.plan.tokens:
             recorder.fact({"token": process.tokens})
+        if self.plan.counted:
+            recorder.fact({"sent": 0, "received": 0, "phase": PHASE})
         process.idle = not roots
         self._roots[name] = len(roots)
         for index, body in enumerate(roots, start=1):
