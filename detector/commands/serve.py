@@ -16,6 +16,7 @@ from detector.ops.logs import Log, configure
 from detector.service.app import AddressInUseError, Listening
 from detector.service.app import serve as run_service
 from detector.service.grpc_api.roles import SecurityError
+from detector.service.kubernetes import NoClusterError
 from detector.service.notify import NotificationRefusedError
 from detector.service.settings import (
     LOG_FORMATS,
@@ -76,8 +77,9 @@ def _sentence(text: str) -> str:
 )  # fmt: skip
 @click.option(
     "--expect", "expects", multiple=True, metavar="[SCOPE=]NUMBER|NAME,...", envvar="STILLTRUE_SERVE_EXPECT", show_envvar=True,
-    help="Processes to wait for before termination, quiescence and tokens are answered, as a number or as names of instances "
-    "or services; repeatable (in the environment: separated by blanks).",
+    help="Processes to wait for before termination, quiescence and tokens are answered: a number, or names of instances or "
+    "services; service:NAMESPACE/NAME stands for the pods of a Kubernetes Service. Repeatable (in the environment: separated "
+    "by spaces).",
 )  # fmt: skip
 def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ...], **values: Any) -> None:
     """Run the detector until SIGINT or SIGTERM. Agents and clients connect to --port; metrics and the web UI are served
@@ -112,5 +114,12 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
 
     try:
         asyncio.run(run_service(settings, started))
-    except (AddressInUseError, ArchiveInUseError, NewerStateError, SecurityError, NotificationRefusedError) as error:
+    except (
+        AddressInUseError,
+        ArchiveInUseError,
+        NewerStateError,
+        NoClusterError,
+        NotificationRefusedError,
+        SecurityError,
+    ) as error:
         raise CommandError(str(error)) from None

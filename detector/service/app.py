@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -27,6 +28,7 @@ from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, DetectorServicer
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import Certificates, Files, Guard
+from detector.service.kubernetes import ApiServer, ServicePods
 from detector.service.metrics import Metrics
 from detector.service.notify import Notifier
 from detector.service.settings import Settings
@@ -71,7 +73,8 @@ class Listening:
 async def running(settings: Settings, predicates: list[Predicate] | None = None) -> AsyncIterator[Listening]:
     """The service, from start to end. ``predicates``: those to ask; None: all that are installed.
 
-    Raises :class:`AddressInUseError`, and :class:`~detector.service.storage.sqlite.ArchiveInUseError`.
+    Raises :class:`AddressInUseError`, :class:`~detector.service.storage.sqlite.ArchiveInUseError`, and
+    :class:`~detector.service.kubernetes.NoClusterError` where a Kubernetes Service is expected outside of a cluster.
     """
     log, clock, metrics = Log("stilltrue"), Clock(), Metrics()
     evaluator = Evaluator(
@@ -91,6 +94,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         settings=settings, clock=clock, evaluator=evaluator, incidents=incidents, snapshot_store=snapshot_store,
         metrics=metrics, log=log, archive_sink=archive_sink,
     )  # fmt: skip
+    service_pods = _service_pods(driver, log)
     labels = IncidentLabels(metrics, driver.service_of)
     watchers += [labels.changed, archive_sink.incident, *([] if notifier is None else [notifier.tell])]
     for name in evaluator.names:
@@ -110,13 +114,16 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         await server.start()
         for service in ("", AGENT_SERVICE, DETECTOR_SERVICE):
             await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
-        expiry = asyncio.create_task(_expire(driver, settings.lease_seconds / _EXPIRE_PER_LEASE, log))
+        tasks = [asyncio.create_task(_expire(driver, settings.lease_seconds / _EXPIRE_PER_LEASE, log))]
+        if service_pods is not None:
+            tasks.append(asyncio.create_task(service_pods.run()))
         listening = Listening(host=settings.host, port=port, http_host=settings.http_host, http_port=http_port)
         log.info("listening", grpc=listening.grpc, http=listening.http, archive=settings.data)
         try:
             yield listening
         finally:
-            expiry.cancel()
+            for task in tasks:
+                task.cancel()
             await healthy.enter_graceful_shutdown()
             await driver.close()
     finally:
@@ -190,6 +197,11 @@ def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tup
     for incident in incidents.open_ones():
         count(incident.predicate)
     return incidents, watchers
+
+
+def _service_pods(driver: Driver, log: Log) -> ServicePods | None:
+    services = driver.expected.services
+    return ServicePods(ApiServer.of_cluster(os.environ), services, driver.expected.found, log) if services else None
 
 
 def _guards(settings: Settings, metrics: Metrics, log: Log) -> list[grpc.aio.ServerInterceptor]:

@@ -17,10 +17,11 @@ from typing import Any
 from detector.core.initiator import Timing
 from detector.core.scope import parse_selector
 from detector.ops.hosts import is_loopback
-from stilltrue.model import ProcessName, ProcessState
 
 _SCOPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _EXPECTED_MAX = 1_000_000
+_SERVICE = "service:"
+_KUBERNETES_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LOG_FORMATS = ("logfmt", "json")
 
 
@@ -51,24 +52,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """Which processes a scope expects: a number of them, or these names (of instances, or of services)."""
+    """Which processes a scope expects: a number of them, or those of these names.
+
+    ``names`` are of instances or services; ``services`` are Kubernetes Services (``NAMESPACE/NAME``): each of their pods is
+    expected.
+    """
 
     count: int = 0
     names: frozenset[str] = frozenset()
-
-    def lacking(self, joined: Mapping[ProcessName, ProcessState]) -> int:
-        """How many of them are not among ``joined``."""
-        known = set(joined) | {state.service for state in joined.values()}
-        return len(self.names - known) if self.names else max(0, self.count - len(joined))
-
-    def met(self, joined: Mapping[ProcessName, ProcessState]) -> bool:
-        """Whether all of them have joined."""
-        return not self.lacking(joined)
-
-    def progress(self, joined: Mapping[ProcessName, ProcessState]) -> str:
-        """``3 of 5``."""
-        total = len(self.names) or self.count
-        return f"{total - self.lacking(joined)} of {total}"
+    services: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,16 +209,27 @@ def scope_from_text(text: str) -> Scope:
 
 
 def expectations_from_texts(texts: Iterable[str]) -> dict[str, Expectation]:
-    """The expectations by scope that ``[SCOPE=]5`` or ``[SCOPE=]name,name`` texts state."""
+    """The expectations by scope that ``[SCOPE=]5`` or ``[SCOPE=]name,service:namespace/name`` texts state."""
     found: dict[str, Expectation] = {}
     for text in texts:
         scope, equals, rest = text.rpartition("=")
         names = [name.strip() for name in rest.split(",")]
+        services = [name.removeprefix(_SERVICE) for name in names if name.startswith(_SERVICE)]
         if not all(names) or (equals and not scope) or (rest.isdigit() and not 1 <= int(rest) <= _EXPECTED_MAX):
             raise SettingError("--expect", f"{text!r} is not [SCOPE=]NUMBER or [SCOPE=]NAME,...; write for example shop=5")
+        if not all(map(_KUBERNETES_NAME.fullmatch, services)):
+            raise SettingError(
+                "--expect", f"{text!r} is not [SCOPE=]service:NAMESPACE/NAME; write for example service:shop/orders"
+            )
         if (scope or "all") in found:
             raise SettingError("--expect", f"{scope or 'all'!r} has an expectation already")
-        found[scope or "all"] = Expectation(count=int(rest)) if rest.isdigit() else Expectation(names=frozenset(names))
+        found[scope or "all"] = (
+            Expectation(count=int(rest))
+            if rest.isdigit()
+            else Expectation(
+                names=frozenset(name for name in names if not name.startswith(_SERVICE)), services=frozenset(services)
+            )
+        )
     return found
 
 

@@ -42,6 +42,15 @@ EXACT: dict[str, Mapping[str, Any]] = {
     "detector.logFormat": {"enum": ["json", "logfmt"]},
     "detector.httpHost": {"type": "string", "minLength": 1, "not": {"pattern": r"^(127\.|localhost$|::1$)"}},
     "detector.scopes": {"type": "object", "additionalProperties": {**LABELS, "minProperties": 1}},
+    "detector.expect": {
+        "type": "object",
+        "additionalProperties": {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+            ]
+        },
+    },
     "detector.predicates": {"type": "object", "additionalProperties": {"type": "object", "minProperties": 1}},
     "persistence.whenDeleted": {"enum": ["Retain", "Delete"]},
     "persistence.size": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([KMGTPE]i?)?$"},

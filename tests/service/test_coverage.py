@@ -81,7 +81,7 @@ async def test_a_true_of_an_old_membership_is_firm(start_detector: Any, process:
 async def test_a_false_says_whom_it_does_not_speak_for(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, b, mute = process("a"), process("b"), process("mute")
     mute.silent = True
-    async with start_detector(tmp_path, **BRIEF) as detector:
+    async with start_detector(tmp_path, **{**BRIEF, "lease_seconds": 60}) as detector:
         await detector.join(a, b, mute)
         verdict = await detector.ask()
         assert (verdict.holds, "covers 2 of 3 members; blind: mute" in verdict.witness.text) == (FALSE, True)

@@ -20,7 +20,6 @@ from detector.service.settings import (
     predicate_settings_from_texts,
     scope_from_text,
 )
-from stilltrue.model import ProcessName, ProcessState
 
 BOUNDED = [each for each in fields(Settings) if "low" in each.metadata]
 
@@ -70,15 +69,16 @@ def test_scopes_have_different_names(texts: tuple[str, ...]) -> None:
 
 
 def test_a_scope_states_whom_it_expects() -> None:
-    found = expectations_from_texts(["5", "shop=web-0,stock"])
+    found = expectations_from_texts(["5", "shop=web-0,stock,service:prod/orders"])
     assert (found["all"].count, found["shop"].names) == (5, frozenset({"web-0", "stock"}))
-    joined = {ProcessName("web-0"): ProcessState(service="web"), ProcessName("stock-7f"): ProcessState(service="stock")}
-    assert (found["all"].progress(joined), found["shop"].met(joined)) == ("2 of 5", True)
+    assert found["shop"].services == {"prod/orders"}
     with pytest.raises(SettingError, match=r"^--expect: there is no scope 'shop'"):
         Settings(expected=found)
 
 
-@pytest.mark.parametrize("text", ["", "0", "=5", "shop=", "shop=a,,b", "9999999999"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "=5", "shop=", "shop=a,,b", "9999999999", "service:", "service:orders", "service:a/b/c", "service:../x"]
+)
 def test_what_is_no_expectation_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match=r"^--expect: "):
         expectations_from_texts([text])

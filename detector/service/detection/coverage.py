@@ -23,6 +23,7 @@ from detector.core.scope import bears
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock, duration
 from detector.predicates.explain import shortened
+from detector.service.detection.expected import Expected
 from detector.service.detection.incidents import Incident
 from detector.service.detection.members import Member, Roster, unknowns
 from detector.service.settings import Settings
@@ -59,9 +60,9 @@ class Membership:
     """Qualifies verdicts by who was there. ``incidents`` are those open."""
 
     def __init__(self, roster: Roster, settings: Settings) -> None:
+        self.expected = Expected(settings.expected)
         self._roster = roster
         self._lease_seconds = settings.lease_seconds
-        self._expected = settings.expected
         self._labels: dict[str, Mapping[str, str]] = {"all": {}} | {scope.name: scope.labels for scope in settings.scopes}
         self._before: frozenset[ProcessName] = frozenset()
         self._joined: dict[ProcessName, ProcessState] = {}
@@ -106,11 +107,11 @@ class Membership:
 
     def _unjoined(self, verdict: Verdict) -> tuple[str, Collection[ProcessName]] | None:
         """Rule 4."""
-        expected = self._expected.get(verdict.snapshot.scope)
-        if expected is None or verdict.predicate in _BLOCKED or not _speaks_for_all(verdict):
+        if verdict.predicate in _BLOCKED or not _speaks_for_all(verdict):
             return None
-        joined = self._joined_in(verdict.snapshot.scope)
-        return None if expected.met(joined) else (f"{expected.progress(joined)} expected have joined", ())
+        scope = verdict.snapshot.scope
+        doubt = self.expected.doubt(scope, self._joined_in(scope))
+        return (doubt, ()) if doubt else None
 
     def _joined_in(self, scope: str) -> dict[ProcessName, ProcessState]:
         labels = self._labels[scope]
@@ -132,7 +133,7 @@ class Membership:
             return Qualified(verdict, firm=True)
         self._true[at] = _Said(frozenset(view.processes), begun, verdict.snapshot.id)
         newest = max(members, key=lambda member: member.joined_at, default=None)
-        if newest is None or at[1] in self._expected or begun - newest.joined_at >= self._lease_seconds:
+        if newest is None or at[1] in self.expected or begun - newest.joined_at >= self._lease_seconds:
             return Qualified(verdict, firm=True)
         age = duration(max(0.0, begun - newest.joined_at))
         words = f"but the membership is young: {newest.name} joined {age} before, and more may come (serve --expect)"
@@ -150,8 +151,7 @@ class Membership:
             elif report is not None and (unknown := tuple(unknowns(report))):
                 partly.append(BlindSpot(process=name, reasons=unknown))
         there = len(view.processes) + len(view.missing)
-        expected = self._expected.get(view.ref.scope)
-        wanted = there if expected is None else max(there, there + expected.lacking(self._joined_in(view.ref.scope)))
+        wanted = there + self.expected.lacking(view.ref.scope, self._joined_in(view.ref.scope))
         return Coverage(
             members=there - len(blind),
             expected=wanted,

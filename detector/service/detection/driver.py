@@ -61,6 +61,7 @@ class Driver:
             lease_seconds=settings.lease_seconds, members_max=settings.members_max, forget_seconds=settings.forget_seconds
         )
         self._membership = Membership(self.roster, settings)
+        self.expected = self._membership.expected
         self.current = CurrentVerdicts(watchers_max=settings.watchers_max)
         self.incidents = incidents
         self.pending_asks = PendingAsks(settings=settings, clock=clock, begin=self._asked)

@@ -102,3 +102,33 @@ imagePullSecrets:
 {{- . -}}
 {{- end -}}
 {{- end -}}
+
+{{/* One scope's expectation as `serve --expect` takes it: service:NAME is of the release's namespace. */}}
+{{- define "stilltrue.expected" -}}
+{{- if kindIs "slice" .expected -}}
+{{- $names := list -}}
+{{- range .expected -}}
+{{- if and (hasPrefix "service:" .) (not (contains "/" .)) -}}
+{{- $names = append $names (printf "service:%s/%s" $.root.Release.Namespace (trimPrefix "service:" .)) -}}
+{{- else -}}
+{{- $names = append $names . -}}
+{{- end -}}
+{{- end -}}
+{{- join "," $names -}}
+{{- else -}}
+{{- include "stilltrue.plain" .expected -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The namespaces whose Services are expected, with commas; empty when none are. */}}
+{{- define "stilltrue.expectedNamespaces" -}}
+{{- $found := list -}}
+{{- range $scope, $expected := .Values.detector.expect -}}
+{{- range splitList "," (include "stilltrue.expected" (dict "root" $ "expected" $expected)) -}}
+{{- if hasPrefix "service:" . -}}
+{{- $found = append $found (first (splitList "/" (trimPrefix "service:" .))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- join "," ($found | uniq | sortAlpha) -}}
+{{- end -}}

@@ -1,0 +1,78 @@
+"""Whom a scope expects, and who of them has not joined yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from detector.service.settings import Expectation
+from stilltrue.model import ProcessName, ProcessState
+
+POD_LABEL = "pod"
+"""The agent sets it to ``POD_NAME``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """The pods of a Kubernetes Service by name; ``unknown`` says why they are not known, and is empty when they are."""
+
+    names: frozenset[str] = frozenset()
+    unknown: str = ""
+
+
+class Expected:
+    """What the scopes expect, by what is known of their Services' pods."""
+
+    def __init__(self, expectations: Mapping[str, Expectation]) -> None:
+        self._expectations = expectations
+        self._pods = {service: Pods(unknown="not read yet") for one in expectations.values() for service in one.services}
+
+    @property
+    def services(self) -> list[str]:
+        """The Kubernetes Services (``NAMESPACE/NAME``) whose pods have to be known."""
+        return sorted(self._pods)
+
+    def found(self, service: str, pods: Pods) -> None:
+        """What is known of a Service's pods by now."""
+        self._pods[service] = pods
+
+    def __contains__(self, scope: str) -> bool:
+        """Whether somebody is expected in ``scope``."""
+        return scope in self._expectations
+
+    def lacking(self, scope: str, joined: Mapping[ProcessName, ProcessState]) -> int:
+        """How many of those that are known to be expected are not among ``joined``."""
+        return 0 if scope not in self else self._counted(self._expectations[scope], joined)[0]
+
+    def doubt(self, scope: str, joined: Mapping[ProcessName, ProcessState]) -> str:
+        """Why not everybody is known to have joined, in words; empty when all have, or nobody is expected."""
+        if scope not in self:
+            return ""
+        expectation = self._expectations[scope]
+        lacking, total = self._counted(expectation, joined)
+        doubts = [f"{total - lacking} of {total} expected have joined"] if lacking else []
+        for service in sorted(expectation.services):
+            unknown = self._pods[service].unknown
+            doubts += [f"the pods of Service {service} are not known: {unknown}"] if unknown else []
+        return "; ".join(doubts)
+
+    def _counted(self, expectation: Expectation, joined: Mapping[ProcessName, ProcessState]) -> tuple[int, int]:
+        """How many are lacking, and how many are expected."""
+        if expectation.count:
+            return max(0, expectation.count - len(joined)), expectation.count
+        pods = frozenset[str]().union(*(self._pods[service].names for service in expectation.services))
+        lacking = len(expectation.names - _names_of(joined)) + len(pods - _pods_of(joined))
+        return lacking, len(expectation.names) + len(pods)
+
+
+def _names_of(joined: Mapping[ProcessName, ProcessState]) -> frozenset[str]:
+    return frozenset(joined) | {state.service for state in joined.values()}
+
+
+def _pods_of(joined: Mapping[ProcessName, ProcessState]) -> frozenset[str]:
+    """A process is of the pod that its label names, or else of the pod that bears its name."""
+    return frozenset(joined) | frozenset(_labelled(joined.values()))
+
+
+def _labelled(states: Iterable[ProcessState]) -> Iterable[str]:
+    return (state.labels[POD_LABEL] for state in states if POD_LABEL in state.labels)
