@@ -29,6 +29,7 @@ def test_the_detector_starts_as_the_chart_starts_it(
     ]
     arguments = [OURS.get(each, each.replace("=/data", f"={tmp_path}")) for each in detector["args"]]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STILLTRUE_")} | told
+    environment |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
     command = [sys.executable, "-m", "detector.cli", *arguments]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

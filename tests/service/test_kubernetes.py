@@ -140,9 +140,7 @@ async def test_an_answer_that_makes_no_sense_is_no_answer(api: Api, reading: Any
     assert (await reading(lambda pods: bool(pods.unknown))).names == frozenset()
 
 
-async def test_a_server_unknown_to_the_clusters_authority_is_not_believed(
-    api: Api, tmp_path: Path, reading: Any
-) -> None:
+async def test_a_server_unknown_to_the_clusters_authority_is_not_believed(api: Api, tmp_path: Path, reading: Any) -> None:
     (api.account / "ca.crt").write_bytes(Authority(tmp_path / "other", "somebody else's").pem)
     found: asyncio.Queue[Pods] = asyncio.Queue()
     server = ApiServer.of_cluster(os.environ)
@@ -152,13 +150,10 @@ async def test_a_server_unknown_to_the_clusters_authority_is_not_believed(
     task.cancel()
 
 
-def test_outside_of_a_cluster_nobody_can_be_asked(tmp_path: Path) -> None:
+def test_outside_of_a_cluster_nobody_can_be_asked() -> None:
     with pytest.raises(NoClusterError, match="works in a Kubernetes pod only; state a number"):
         ApiServer.of_cluster({})
-    with pytest.raises(NoClusterError, match="token is not there"):
-        ApiServer.of_cluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)
-    (tmp_path / "token").write_text("x")
-    assert ApiServer.of_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1"}, tmp_path).url == "https://[fd00::1]:443"
+    assert ApiServer.of_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1"}).url == "https://[fd00::1]:443"
 
 
 def test_pods_and_names_are_expected_together() -> None:
@@ -179,6 +174,11 @@ def test_pods_and_names_are_expected_together() -> None:
     joined |= {ProcessName("orders-c"): ProcessState(service="orders"), ProcessName("db"): ProcessState(service="db")}
     assert (expected.doubt("all", joined), expected.doubt("some", joined), expected.doubt("other", {})) == ("", "", "")
     assert ("all" in expected, "other" in expected) == (True, False)
+
+
+async def test_without_a_token_the_pods_are_not_known(api: Api, reading: Any) -> None:
+    (api.account / "token").unlink()
+    assert "FileNotFoundError" in (await reading(lambda pods: bool(pods.unknown) and "name right" not in pods.unknown)).unknown
 
 
 async def test_termination_waits_for_every_pod_of_the_service(
