@@ -13,7 +13,7 @@ from detector.analysis.tables import SCHEMAS
 from detector.archive.schema import FACTS, LABELS, TABLES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "archive.md").read_text(encoding="utf-8")
-WORDS = {pa.string(): "text", pa.int64(): "whole", pa.int32(): "small", pa.float64(): "real", pa.bool_(): "truth"}
+WORDS = {pa.string(): "string", pa.int64(): "int64", pa.int32(): "int32", pa.float64(): "double", pa.bool_(): "boolean"}
 
 
 def _rows(text: str) -> list[list[str]]:
