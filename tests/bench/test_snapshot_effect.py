@@ -300,10 +300,10 @@ def preface(options: argparse.Namespace) -> list[str]:
     return [
         "# What snapshots cost the work",
         "",
-        "Seconds by the clock / on the processor (in brackets: snapshots completed meanwhile) of a word count over",
+        "Wall-clock seconds / CPU seconds (in brackets: snapshots completed meanwhile) of a word count over",
         f"{options.records:,} records on the local runtime, best of {options.rounds} interleaved rounds.",
         "Made by `python tests/bench/test_snapshot_effect.py --out docs`;",
-        "what each way does, and how to read it, stands in [checkpoints.md](checkpoints.md#what-snapshots-cost-the-work).",
+        "[checkpoints.md](checkpoints.md#what-snapshots-cost-the-work) explains each way and how to read the figures.",
         "",
         "![run time by interval and by number of processes](snapshot-effect.svg)",
     ]
