@@ -48,6 +48,13 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self._verification = Histogram(
+            "stilltrue_verification_duration_seconds",
+            "Verification rounds: from the request for second looks until all had come, or no more were waited for",
+            ["outcome"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
         self._last = Gauge(
             "stilltrue_snapshot_last_complete_timestamp_seconds", "When the last complete snapshot ended", registry=registry
         )
@@ -84,6 +91,8 @@ class Metrics:
         )
         for outcome in Outcome:
             self._snapshots.labels(outcome.value)
+        for answered in ("answered", "given_up"):
+            self._verification.labels(answered)
 
     def text(self) -> bytes:
         """All of it, in Prometheus's text form."""
@@ -119,6 +128,10 @@ class Metrics:
             self._duration.observe(ref.ended - ref.begun)
             if assembled.outcome is Outcome.COMPLETE:
                 self._last.set(ref.ended)
+
+    def verified(self, seconds: float, give_up_seconds: float) -> None:
+        """A verification round ended."""
+        self._verification.labels("given_up" if seconds >= give_up_seconds else "answered").observe(seconds)
 
     def members(self, count: Mapping[MemberState, int]) -> None:
         """How many members there are."""

@@ -101,6 +101,12 @@ class Settings:
     give_up_seconds: float = _bounded(2.0, 0.01, 600, "how long a snapshot waits for a silent member")
     suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the one before")
     pending_snapshots_max: int = _bounded(4, 1, 1000, "snapshots under way at once")
+    look_give_up_seconds: float = _bounded(
+        1.0, 0.01, 60, "how long a verification round waits for a member's second look; without one there is no TRUE"
+    )
+    look_again_seconds_min: float = _bounded(
+        0.5, 0, 3600, "pause before the same party is looked at again; it doubles with each look"
+    )
     lease_seconds: float = _bounded(5.0, 0.1, 3600, "time without a word from a member after which it is lost")
     forget_seconds: float = _bounded(
         600.0, 0, 10**7, "time after which a lost member is taken to be gone for ever; until then answers may depend on it"

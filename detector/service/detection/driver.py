@@ -72,7 +72,7 @@ class Driver:
         self._log = log
         self._initiator = Initiator(settings.timing, first=snapshot_store.first_id)
         self._colours = ColourBudget(clock.now())
-        self._rounds = Rounds(roster=self.roster, clock=clock)
+        self._rounds = Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics)
         self._verdicts = SnapshotVerdicts(
             settings=settings,
             clock=clock,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -11,6 +12,8 @@ from detector.core.assembler import Assembled
 from detector.core.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
 from detector.ops.clock import Clock
 from detector.service.detection.members import Roster
+from detector.service.metrics import Metrics
+from detector.service.settings import Settings
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.look import Look
 
@@ -20,11 +23,15 @@ Step = Callable[[float], list[RoundEffect]]
 class Rounds:
     """Every method is called on the event loop."""
 
-    def __init__(self, *, roster: Roster, clock: Clock, verifier: Verifier | None = None) -> None:
+    def __init__(self, *, roster: Roster, clock: Clock, settings: Settings, metrics: Metrics) -> None:
         """``roster``: who can be reached, and who can look."""
         self._roster = roster
         self._clock = clock
-        self._verifier = verifier or Verifier()
+        self._give_up_seconds = settings.look_give_up_seconds
+        self._metrics = metrics
+        self._verifier = Verifier(
+            give_up_seconds=settings.look_give_up_seconds, again_seconds_min=settings.look_again_seconds_min
+        )
         self._waiting: dict[SnapshotId, asyncio.Future[Assembled]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -59,8 +66,11 @@ class Rounds:
             return assembled
         future: asyncio.Future[Assembled] = asyncio.get_running_loop().create_future()
         self._waiting[snapshot] = future
+        begun = time.monotonic()
         self._step(lambda now: self._verifier.suspected(assembled, suspicion, now))
-        return await future
+        verified = await future
+        self._metrics.verified(time.monotonic() - begun, self._give_up_seconds)
+        return verified
 
     def _step(self, happening: Step) -> None:
         """Tell the verifier what happened now, and do what it answers."""

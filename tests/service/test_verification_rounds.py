@@ -1,0 +1,28 @@
+"""A verification round waits for looks as long as it is told to, and counts how it ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stilltrue.v1 import snapshot_pb2
+
+TRUE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_UNDETERMINED
+ROUNDS = "stilltrue_verification_duration_seconds_count"
+
+
+async def test_rounds_that_were_answered_and_that_were_given_up_are_told_apart(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path, look_give_up_seconds=0.3, look_again_seconds_min=0) as detector:
+        await detector.join(a, b)
+        b.blind = True
+        assert (await detector.ask()).holds == UNDETERMINED, "there is no TRUE without a second look"
+        assert await detector.metric(f'{ROUNDS}{{outcome="given_up"}}') >= 1
+        b.blind = False
+        while (verdict := await detector.ask()).holds != TRUE:
+            assert verdict.holds == UNDETERMINED
+        assert list(verdict.core) == stuck.core
+        assert await detector.metric(f'{ROUNDS}{{outcome="answered"}}') >= 1
