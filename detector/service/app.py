@@ -100,14 +100,18 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     for name in evaluator.names:
         for scope in ("all", *(scope.name for scope in settings.scopes)):
             metrics.expect(name, scope)
-    agents = AgentServicer(driver=driver, settings=settings, clock=clock, metrics=metrics, log=log)
+    roles = None if settings.roles_file is None else Roles(settings.roles_file, log)
+    agents = AgentServicer(driver=driver, settings=settings, clock=clock, metrics=metrics, log=log, roles=roles)
     archive_service = ArchiveService(settings)
     questions = DetectorServicer(
         driver=driver, snapshot_store=snapshot_store, archive_service=archive_service, settings=settings,
         predicates=evaluator.names,
     )  # fmt: skip
-    server, healthy = _server(settings, agents, questions, _guards(settings, metrics, log))
-    web = Web(driver=driver, snapshot_store=snapshot_store, metrics=metrics, log=log, hosts=settings.http_names)
+    server, healthy = _server(settings, agents, questions, [Guard(roles, metrics.report_refused, log)])
+    web = Web(
+        driver=driver, snapshot_store=snapshot_store, metrics=metrics, log=log, hosts=settings.http_names,
+        roles=None if settings.http_open else roles,
+    )  # fmt: skip
     try:
         port = _bind(server, settings, log)
         http_port = await _bind_web(web, settings)
@@ -202,11 +206,6 @@ def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tup
 def _service_pods(driver: Driver, log: Log) -> ServicePods | None:
     services = driver.expected.services
     return ServicePods(ApiServer.of_cluster(os.environ), services, driver.expected.found, log) if services else None
-
-
-def _guards(settings: Settings, metrics: Metrics, log: Log) -> list[grpc.aio.ServerInterceptor]:
-    roles = None if settings.roles_file is None else Roles(settings.roles_file, log)
-    return [Guard(roles, metrics.report_refused, log)]
 
 
 def _server(

@@ -77,6 +77,9 @@ class Settings:
         "",
         "host names that HTTP requests may be addressed to, comma-separated; empty: any (on loopback, its own names)",
     )
+    http_open: bool = _text(
+        False, "with --roles-file: serve pages and metrics to everybody who reaches --http-port, not only to readers' tokens"
+    )
     data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
     log_format: str = _text("logfmt", "logfmt or json")
     tls_cert_file: Path | None = field(

@@ -122,6 +122,20 @@ async def test_a_name_is_the_first_one_s_until_it_has_gone(start_detector: Any, 
         assert (verdict.snapshot.members, list(verdict.missing)) == (1, [])
 
 
+async def test_of_many_streams_of_one_name_at_once_one_stays_and_all_others_are_told(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    same = [process("a", incarnation=1) for _ in range(40)]
+    others = [process("a", incarnation=2 + number) for number in range(40)]
+    async with start_detector(tmp_path) as detector:
+        await detector.join(*same, *others)
+        streams = [*same, *others]
+        await until(lambda: asyncio.sleep(0, sum(not each.ended.is_set() for each in streams) == 1))
+        assert {each.status for each in streams if each.ended.is_set()} == {grpc.StatusCode.ALREADY_EXISTS}
+        verdict = await detector.ask()
+        assert (verdict.snapshot.members, list(verdict.missing)) == (1, [])
+
+
 MALFORMED: list[tuple[str, Callable[[Report], Any], str]] = [
     ("a foreign party", lambda r: replace(r, served=(ServedCall(party=PartyName("b/x"), method="/m"),)), "served.party"),
     ("another process", lambda r: replace(r, process=replace(r.process, instance=ProcessName("b"))), "process"),

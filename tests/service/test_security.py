@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from detector.ops.logs import Log
-from detector.service.grpc_api.roles import Role, SecurityError, read_grants, wanted
+from detector.service.grpc_api.roles import Role, Roles, SecurityError, read_grants, wanted
 from detector.service.grpc_api.security import Certificates, Files
 from detector.service.settings import SettingError, Settings
 from stilltrue import Agent
@@ -154,11 +154,11 @@ async def look(open_channel: grpc.aio.Channel, **more: Any) -> Any:
     return await stub.ListAgents(detector_pb2.ListAgentsRequest(), timeout=SECONDS_MAX, **more)
 
 
-async def report(open_channel: grpc.aio.Channel) -> Any:
-    """Say hello as an agent; the first answer."""
+async def report(open_channel: grpc.aio.Channel, **whom: Any) -> Any:
+    """Say hello as an agent; the first answer. ``whom``: what differs from an intruder."""
     stub: Any = agent_pb2_grpc.AgentServiceStub(open_channel)  # type: ignore[no-untyped-call]
     call = stub.Connect(timeout=SECONDS_MAX)
-    process = {"service": "s", "instance": "intruder", "incarnation": 1}
+    process: dict[str, Any] = {"service": "s", "instance": "intruder", "incarnation": 1} | whom
     await call.write(agent_pb2.ConnectRequest(hello=agent_pb2.Hello(process=process)))
     answer = await call.read()
     if answer is grpc.aio.EOF:
@@ -253,6 +253,75 @@ async def test_a_watch_ends_when_its_role_is_revoked(
             raise _RefusedError(await watch.code(), await watch.details())
 
         assert (await refusal(drained()))[0] is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_name_is_bound_to_the_certificate_that_said_it_first_also_after_a_restart(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority
+) -> None:
+    bound = "orders-1 is bound to the certificate of orders.shop.svc until it leaves or is forgotten"
+    for incarnation in (1, 3):
+        async with (
+            start_detector(tmp_path / "data", **mutual) as detector,
+            channel(detector.address, authority.file, authority.sign("orders.shop.svc")) as orders,
+            channel(detector.address, authority.file, authority.sign("stock.shop.svc")) as stock,
+        ):
+            if incarnation == 1:
+                await report(orders, instance="orders-1", incarnation=1)
+            refused = await refusal(report(stock, instance="orders-1", incarnation=2))
+            assert refused == (grpc.StatusCode.PERMISSION_DENIED, bound)
+            assert (await report(orders, instance="orders-1", incarnation=incarnation)).WhichOneof("message") == "welcome"
+
+
+async def test_a_grant_says_as_whom_an_agent_may_report(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path, authority: Authority
+) -> None:
+    _replace(roles, b'[[grant]]\nrole = "agent"\ncertificates = ["*.shop.svc"]\nprocesses = ["stock", "stock-*"]\n')
+    async with (
+        start_detector(tmp_path / "data", **mutual) as detector,
+        channel(detector.address, authority.file, authority.sign("orders.shop.svc")) as agent,
+    ):
+        assert await refusal(report(agent)) == (
+            grpc.StatusCode.PERMISSION_DENIED,
+            "orders.shop.svc may not report as intruder of s (--roles-file: processes)",
+        )
+
+
+async def test_with_roles_pages_and_metrics_are_for_readers_and_probes_for_all(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any]
+) -> None:
+    async def status(detector: Any, path: str, token: str = "") -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(detector.web.rpartition(":")[2]))
+        bearer = f"Authorization: Bearer {token}\r\n" if token else ""
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{bearer}\r\n".encode())
+        line = await reader.readline()
+        writer.close()
+        return int(line.split()[1])
+
+    async with start_detector(tmp_path / "data", **mutual) as detector:
+        for path in ("/", "/metrics", "/incidents", "/nowhere"):
+            assert await status(detector, path) == 401
+            assert await status(detector, path, "close sesame") == 401
+        assert await status(detector, "/", "open sesame") == 200
+        assert await status(detector, "/metrics", "open sesame") == 200
+        assert await status(detector, "/healthz") == 200
+    async with start_detector(tmp_path / "data", **mutual, http_open=True) as detector:
+        assert await status(detector, "/metrics") == 200
+
+
+@pytest.mark.parametrize("file", ["key", "roles", "token"])
+def test_a_secret_that_everybody_may_write_to_is_refused(tmp_path: Path, authority: Authority, file: str) -> None:
+    certificate, key = authority.sign("detector", to=tmp_path)
+    roles, token = tmp_path / "roles.toml", tmp_path / "token"
+    roles.write_text("")
+    token.write_text("open sesame")
+    {"key": key, "roles": roles, "token": token}[file].chmod(0o666)
+    use: dict[str, Callable[[], Any]] = {
+        "key": lambda: Certificates(Files(certificate=certificate, key=key), Log("stilltrue")),
+        "roles": lambda: Roles(roles, Log("stilltrue")),
+        "token": lambda: Security(token_file=str(token)).channel("127.0.0.1:1"),
+    }
+    with pytest.raises((SecurityError, SecurityRefusedError), match="everybody may write to it"):
+        use[file]()
 
 
 async def test_a_mail_address_in_a_certificate_is_no_host_name(

@@ -8,7 +8,9 @@ Rules:
    then it is refused: two programs bear one name, and the first keeps it.
 3. The same incarnation on a new stream is the same member; the old stream is over.
 4. A lost member that speaks again is lost no more. The members of before a restart are lost until they are back.
-5. Beyond ``members_max`` the member that was lost first is forgotten; while none is lost, newcomers are refused.
+5. A name is bound to the certificate that said it first: as long as it is a member, an agent whose certificate has none of
+   those names is refused, whatever its incarnation. Without certificates nothing is bound.
+6. Beyond ``members_max`` the member that was lost first is forgotten; while none is lost, newcomers are refused.
 """
 
 from __future__ import annotations
@@ -52,6 +54,10 @@ class NameTakenError(Exception):
     """Rule 2: the name belongs to a process that is connected."""
 
 
+class NameBoundError(Exception):
+    """Rule 5: the name belongs to another certificate."""
+
+
 class TooManyMembersError(Exception):
     """The bound on members is reached."""
 
@@ -68,6 +74,7 @@ class MemberRecord:
     reactive: bool = False
     connected_at: float = 0.0
     heard_at: float = 0.0
+    names: Sequence[str] = ()
 
     def restored(self, now: float) -> Member:
         """The member that it was: lost since ``now``, when the detector began."""
@@ -82,6 +89,7 @@ class MemberRecord:
             stream=None,
             lost_at=now,
             restored=True,
+            names=frozenset(self.names),
         )
 
 
@@ -103,7 +111,7 @@ class Member:
 
     ``joined_at``: when this incarnation first came; ``sight``: what its agent sees; ``report``: its last one.
     ``lost_at``: since when it is lost (rule 1); ``restored``: known from before a restart, and not back yet.
-    ``looks``: it answers the verification round; one that cannot is doubt.
+    ``looks``: it answers the verification round; one that cannot is doubt. ``names``: of its certificate (rule 5).
     """
 
     process: ProcessId
@@ -122,6 +130,7 @@ class Member:
     reports_dropped: int = 0
     stamps_refused: int = 0
     looks: bool = False
+    names: frozenset[str] = frozenset()
 
     @property
     def name(self) -> ProcessName:
@@ -159,6 +168,7 @@ class Member:
             reactive=self.reactive,
             connected_at=self.connected_at,
             heard_at=self.heard_at,
+            names=sorted(self.names),
         )
 
     @property
@@ -171,7 +181,7 @@ class Roster:
     """The members by name."""
 
     def __init__(self, *, lease_seconds: float, members_max: int, forget_seconds: float = math.inf) -> None:
-        """``members_max``: the bound of rule 5."""
+        """``members_max``: the bound of rule 6."""
         self._lease_seconds = lease_seconds
         self._forget_seconds = forget_seconds
         self._members_max = members_max
@@ -189,14 +199,17 @@ class Roster:
         return [self._members[name] for name in sorted(self._members)]
 
     def in_excess(self) -> Member | None:
-        """Rule 5: who has to be forgotten before another process can be admitted."""
+        """Rule 6: who has to be forgotten before another process can be admitted."""
         if len(self._members) < self._members_max:
             return None
         return min(self._lost(), key=lambda member: (member.lost_at, member.name), default=None)
 
     def admit(self, member: Member) -> Member | None:
-        """Rules 1 to 4: ``member`` is one now; the one that it took the place of, if any."""
+        """Rules 1 to 5: ``member`` is one now; the one that it took the place of, if any."""
         before = self._members.get(member.name)
+        if before is not None and before.names and not before.names & member.names:
+            bound = min(before.names)
+            raise NameBoundError(f"{member.name} is bound to the certificate of {bound} until it leaves or is forgotten")
         if before is None and len(self._members) >= self._members_max:
             raise TooManyMembersError(f"there are {self._members_max} members already (--members-max)")
         if before is not None and before.process != member.process and self._is_there(before, member.connected_at):

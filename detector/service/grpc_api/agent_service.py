@@ -19,7 +19,9 @@ from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.colour_budget import ColourRefusedError
 from detector.service.detection.driver import Driver
-from detector.service.detection.members import Member, NameTakenError, Sight, TooManyMembersError
+from detector.service.detection.members import Member, NameBoundError, NameTakenError, Sight, TooManyMembersError
+from detector.service.grpc_api.roles import Roles
+from detector.service.grpc_api.security import bearer_token, certificate_names
 from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
 from stilltrue.model import CallNumber, SnapshotId
@@ -38,6 +40,7 @@ TIME_MAX = 253_402_300_800.0
 
 HELLO_BYTES_MAX = 64 * 1024
 _HELLO_SECONDS_MAX = 10.0
+_WRITE_SECONDS_MAX = 1.0
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200
 _LOOKS_MAX = 64
@@ -54,6 +57,10 @@ class RefusedError(Exception):
         self.status = status
         self.text = text
         self.reason = reason
+
+
+class ReplacedError(Exception):
+    """Another stream has taken this one's place."""
 
 
 @lru_cache(maxsize=8)
@@ -77,7 +84,22 @@ class _Stream:
         self._looks: deque[LookRequest] = deque(maxlen=_LOOKS_MAX)
         self._writer: asyncio.Task[None] | None = None
         self._open = False
+        self._reading = False
         self.ended: str | None = None
+
+    async def read(self) -> object:
+        """The next message: bytes, or gRPC's mark of the end. Raises :class:`ReplacedError`."""
+        if self.ended is not None:
+            raise ReplacedError(self.ended)
+        self._reading = True
+        try:
+            return await self._context.read()
+        except asyncio.CancelledError:
+            if self.ended is None:
+                raise
+            raise ReplacedError(self.ended) from None
+        finally:
+            self._reading = False
 
     async def open(self, welcome: pb.ConnectResponse) -> None:
         """Welcome the agent; marks may follow."""
@@ -117,9 +139,17 @@ class _Stream:
         return None
 
     def replaced(self, text: str) -> None:
-        self.ended = text
-        if self._handler is not None:
+        """Only a read is broken off: gRPC cannot end a stream in the middle of a write."""
+        if self.ended is None and self._reading and self._handler is not None:
             self._handler.cancel()
+        self.ended = self.ended or text
+
+    async def end(self, status: grpc.StatusCode, text: str) -> None:
+        """End the stream with a status, once what is being written has gone out."""
+        self._open = False
+        if self._writer is not None:
+            await asyncio.wait([self._writer], timeout=_WRITE_SECONDS_MAX)
+        await self._context.abort(status, text)
 
     def close(self) -> None:
         if self._writer is not None:
@@ -129,8 +159,11 @@ class _Stream:
 class AgentServicer:
     """``stilltrue.v1.AgentService``."""
 
-    def __init__(self, *, driver: Driver, settings: Settings, clock: Clock, metrics: Metrics, log: Log) -> None:
-        """What the streams need."""
+    def __init__(
+        self, *, driver: Driver, settings: Settings, clock: Clock, metrics: Metrics, log: Log, roles: Roles | None = None
+    ) -> None:
+        """What the streams need. ``roles`` None: everybody may report as anybody."""
+        self._roles = roles
         self._driver = driver
         self._settings = settings
         self._clock = clock
@@ -150,18 +183,16 @@ class AgentServicer:
         try:
             member = await self._admit(stream, context)
             await stream.open(self._welcome())
-            await self._listen(member, context)
+            await self._listen(member, stream)
         except RefusedError as refusal:
             self._metrics.report_refused(refusal.reason)
             self._log.warning(
                 "agent refused", peer=context.peer(), process=member.name if member else None, status=refusal.status.name,
                 reason=refusal.text,
             )  # fmt: skip
-            await context.abort(refusal.status, refusal.text)
-        except asyncio.CancelledError:
-            if stream.ended is None:
-                raise
-            await context.abort(grpc.StatusCode.ALREADY_EXISTS, stream.ended)
+            await stream.end(refusal.status, refusal.text)
+        except ReplacedError as replaced:
+            await stream.end(grpc.StatusCode.ALREADY_EXISTS, str(replaced))
         finally:
             stream.close()
             if member is not None and member.stream is stream:
@@ -189,8 +220,15 @@ class AgentServicer:
         if request.WhichOneof("message") != "hello":
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "hello: an agent's first message must be one", "no_hello")
         member = self._member(request.hello, stream)
+        member.names = certificate_names(context)
+        if self._roles is not None and not self._roles.may_report_as(member.names, bearer_token(context), member.process):
+            who = min(member.names, default="this token")
+            text = f"{who} may not report as {member.name} of {member.process.service} (--roles-file: processes)"
+            raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, text, "permission_denied")
         try:
             self._driver.joined(member)
+        except NameBoundError as error:
+            raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, str(error), "name_bound") from None
         except NameTakenError as error:
             raise RefusedError(grpc.StatusCode.ALREADY_EXISTS, str(error), "name_taken") from None
         except TooManyMembersError as error:
@@ -218,9 +256,9 @@ class AgentServicer:
             looks=hello.looks,
         )
 
-    async def _listen(self, member: Member, context: Context) -> None:
+    async def _listen(self, member: Member, stream: _Stream) -> None:
         """Everything after the hello, until the agent ends the stream."""
-        while isinstance(data := await context.read(), bytes):
+        while isinstance(data := await stream.read(), bytes):
             request = self._read(data)
             try:
                 self._take(member, request)
@@ -228,7 +266,7 @@ class AgentServicer:
                 raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"report.{error}", "malformed") from None
             except ColourRefusedError as error:
                 raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(error), "colour") from None
-            except (NameTakenError, TooManyMembersError) as error:
+            except (NameBoundError, NameTakenError, TooManyMembersError) as error:
                 raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), "too_many_members") from None
 
     def _take(self, member: Member, request: pb.ConnectRequest) -> None:

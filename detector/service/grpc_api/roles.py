@@ -14,6 +14,7 @@ from typing import Any
 
 from detector.ops.logs import Log
 from detector.ops.watched_files import WatchedFiles
+from stilltrue.model import ProcessId
 from stilltrue.runtime.secret_file import writable_by_all
 
 _OPEN = ("/grpc.health.v1.Health/",)
@@ -33,11 +34,19 @@ class Role(Enum):
     OPERATOR = "operator"
 
 
+LOOKERS = frozenset({Role.READER, Role.OPERATOR})
+"""Who may look at pages and metrics."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A role, for the certificates whose name fits a pattern (``*``, ``?``), and for the tokens with these SHA-256 sums."""
+    """A role, for the certificates whose name fits a pattern (``*``, ``?``), and for the tokens with these SHA-256 sums.
+
+    ``processes`` (of an agent): patterns of the instances or services that it may report as; none: any.
+    """
 
     role: Role
+    processes: tuple[str, ...] = ()
     certificates: tuple[str, ...] = ()
     tokens_sha256: tuple[str, ...] = ()
 
@@ -58,6 +67,13 @@ class Roles:
         self._follow()
         sum_ = hashlib.sha256(token.encode()).hexdigest() if token else ""
         return frozenset(grant.role for grant in self._grants if _fits(grant, names, sum_))
+
+    def may_report_as(self, names: frozenset[str], token: str, process: ProcessId) -> bool:
+        """Whether one of the peer's grants lets it report as ``process``."""
+        sum_ = hashlib.sha256(token.encode()).hexdigest() if token else ""
+        grants = [grant for grant in self._grants if grant.role is Role.AGENT and _fits(grant, names, sum_)]
+        patterns = [pattern for grant in grants for pattern in grant.processes or ("*",)]
+        return any(fnmatchcase(name, pattern) for pattern in patterns for name in (process.instance, process.service))
 
     def _follow(self, *, first: bool = False) -> None:
         try:
@@ -92,22 +108,25 @@ def read_grants(path: Path) -> tuple[Grant, ...]:
 
 def _grant(path: Path, index: int, found: Any) -> Grant:
     where = f"{path}: grant {index}"
-    known = {"role", "certificates", "tokens_sha256"}
+    known = {"role", "certificates", "tokens_sha256", "processes"}
     if not isinstance(found, Mapping) or set(found) - known:
         raise SecurityError(f"{where}: the keys are {', '.join(sorted(known))}")
     try:
         role = Role(found.get("role"))
     except ValueError:
         raise SecurityError(f"{where}: role is one of {', '.join(r.value for r in Role)}, not {found.get('role')!r}") from None
-    lists = {key: found.get(key, []) for key in ("certificates", "tokens_sha256")}
+    lists = {key: found.get(key, []) for key in ("certificates", "tokens_sha256", "processes")}
     for key, values in lists.items():
         if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
             raise SecurityError(f"{where}: {key} is a list of texts")
     for sum_ in lists["tokens_sha256"]:
         if len(sum_) != 64 or not set(sum_.lower()) <= set("0123456789abcdef"):
             raise SecurityError(f"{where}: tokens_sha256 holds 64 hex digits each, as sha256sum prints them")
+    if lists["processes"] and role is not Role.AGENT:
+        raise SecurityError(f"{where}: processes belong to the role agent")
     return Grant(
         role=role,
+        processes=tuple(lists["processes"]),
         certificates=tuple(lists["certificates"]),
         tokens_sha256=tuple(sum_.lower() for sum_ in lists["tokens_sha256"]),
     )
@@ -136,4 +155,4 @@ def wanted(method: str) -> frozenset[Role]:
         return frozenset({Role.AGENT})
     if method == _ASK:
         return frozenset({Role.OPERATOR})
-    return frozenset({Role.READER, Role.OPERATOR})
+    return LOOKERS

@@ -1,9 +1,12 @@
 """The HTTP side: metrics, health and pages, on the event loop where the state lives.
 
-``/healthz`` therefore also says whether that loop still turns.
+``/healthz`` therefore also says whether that loop still turns. Where there are roles, all but the probes needs a reader's or an
+operator's bearer token.
 """
 
 from __future__ import annotations
+
+from http import HTTPStatus
 
 from aiohttp import web
 
@@ -11,6 +14,7 @@ from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log
 from detector.service import metrics as metric_texts
 from detector.service.detection.driver import Driver
+from detector.service.grpc_api.roles import LOOKERS, Roles
 from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.pages import Pages
@@ -20,9 +24,20 @@ class Web:
     """What the detector serves by HTTP."""
 
     def __init__(
-        self, *, driver: Driver, snapshot_store: SnapshotStore, metrics: Metrics, log: Log, hosts: frozenset[str] = frozenset()
+        self,
+        *,
+        driver: Driver,
+        snapshot_store: SnapshotStore,
+        metrics: Metrics,
+        log: Log,
+        hosts: frozenset[str] = frozenset(),
+        roles: Roles | None = None,
     ) -> None:
-        """``hosts``: the names that requests may be addressed to, as :class:`~detector.ops.http.HttpServer` takes them."""
+        """``hosts``: the names that requests may be addressed to, as :class:`~detector.ops.http.HttpServer` takes them.
+
+        ``roles`` None: everybody may look.
+        """
+        self._roles = roles
         self._pages = Pages(driver=driver, snapshot_store=snapshot_store)
         self._metrics = metrics
         self._http = HttpServer(self._answer, log=log, hosts=hosts)
@@ -36,10 +51,17 @@ class Web:
         await self._http.stop()
 
     async def _answer(self, request: web.BaseRequest) -> Answer | None:
+        if request.path in {"/healthz", "/readyz"}:
+            return Answer(body="ok\n")
+        if self._roles is not None and not self._roles.of(frozenset(), _token(request)) & LOOKERS:
+            return Answer(status=HTTPStatus.UNAUTHORIZED, body="show a bearer token of a reader or operator (--roles-file)\n")
         match request.path:
             case "/metrics":
                 return Answer(body=self._metrics.text(), content_type=metric_texts.CONTENT_TYPE)
-            case "/healthz" | "/readyz":
-                return Answer(body="ok\n")
             case path:
                 return await self._pages.page(path)
+
+
+def _token(request: web.BaseRequest) -> str:
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
