@@ -432,3 +432,24 @@ def test_a_wait_for_several_of_many_ends_by_itself_where_a_way_out_cannot_be_sai
     one, two = cut(a, 1, now=5.0).waits
     assert (one.among[-1], one.deadline) == (PartyTarget(party=PartyName("a/y")), None)
     assert (len(two.among), two.deadline) == (2, 5.0)
+
+
+def test_what_a_step_has_sent_with_its_call_does_not_travel_with_its_reply_again() -> None:
+    a = recorder()
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    a.started(served)
+    step = Step(served)
+    step.carries(token=1)
+    step.with_reply()
+    a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    a.closed(step, 0.0)
+    a.replied(served)
+    (seen,) = cut(a, 1).seen
+    assert seen.answered == ()
+
+
+def test_the_highest_number_seen_is_not_the_last_one() -> None:
+    a = recorder()
+    a.arrived(stamp(5), method="/s/M", now=0.0)
+    a.arrived(stamp(3), method="/s/M", now=0.0)
+    assert [seen.highest for seen in cut(a, 1).seen] == [5]

@@ -117,3 +117,23 @@ def test_a_hedged_call_that_was_answered_is_in_doubt_while_a_copy_may_be_in_tran
     report = held.caller.marked(SnapshotId(1), 0.0)
     assert report is not None
     assert [call.doubtful for call in report.made if call.number == held.made.number] == [True]
+
+
+def test_a_caller_stuck_for_certain_is_a_doubtful_way_out_of_a_handler_that_may_be_left_behind() -> None:
+    held = Held(copies_max=2)
+    held.caller.holds(TASK, "caller/lock")
+    held.caller.waits(TASK, [ResourceTarget(resource="caller/lock")], 0.0)
+    assert held.verdict().remainder == (TASK,)
+
+
+def test_a_caller_whose_call_has_a_deadline_may_cancel_the_handler_then() -> None:
+    held = Held()
+    held.made.deadline = 9.0
+    held.caller.waits(TASK, [CallTarget(number=held.made.number)], 0.0)
+    assert held.verdict().holds is Holds.FALSE
+
+
+def test_a_caller_that_waits_until_a_deadline_may_cancel_the_handler_then() -> None:
+    held = Held()
+    held.caller.waits(TASK, [CallTarget(number=held.made.number)], 0.0, deadline=9.0)
+    assert held.verdict().holds is Holds.FALSE

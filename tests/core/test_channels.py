@@ -232,3 +232,31 @@ def test_of_a_hedged_call_in_doubt_who_did_not_report_may_have_answered_the_othe
     served, _ = fleet.servers["one"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
     fleet.caller.settled(made, fleet.servers["one"].replied(served), 0.0)
     assert fleet.place(made, missing=["two"]).where is Where.MISSING
+
+
+def test_nobody_knows_how_full_a_pool_of_unknown_size_is() -> None:
+    fleet = Fleet("s1")
+    fleet.servers["s1"].pool_opened("pool", None)
+    fleet.busy("s1")
+    made, stamp = fleet.send()
+    fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
+    assert place_of(fleet, made) == (Where.QUEUED, ())
+
+
+def test_a_server_that_has_lost_its_caller_does_not_have_the_call_any_more() -> None:
+    fleet = Fleet("s1")
+    made, stamp = fleet.send()
+    served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0)
+    fleet.servers["s1"].started(served)
+    fleet.servers["s1"].hung_up(served)
+    assert place_of(fleet, made) == (Where.UNKNOWN, ())
+
+
+def test_a_call_in_doubt_is_not_over_while_another_copy_of_it_may_travel() -> None:
+    fleet = Fleet("s1")
+    fleet.channel = ChannelRecord("server:1", copies_max=2)
+    made, stamp = fleet.send()
+    served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0)
+    fleet.servers["s1"].replied(served)
+    fleet.caller.settled(made, None, 0.0, in_doubt=True)
+    assert place_of(fleet, made) == (Where.UNKNOWN, ())

@@ -95,6 +95,37 @@ def test_members_that_missed_the_last_snapshot_are_waited_for_briefly() -> None:
     assert story.initiator.due(3.1) == 3.25
 
 
+def test_a_member_that_reports_again_is_waited_for_as_long_as_the_others() -> None:
+    story = Story("a", "b")
+    story.tell(story.initiator.asked(1, 0.0))
+    story.report("a", 1, 0.1)
+    story.tell(story.initiator.ticked(2.0))
+    story.tell(story.initiator.asked(2, 3.0))
+    story.report("b", 2, 3.1)
+    story.report("a", 2, 3.1)
+    story.tell(story.initiator.asked(3, 4.0))
+    story.report("a", 3, 4.1)
+    assert story.initiator.due(4.1) == 6.0
+
+
+def test_a_caller_is_told_once_that_a_doubt_of_its_is_settled() -> None:
+    story = Story("a", "b")
+    a, b = story.recorders["a"], story.recorders["b"]
+    made, stamp = a.sent(method="/s/M", channel=ChannelRecord("b:1"), now=0.0)
+    served, _ = b.arrived(stamp, method="/s/M", now=0.0)
+    a.settled(made, None, 0.0, in_doubt=True)
+    b.replied(served)
+    told = []
+    for number in (1, 2, 3):
+        (begin,) = story.initiator.asked(number, float(number))
+        assert isinstance(begin, Begin)
+        told.append(dict(begin.settled))
+        a.doubts_settled(begin.settled.get(ProcessName("a"), ()))
+        story.report("a", number, float(number))
+        story.report("b", number, float(number))
+    assert told == [{}, {"a": (1,)}, {}]
+
+
 def test_nobody_waits_for_a_member_that_has_left_and_all_wait_for_one_that_is_back() -> None:
     story = Story("a", "b", "c")
     story.tell(story.initiator.asked(1, 0.0))

@@ -11,7 +11,7 @@ from detector.predicates.deadlock import Deadlock
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Recorder
-from stilltrue.protocol.report import CallTarget, Report
+from stilltrue.protocol.report import CallerTarget, CallTarget, Report
 from stilltrue.protocol.step import Step
 
 A, B = ProcessName("a"), ProcessName("b")
@@ -147,3 +147,15 @@ def test_who_merely_stands_for_a_set_is_named_in_no_verdict() -> None:
     waits += [Wait(waiter=name, among=(PartyName("a/x"),)) for name in names]
     verdict = Deadlock().evaluate(Snapshot(waits=WaitColumns.of(waits)))
     assert verdict.remainder == verdict.core == (PartyName("a/x"), *names)
+
+
+def test_a_reader_waits_for_its_caller_unless_an_item_is_in_transit() -> None:
+    pair, reader = Pair(), PartyName("b/Do#1")
+    made = pair.call()
+    pair.b.waits(reader, [CallerTarget(served=reader)], 0.0, uncoloured=True)
+    reports = {A: _report(pair.a), B: _report(pair.b)}
+    assert said(list(Resolution(reports, []).waits())) == [(reader, 1, ("a/task",), None)]
+    pair.a.item_sent(made)
+    sent = pair.a.marked(SnapshotId(2), 2.0)
+    assert sent is not None
+    assert said(list(Resolution({A: sent, B: reports[B]}, []).waits())) == []

@@ -266,7 +266,8 @@ def test_rule_4_what_was_verified_stays_so_when_a_later_look_gets_no_answer() ->
     assert fleet.asked
 
 
-def test_rule_5_a_call_that_may_be_repeated_takes_a_second_round() -> None:
+def repeated() -> Fleet:
+    """As :func:`ring`, by a call that may be sent twice."""
     fleet = Fleet("p", "q")
     made, stamp = fleet.recorders["p"].sent(
         method="/s/Do", channel=ChannelRecord("q:1", copies_max=2), now=0.0, party=P, waiting=True
@@ -275,6 +276,19 @@ def test_rule_5_a_call_that_may_be_repeated_takes_a_second_round() -> None:
     fleet.recorders["q"].started(served)
     fleet.recorders["q"].waits(served.party, [PartyTarget(party=P)], 0.0)
     assert made.wait
+    return fleet
+
+
+def test_rule_5_a_round_that_was_under_way_when_the_snapshot_began_confirms_nothing() -> None:
+    fleet = repeated()
+    first, second = fleet.taken(), fleet.taken()
+    assert ask(Deadlock(), fleet.verified(first).snapshot).holds is Holds.UNDETERMINED
+    assert ask(Deadlock(), fleet.verified(second).snapshot).holds is Holds.UNDETERMINED
+    assert fleet.deadlock().holds is Holds.TRUE
+
+
+def test_rule_5_a_call_that_may_be_repeated_takes_a_second_round() -> None:
+    fleet = repeated()
     assert fleet.deadlock().holds is Holds.UNDETERMINED
     fleet.now += 5.0
     assert fleet.deadlock().core == ("p/task", "q/Do#1")

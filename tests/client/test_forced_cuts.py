@@ -1,0 +1,55 @@
+"""A cut that a message forces is a cut: its report is sent, whichever message it was, and whatever step is open."""
+
+from __future__ import annotations
+
+import pytest
+
+from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.stamp import Stamp
+from stilltrue.protocol.step import Step
+from stilltrue.runtime.recorder import LockedRecorder
+
+PROCESS = ProcessId(service="a", instance=ProcessName("a"), incarnation=1)
+CHANNEL = ChannelRecord("b:1")
+
+
+@pytest.fixture
+def live() -> LockedRecorder:
+    return LockedRecorder(lambda: Recorder(process=PROCESS))
+
+
+def stamp(colour: int) -> Stamp:
+    return Stamp(ProcessName("b"), 1, CallNumber(1), SnapshotId(colour), CallNumber(1))
+
+
+def sent(live: LockedRecorder) -> list[int]:
+    return [report.snapshot for report in live.reports]
+
+
+def test_a_request_of_a_newer_colour(live: LockedRecorder) -> None:
+    live.arrived(stamp(5), "/s/M", interruptible=False)
+    assert sent(live) == [5]
+
+
+def test_a_reply_of_a_newer_colour(live: LockedRecorder) -> None:
+    made, _ = live.sent("/s/M", CHANNEL, None, None, waiting=False)
+    live.settled(made, stamp(6), in_doubt=False)
+    assert sent(live) == [6]
+
+
+def test_a_reply_of_a_newer_colour_while_a_step_is_open(live: LockedRecorder) -> None:
+    step = Step()
+    key = live.open(step)
+    made, _ = live.sent("/s/M", CHANNEL, None, None, waiting=False)
+    live.settled(made, stamp(6), in_doubt=False)
+    assert sent(live) == [6]
+    live.close(key, step)
+
+
+def test_the_oldest_report_goes_when_too_many_await_sending_and_is_counted() -> None:
+    live = LockedRecorder(lambda: Recorder(process=PROCESS), reports_max=2)
+    for colour in (1, 2, 3):
+        live.arrived(stamp(colour), "/s/M", interruptible=False)
+    assert (sent(live), live.dropped) == ([2, 3], 1)
