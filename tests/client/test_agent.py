@@ -11,6 +11,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -197,6 +198,29 @@ def test_a_forked_child_is_another_process_with_nothing_recorded(detector: Any) 
         assert len(detector.report(parent, 1).waits) == 1
         process.stdin.close()
     assert process.returncode == 0
+
+
+CHILDREN = """
+import multiprocessing, sys
+import stilltrue
+
+def work(name, address):
+    assert stilltrue.Agent(name, instance=name, detector=address).wait_until_joined(10)
+
+if __name__ == "__main__":
+    for how in ("fork", "spawn"):
+        child = multiprocessing.get_context(how).Process(target=work, args=(how, sys.argv[1]))
+        child.start()
+        child.join()
+"""
+
+
+def test_a_process_that_multiprocessing_has_started_says_goodbye_too(detector: Any, tmp_path: Path) -> None:
+    program = tmp_path / "children.py"  # spawned children must find it
+    program.write_text(CHILDREN)
+    subprocess.run([sys.executable, str(program), detector.address], check=True, timeout=60)
+    assert detector.kinds("fork")[-1] == "goodbye"
+    assert detector.kinds("spawn")[-1] == "goodbye"
 
 
 def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector(detector: Any) -> None:

@@ -36,6 +36,7 @@ from stilltrue.protocol.step import Step, checked
 from stilltrue.runtime.atomic import atomic
 from stilltrue.runtime.connection import Connection
 from stilltrue.runtime.declared_waits import holding, waiting_for
+from stilltrue.runtime.goodbye import say_goodbye_in_children
 from stilltrue.runtime.look.looker import Looker
 from stilltrue.runtime.observation import Observer
 from stilltrue.runtime.parties import Parties
@@ -115,6 +116,7 @@ class Agent:
                 look, sight = self._look or self.looker().look, None if self._look else self.sight.to_wire
                 self._connection = Connection(self.live, self.settings, look, self._rename, sight)
                 self._connection.start()
+                say_goodbye_in_children(self.close)
         return self
 
     def close(self) -> None:
