@@ -13,6 +13,7 @@ import click
 from detector.commands.shared.run import quietly
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("detector.commands.run:run", "Run a program with the agent in it, without a change of its code."),
     "serve": ("detector.commands.serve:serve", "Run the detector."),
     "ask": ("detector.commands.ask:ask", "Take a snapshot now and print the verdict."),
     "watch": ("detector.commands.watch:watch", "Print verdicts as they change."),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import stilltrue
+from stilltrue.launch import GRPCIO_OLDEST
 
 PACKAGE = Path(stilltrue.__file__).parent
 GENERATED = sorted((PACKAGE / "v1").glob("*_pb2*.py"))
@@ -35,6 +36,11 @@ def test_generated_code_asks_no_runtime_for_its_version(path: Path) -> None:
     text = path.read_text()
     assert "runtime_version" not in text
     assert "GRPC_GENERATED_VERSION" not in text
+
+
+def test_the_oldest_grpcio_is_the_same_everywhere() -> None:
+    project = (PACKAGE.parent / "pyproject.toml").read_text()
+    assert f"grpcio>={'.'.join(map(str, GRPCIO_OLDEST))}," in project
 
 
 def test_nothing_newer_than_the_oldest_python_is_imported_by_name() -> None:

@@ -22,6 +22,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.agent import Agent
+from stilltrue.runtime.deferral import Deferred, deferred
 from stilltrue.runtime.rebinding import Undo, rebind
 
 _LOGGER = logging.getLogger("stilltrue")
@@ -86,6 +87,11 @@ def _warn_of_unseen(agent: Agent) -> None:
 
 def _replace(module: Any, name: str, make: Callable[..., Any]) -> tuple[Any, Any]:
     """Replace one function: it, and what is in its place now."""
+    known = deferred(module.__name__, name)
+    if known is not None:
+        known.make = make
+        _STATE.undo.append(functools.partial(_step_aside, known, module, name))
+        return known.original, known.wrapper
     original = getattr(module, name)
 
     @functools.wraps(original)
@@ -95,6 +101,13 @@ def _replace(module: Any, name: str, make: Callable[..., Any]) -> tuple[Any, Any
     _STATE.undo.append(functools.partial(setattr, module, name, original))
     setattr(module, name, recorded)
     return original, recorded
+
+
+def _step_aside(known: Deferred, module: Any, name: str) -> None:
+    """What took the place of a function of gRPC's calls it again, and leaves its place where nobody else has wrapped it."""
+    known.make = None
+    if getattr(module, name) is known.wrapper:
+        setattr(module, name, known.original)
 
 
 def _channel(agent: Agent, original: Callable[..., Any], target: str, *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from grpc import _auth, _channel, _interceptor, _plugin_wrapping, experimental, insecure_channel, secure_channel
+from grpc import _auth, _channel, _interceptor, _plugin_wrapping, experimental
 
 from stilltrue.runtime.secret_file import writable_by_all
 
@@ -49,15 +49,22 @@ class Security:
         token = _read(self.token_file, secret=True).decode().strip() if self.token_file else ""
         if not self.tls:
             if not token:
-                return insecure_channel(address, options)
+                return _channel_of_grpc(address, options)
             if not _is_loopback(address):
                 raise SecurityRefusedError(f"token_file: a token is not sent to {address} without TLS (tls_ca_file)")
-            return grpc.intercept_channel(insecure_channel(address, options), _Bearer(token))
+            return grpc.intercept_channel(_channel_of_grpc(address, options), _Bearer(token))
         ca, certificate = (_read(path) if path else None for path in (self.ca, self.certificate))
         key = _read(self.key, secret=True) if self.key else None
         credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-        channel = secure_channel(address, credentials, options)
+        channel = _channel_of_grpc(address, options, credentials)
         return grpc.intercept_channel(channel, _Bearer(token)) if token else channel
+
+
+def _channel_of_grpc(address: str, options: Sequence[tuple[str, Any]], credentials: Any = None) -> grpc.Channel:
+    """A channel of gRPC's alone: its functions may have been replaced, by us or by other instrumentations."""
+    own = None if credentials is None else credentials._credentials  # noqa: SLF001 - as grpc.secure_channel does
+    channel: grpc.Channel = _channel.Channel(address, tuple(options), own, None)
+    return channel
 
 
 def _read(path: str, *, secret: bool = False) -> bytes:

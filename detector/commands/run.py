@@ -1,0 +1,27 @@
+"""``stilltrue run``: runs a program with the agent in it. The agent's own package has it too: ``python -m stilltrue run``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from stilltrue.launch import run as become
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--service", help="The service that the program belongs to. Default: the program's name.")
+@click.option("--detector", metavar="HOST:PORT", help="The detector's address. Default: 127.0.0.1:7600.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(service: str | None, detector: str | None, command: tuple[str, ...]) -> None:
+    """Run COMMAND with the agent in it, without a change of its code. Its children have it too.
+
+    Everything else is set by environment variables (STILLTRUE_LABELS, STILLTRUE_EXCLUDED_METHODS ...).
+
+    \b
+    Example:
+      stilltrue run -- python app.py
+      stilltrue run --service orders -- gunicorn orders.wsgi:app
+    """
+    settings = {"STILLTRUE_SERVICE": service, "STILLTRUE_DETECTOR": detector}
+    sys.exit(become(command, {name: value for name, value in settings.items() if value}))

@@ -1,0 +1,224 @@
+"""`stilltrue run`: programs that know nothing of the agent, their children and their helpers, started with it and compared."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stilltrue import launch
+
+PROGRAM = """
+import os, sys
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+from grpc import insecure_channel
+
+def main():
+    handler = grpc.unary_unary_rpc_method_handler(lambda request, context: request + b"!")
+    server = grpc.server(ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", {"Do": handler}),))
+    address = "127.0.0.1:%d" % server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with insecure_channel(address) as channel:
+        print(channel.unary_unary("/t.T/Do")(b"done"), grpc.insecure_channel.__module__)
+    server.stop(None).wait()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def started(
+    command: Sequence[str], *, detector: str = "127.0.0.1:1", cwd: Path | None = None, more: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("STILLTRUE", "OTEL", "PYTHONPATH"))
+    }
+    environment |= {"STILLTRUE_DETECTOR": detector, **(more or {})}
+    return subprocess.run(
+        [sys.executable, "-m", "stilltrue", "run", "--", *command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
+        env=environment,
+    )
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "orders.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def joined(detector: Any) -> list[str]:
+    """The services that have joined, in order."""
+    return [heard.hello.process.service for _, heard in detector.heard if heard.HasField("hello")]
+
+
+def stay(program: str) -> str:
+    """``program``, which goes on until its agent has been welcomed."""
+    return f"{program}\n    import stilltrue\n    assert stilltrue.instrument().wait_until_joined(10)\n"
+
+
+def test_an_unmodified_program_does_the_same_and_joins_under_its_name(detector: Any, program: Path) -> None:
+    plain = subprocess.run([sys.executable, str(program)], check=True, capture_output=True, text=True, timeout=60)
+    program.write_text(stay(PROGRAM))
+    attached = started([sys.executable, str(program)], detector=detector.address)
+    assert (attached.returncode, attached.stdout, attached.stderr) == (0, plain.stdout, plain.stderr)
+    assert joined(detector) == ["orders"]
+
+
+def test_settings_come_from_the_environment_and_from_the_program_first(detector: Any, program: Path) -> None:
+    program.write_text(stay(PROGRAM))
+    settings = {"STILLTRUE_SERVICE": "named", "STILLTRUE_EXCLUDED_METHODS": "/t.T/*", "STILLTRUE_REPORTS_MAX": "many"}
+    attached = started([sys.executable, str(program)], detector=detector.address, more=settings)
+    assert attached.returncode == 0
+    assert "STILLTRUE_REPORTS_MAX" in attached.stderr
+    detector.wait_for(lambda: joined(detector) == ["named"])
+    program.write_text(f'import stilltrue\nstilltrue.instrument(service="by itself")\n{stay(PROGRAM)}')
+    assert started([sys.executable, str(program)], detector=detector.address).returncode == 0
+    assert joined(detector)[1:] == ["by itself"]
+
+
+def test_the_agent_is_not_even_loaded_where_no_channel_is_made(tmp_path: Path) -> None:
+    script = tmp_path / "quiet.py"
+    script.write_text("import sys, grpc, grpc.aio\nprint(sorted(n for n in sys.modules if n.startswith('stilltrue.')))")
+    attached = started([sys.executable, str(script)])
+    assert attached.returncode == 0, attached.stderr
+    assert "stilltrue.agent" not in attached.stdout
+    assert "stilltrue.launch" in attached.stdout
+    assert "google.protobuf" not in attached.stdout
+
+
+def test_the_sitecustomize_that_is_there_runs_under_its_own_name(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("WORD = 'the other'\nimport os\nos.environ['SEEN'] = __file__")
+    script = tmp_path / "asks.py"
+    script.write_text("import os, sitecustomize\nprint(sitecustomize.WORD, os.environ['SEEN'])")
+    attached = started([sys.executable, str(script)], more={"PYTHONPATH": str(own)})
+    assert attached.stdout.split() == ["the", "other", str(own / "sitecustomize.py")], attached.stderr
+
+
+def test_children_inherit_the_agent_and_helpers_do_not_join(detector: Any, tmp_path: Path, program: Path) -> None:
+    """A worker that multiprocessing spawns and a program by ``subprocess`` join; a ``-c`` line of a tool does not."""
+    program.write_text(stay(PROGRAM))
+    line = "import orders, stilltrue.runtime.deferral as d; orders.main(); print('line', d._STATE.prepared)"
+    (tmp_path / "parent.py").write_text(
+        textwrap.dedent(
+            f"""
+            import multiprocessing, subprocess, sys
+            def work():
+                import orders, stilltrue
+                orders.main()
+                assert stilltrue.instrument().wait_until_joined(10)
+            if __name__ == "__main__":
+                child = multiprocessing.get_context("spawn").Process(target=work)
+                child.start()
+                child.join()
+                assert child.exitcode == 0
+                subprocess.run([sys.executable, "orders.py"], check=True)
+                subprocess.run([sys.executable, "-c", {line!r}], check=True)
+            """
+        )
+    )
+    attached = started([sys.executable, "parent.py"], detector=detector.address, cwd=tmp_path)
+    assert attached.returncode == 0, attached.stderr
+    assert "line False" in attached.stdout
+    assert joined(detector) == ["parent", "orders"]
+
+
+def test_a_line_of_code_that_the_user_names_joins(detector: Any) -> None:
+    code = "import grpc, stilltrue; grpc.insecure_channel('x'); assert stilltrue.instrument().wait_until_joined(10)"
+    assert started([sys.executable, "-c", code], detector=detector.address).returncode == 0
+    assert joined(detector) == ["python"]
+
+
+def test_whoever_wraps_the_wrapper_is_called_once(detector: Any, tmp_path: Path) -> None:
+    """As instrumentations do that replace ``grpc.insecure_channel`` before the first channel is made."""
+    script = tmp_path / "wrapping.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import grpc
+            seen, before = [], grpc.insecure_channel
+            def wrapper(*args, **kwargs):
+                seen.append(args)
+                return before(*args, **kwargs)
+            grpc.insecure_channel = wrapper
+            for _ in range(2):
+                channel = grpc.insecure_channel("127.0.0.1:1")
+                print(type(channel).__name__)
+            import stilltrue
+            stilltrue.uninstrument()
+            print(len(seen), type(grpc.insecure_channel("127.0.0.1:1")).__name__, grpc.insecure_channel is wrapper)
+            """
+        )
+    )
+    attached = started([sys.executable, str(script)], detector=detector.address)
+    assert attached.stdout.split() == ["RecordedChannel", "RecordedChannel", "2", "Channel", "True"], attached.stderr
+
+
+def test_an_agent_that_cannot_begin_leaves_the_program_alone(tmp_path: Path, program: Path) -> None:
+    broken = tmp_path / "broken"
+    (broken / "google").mkdir(parents=True)
+    (broken / "google" / "__init__.py").write_text("raise ImportError('no protobuf here')")
+    attached = started([sys.executable, str(program)], more={"PYTHONPATH": str(broken)})
+    assert attached.returncode == 0
+    assert "done!" in attached.stdout
+    assert "not joined" in attached.stderr
+
+
+def test_what_cannot_be_run_says_so_as_a_shell_does(tmp_path: Path) -> None:
+    missing = started(["no-such-command"])
+    assert (missing.returncode, missing.stderr) == (127, "stilltrue run: no such command: no-such-command\n")
+    assert started([str(tmp_path)]).returncode == 126
+    assert started([]).returncode == 2
+    assert started([sys.executable, "-c", "raise SystemExit(7)"]).returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "main_file", "name"),
+    [
+        (["/srv/orders.py", "--port", "1"], None, "orders"),
+        (["/srv/orders/__main__.py"], None, "orders"),
+        (["/venv/bin/orders-service"], None, "orders-service"),
+        (["/venv/bin/uvicorn", "--workers", "2", "shop.main:app"], None, "shop.main"),
+        (["/venv/bin/gunicorn", "-b", "127.0.0.1:8000", "shop.wsgi:make_app()"], None, "shop.wsgi"),
+        (["/venv/lib/uvicorn/__main__.py", "shop:app"], None, "shop"),
+        (["/venv/bin/gunicorn"], None, "gunicorn"),
+        (["-c"], None, "python"),
+        (["-c"], "/srv/orders.py", "orders"),
+        ([], None, "python"),
+    ],
+)
+def test_a_service_is_named_from_its_program(arguments: list[str], main_file: str | None, name: str) -> None:
+    assert launch.program_name(arguments, main_file) == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "helper"),
+    [
+        (["python", "-c", "from multiprocessing.resource_tracker import main;main(5)"], True),
+        (["python", "-s", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()", "--multiprocessing-fork"], False),
+        (["python", "-X", "dev", "-c", "from multiprocessing.forkserver import main; main(1)"], False),
+        (["python", "-Wignore", "-Ic", "import sys"], True),
+        (["python", "-m", "orders", "-c", "settings.toml"], False),
+        (["python", "-W", "ignore", "orders.py", "-c", "settings.toml"], False),
+        (["python", "-u", "orders.py"], False),
+        (["python"], False),
+    ],
+)
+def test_helpers_are_told_by_how_they_are_started(arguments: list[str], helper: bool) -> None:
+    assert launch.is_helper(arguments, {launch.STARTED: "1"}) is helper
+    assert not launch.is_helper(arguments, {launch.STARTED: str(os.getpid())})
