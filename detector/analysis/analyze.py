@@ -61,7 +61,7 @@ def analyze(
     for _ in range(AGAIN_MAX):
         if not _compacted(archive, analysis):
             break
-        progress("files were compacted meanwhile: once more")
+        progress("files were compacted meanwhile: trying again")
         archive = open_archive(archive.store.location, since=archive.since, until=archive.until)
         analysis = _Steps(engine, archive, results, progress).run(asked, settings)
     results.write_text(SUMMARY, json.dumps(asdict(analysis), indent=1, default=str) + "\n")

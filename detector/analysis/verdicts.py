@@ -81,7 +81,7 @@ def _doubted(verdicts: Sequence[Row], absent: Sequence[Sequence[str] | None], pr
         names = absent[at // predicates]
         if names and row["holds"] == Holds.FALSE.value:
             named = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
-            text = f"not known: no report is here of {named}, on which the answer may depend"
+            text = f"not known: there is no report from {named}, on which the answer may depend"
             row |= {"holds": Holds.UNDETERMINED.value, "witness_kind": "missing", "witness_text": text}
             row |= {"witness_parties": [], "explanation": [], "decisive": list(names)}
 

@@ -87,7 +87,7 @@ def _alone(store: Store) -> Iterator[None]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ArchiveError(f"{store.location}: being compacted by somebody else") from None
+        raise ArchiveError(f"{store.location}: another compaction is in progress") from None
     else:
         yield
     finally:

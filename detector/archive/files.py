@@ -237,7 +237,9 @@ class Store:
         if metadata.get(TABLE_KEY, b"").decode() != table or version is None:
             return LeftOut(path=entry.path, reason=f"not written as a file of {table} by stilltrue")
         if version > SCHEMA_VERSION:
-            return LeftOut(path=entry.path, reason=f"schema version {version} is newer than the {SCHEMA_VERSION} known here")
+            return LeftOut(
+                path=entry.path, reason=f"schema version {version} is newer than {SCHEMA_VERSION}, the newest supported here"
+            )
         return ArchiveFile(
             path=entry.path,
             table=table,

@@ -136,4 +136,4 @@ def _bounded(batch: Batch, bytes_max: int) -> Iterator[Batch]:
 
 def _lost_text(index: Index, since: int, until: int) -> str:
     torn = f", or torn: {', '.join(index.left_out)}" if index.left_out else ""
-    return f"the {index.table} from position {since} to {until} are not there: removed for want of space{torn}"
+    return f"the {index.table} from position {since} to {until} are missing: removed to free space{torn}"

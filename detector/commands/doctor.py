@@ -19,15 +19,15 @@ CURES = (
     ),
     (
         "no server, channel or call",
-        "call stilltrue.instrument() first of all, or wrap its channels and servers",
+        "call stilltrue.instrument() before anything else, or wrap its channels and servers",
     ),
     ("size of pool", "give the server a pool whose size is known: grpc.server(agent.pool(executor), ...)"),
     ("come from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
-    ("left out for the agent's bounds", "raise the agent's bounds (docs/agent.md), or find why so many calls are in doubt"),
+    ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find why so many calls are in doubt"),
 )
-LOST = "ended or cut off without a goodbye: restore its way here, start it again, or wait for --forget-seconds"
-MISSING = "does not report: stopped, starved, or kept from running by code that holds the GIL"
-DROPPED = "reports were dropped: its way to the detector is too slow, or the report too large (--report-bytes-max)"
+LOST = "ended or cut off without a goodbye: restore its connection, restart it, or wait for --forget-seconds"
+MISSING = "does not report: it is stopped, starved, or blocked by code that holds the GIL"
+DROPPED = "reports were dropped: its connection to the detector is too slow, or the report too large (--report-bytes-max)"
 
 
 @click.command(short_help="Explain what the answers do not cover, and how to fix it.")

@@ -39,7 +39,7 @@ What was planted is in the archive's truth.json; `stilltrue analyze` should find
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Call graph, as Jaeger exports it.",
 )
-@click.option("--jobs", type=click.IntRange(1, 256), help="Processes that write side by side; default: one a core.")
+@click.option("--jobs", type=click.IntRange(1, 256), help="Number of writer processes; default: one per core.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Equal seeds give equal archives.")
 def generate_archive(
     archive: str,
@@ -80,14 +80,14 @@ def generate_archive(
     )
     if plan.snapshots < SNAPSHOTS_PER_RING * (incidents + near_misses):
         _fail(
-            f"{plan.snapshots} snapshots are too few for {incidents} incidents and {near_misses} near misses, "
-            f"{SNAPSHOTS_PER_RING} for each: plant fewer, or take more --days"
+            f"{plan.snapshots} snapshots are too few for {incidents} incidents and {near_misses} near misses "
+            f"({SNAPSHOTS_PER_RING} for each): plant fewer, or generate more --days"
         )
     console = Console(stderr=True)
     try:
         store = Store(archive)
         if any(store.days(table) for table in ("reports", "snapshots")):
-            _fail(f"{archive} has an archive in it already: name another directory")
+            _fail(f"{archive} already contains an archive: name another directory")
         edges = read_graph(graph) if graph else []
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task("snapshots", total=plan.snapshots)

@@ -33,7 +33,11 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 
 @click.command(short_help="Run the sidecar proxy for an uninstrumented program.")
 @_option("--service", envvar="STILLTRUE_SERVICE", help="The service that the program belongs to.  [default: python]")
-@_option("--instance", envvar="STILLTRUE_INSTANCE", help="Its name, unique in the fleet.  [default: from POD_NAME or the host]")
+@_option(
+    "--instance",
+    envvar="STILLTRUE_INSTANCE",
+    help="Its name, unique among all processes.  [default: from POD_NAME or the host]",
+)
 @_option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label of the process; repeatable.")
 @_option(
     "--detector", envvar="STILLTRUE_DETECTOR", metavar="HOST:PORT", help="Address of the detector.  [default: 127.0.0.1:7600]"
@@ -87,7 +91,7 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 @_option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="File with the bearer token for the detector.")
 @_option(
     "--stamp-key-file", envvar="STILLTRUE_STAMP_KEY_FILE", type=_FILE,
-    help="File with the fleet's stamp keys, one a line: the first signs, stamps without a tag of theirs count as none.",
+    help="File with the shared stamp keys, one per line: the first signs; a stamp not signed with one of them is ignored.",
 )  # fmt: skip
 @_option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Log format.")
 @click.option("--check", is_flag=True, help="Check whether the sidecar on this host is ready: exit code 0 or 1.")

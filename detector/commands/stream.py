@@ -31,7 +31,7 @@ or no Java.
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
     envvar="STILLTRUE_OUT",
-    help="Directory for the verdicts and the stream's memory; shared by all workers.",
+    help="Directory for the verdicts and the stream's state; must be shared by all workers.",
 )
 @click.option("--detector", metavar="HOST:PORT", help="Read from this live detector instead of ARCHIVE.")
 @security_options
@@ -39,18 +39,21 @@ or no Java.
     "--master", envvar="STILLTRUE_MASTER", show_envvar=True, help="Spark master URL; default: all cores of this machine."
 )
 @click.option(
-    "--predicate", "predicates", multiple=True, help="Ask this one too; may be given again. deadlock and gridlock are asked."
+    "--predicate",
+    "predicates",
+    multiple=True,
+    help="Also evaluate this predicate; repeatable. deadlock and gridlock are always evaluated.",
 )
 @click.option(
     "--give-up-seconds", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
-    help="How far reports may be behind the newest snapshot before theirs is finished without them.",
+    help="Finish a snapshot without its missing reports once they are this far behind the newest snapshot.",
 )  # fmt: skip
 @click.option(
     "--late-seconds", type=click.FloatRange(min=0), default=86400.0, show_default=True,
-    help="How far late reports may be behind and still correct the verdict of a snapshot that was finished without them.",
+    help="Reports this late still correct the verdict of a snapshot that was finished without them.",
 )  # fmt: skip
-@click.option("--skip-lost", is_flag=True, help="Go on when a detector has removed rows before they were read.")
-@click.option("--once", is_flag=True, help="Take what is there, then end.")
+@click.option("--skip-lost", is_flag=True, help="Continue if the detector has removed rows before they were read.")
+@click.option("--once", is_flag=True, help="Process what is there, then exit.")
 @predicate_settings("STILLTRUE_STREAM_SET")
 def stream(
     archive: str | None,
@@ -68,7 +71,7 @@ def stream(
 ) -> None:
     """Write the verdict on every snapshot of ARCHIVE (a directory or URI), or of a live detector, as they come."""
     if (archive is None) is (detector is None):
-        _fail("name an ARCHIVE or a --detector, one of them")
+        _fail("name either an ARCHIVE or a --detector")
     given = {
         "address": detector,
         "tls_ca_file": security.ca,
@@ -79,7 +82,7 @@ def stream(
     }
     options = {name: value for name, value in given.items() if value}
     if archive is not None and options:
-        _fail("certificates, tokens and --skip-lost are for a --detector")
+        _fail("certificates, tokens and --skip-lost need --detector")
     try:
         from detector.spark.streaming.query import StreamFailedError, Wish, run  # noqa: PLC0415 - Spark and Arrow are extras
     except ImportError as error:

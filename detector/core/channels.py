@@ -212,7 +212,7 @@ def _contradiction(server: ProcessName, seen: Seen, source: Report) -> str:
     if seen.highest >= source.next_number:
         return f"{server} had seen call {seen.highest} of {caller}, which had sent {source.next_number - 1} at its cut"
     if seen.floor and seen.floor > (oldest := min((call.number for call in source.made), default=source.next_number)):
-        return f"{server} took the calls of {caller} below {seen.floor} to be over, and call {oldest} was not at its cut"
+        return f"{server} took calls of {caller} below {seen.floor} for finished, but call {oldest} was outstanding at its cut"
     return ""
 
 

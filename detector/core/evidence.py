@@ -28,7 +28,7 @@ def _of_the_stuck(verdict: Verdict, snapshot: Snapshot) -> Verdict:
     seen = [snapshot.looks[party] for party in named if party in snapshot.looks][:PARTIES_MAX]
     found = tuple(Evidence(party=look.party, stack=look.stack, trace=look.trace) for look in seen if look.stack or look.trace)
     places = {look.party: place for look in seen if (place := _place(look))}
-    told = tuple(f"{party} stands {places[party]}" for party in verdict.witness.parties if party in places)
+    told = tuple(f"{party} is {places[party]}" for party in verdict.witness.parties if party in places)
     return replace(verdict, evidence=found, explanation=(*verdict.explanation, *told))
 
 
@@ -53,10 +53,10 @@ def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
 
 def _reason(party: PartyName, look: PartyLook) -> str:
     if not look.unchanged:
-        return f"{party} seemed stuck, and had gone on when it was looked at again{f': {look.doubt}' if look.doubt else ''}"
+        return f"{party} seemed stuck, but had gone on at the second look{f': {look.doubt}' if look.doubt else ''}"
     if look.doubt:
         return f"{party} seemed stuck and could not be looked at again: {look.doubt}"
     if look.ways_out:
         ways = " or ".join(f"{way.text} ({way.party})" if way.party else way.text for way in look.ways_out)
-        return f"{party} seemed stuck, and has a way out: {ways}"
-    return f"{party} seemed stuck, and waits until {clock(look.deadline)} at the latest" if look.deadline is not None else ""
+        return f"{party} seemed stuck, but has a way out: {ways}"
+    return f"{party} seemed stuck, but waits until {clock(look.deadline)} at the latest" if look.deadline is not None else ""

@@ -163,7 +163,7 @@ class Initiator:
         effects: list[Effect] = [
             Refuse(process=name, reason=refusal) for pending in meant if (refusal := pending.offer(report)) is not None
         ]
-        taken = "comes again, and is not taken" if effects else "comes"
+        taken = "is a duplicate, ignored" if effects else "comes"
         said = f"the report of {name} {taken}: next call {report.next_number}, cut for ({report.after}, {report.snapshot}]"
         self._log.tell(now, said, report.snapshot, after=report.after)
         return effects + self._settle(now) + self._begin_wanted(now)

@@ -149,7 +149,7 @@ class Verifier:
         """
         snapshot = assembled.snapshot.ref.id
         if snapshot is None or snapshot in self._rounds:
-            raise AssertionError("a snapshot that was taken has a number, and one round at a time")
+            raise AssertionError("a snapshot has a number, and one round at a time")
         keys = _keys(assembled.reports, suspicion.parties)
         self._forget(assembled, keys, suspicion)
         asked = self._requests(assembled, keys, suspicion, now)
@@ -287,11 +287,11 @@ class Verifier:
         look = one.looks.get(name)
         found = None if look is None else next((seen for seen in look.parties if seen.party == party), None)
         if found is not None and not found.unchanged and len(one.keys[party].waits) > 1:
-            return replace(found, unchanged=True, doubt="one of its waits has ended, and it is stuck by several")
+            return replace(found, unchanged=True, doubt="one of its several waits has ended")
         if found is not None:
             return found
         reason = one.reasons.get(name) or (
-            f"{name} did not answer within {self._give_up_seconds:g} s" if look is None else f"{name} said nothing of it"
+            f"{name} did not answer within {self._give_up_seconds:g} s" if look is None else f"{name} did not report on it"
         )
         return PartyLook(party=party, unchanged=True, doubt=reason)
 
@@ -309,7 +309,7 @@ class Verifier:
         if look.unaccounted:
             doubt = f"it has work that no party accounts for: {'; '.join(look.unaccounted)}"
         elif look.happenings != report.happenings:
-            doubt = f"something has happened in it since its cut ({look.happenings - report.happenings} steps)"
+            doubt = f"it has recorded events since its cut ({look.happenings - report.happenings} steps)"
         same = known is not None and known.happenings == report.happenings
         again = known.again_seconds * DOUBLES if known is not None and same else self._again_seconds_min
         self._idle[report.process] = _Idle(happenings=report.happenings, doubt=doubt, looked_at=now, again_seconds=again)

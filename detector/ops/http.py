@@ -106,7 +106,7 @@ class HttpServer:
 
     async def _answer(self, request: web.BaseRequest) -> Answer:
         if not self._is_for_us(request.headers.get("Host")):
-            return Answer(status=HTTPStatus.MISDIRECTED_REQUEST, body="this server has another name\n")
+            return Answer(status=HTTPStatus.MISDIRECTED_REQUEST, body="this server does not answer to that host name\n")
         if request.method not in self._methods:
             return Answer(status=HTTPStatus.METHOD_NOT_ALLOWED, body=f"{' or '.join(sorted(self._methods))} only\n")
         try:
@@ -118,8 +118,8 @@ class HttpServer:
             return Answer(status=HTTPStatus(refusal.status), body=f"{refusal.reason}\n")
         except Exception as error:  # noqa: BLE001 - a page that cannot be made is one failed answer
             self._log.failure("page failed", error, path=request.path)
-            return Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR, body="this page cannot be made; see the log\n")
-        return answer or Answer(status=HTTPStatus.NOT_FOUND, body="there is no such page\n")
+            return Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR, body="this page cannot be rendered; see the log\n")
+        return answer or Answer(status=HTTPStatus.NOT_FOUND, body="no such page\n")
 
     def _is_for_us(self, host: str | None) -> bool:
         """Rule 3. Browsers always send the header; a request without one comes from no browser."""

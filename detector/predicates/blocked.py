@@ -133,7 +133,7 @@ def not_certain(snapshot: Snapshot, names: Iterable[str]) -> str:
         for party, look in snapshot.looks.items()
         if look.doubt and (party in wanted or process_of(party) in wanted)
     ]
-    return "; ".join(shortened(doubts, most=3)) or "nothing vouches for their waits: no stamp, and no second look"
+    return "; ".join(shortened(doubts, most=3)) or "nothing confirms their waits: no stamp, and no second look"
 
 
 def _decisive(snapshot: Snapshot, pessimistic: Reduction, missing: Bools) -> tuple[ProcessName, ...]:

@@ -39,11 +39,11 @@ class Metrics:
         )
         self._snapshots = Counter("stilltrue_snapshots_total", "Snapshots by how they ended", ["outcome"], registry=registry)
         self._duration = Histogram(
-            "stilltrue_snapshot_duration_seconds", "From the marks to the last report", buckets=_SECONDS, registry=registry
+            "stilltrue_snapshot_duration_seconds", "From the markers to the last report", buckets=_SECONDS, registry=registry
         )
         self._verdict = Histogram(
             "stilltrue_verdict_duration_seconds",
-            "From the marks to the verdict",
+            "From the markers to the verdict",
             ["predicate"],
             buckets=_SECONDS,
             registry=registry,
@@ -61,7 +61,7 @@ class Metrics:
         self._members = Gauge("stilltrue_members", "Members by state", ["state"], registry=registry)
         self._coverage = Gauge(
             "stilltrue_coverage_members",
-            "Members that answers speak for, those they cannot speak for, and those they speak for in part",
+            "Members that answers cover, do not cover, and cover in part",
             ["scope", "coverage"],
             registry=registry,
         )
@@ -83,9 +83,9 @@ class Metrics:
         )
         self._archive_errors = Counter("stilltrue_archive_errors_total", "Writes to the archive that failed", registry=registry)
         self._archive_dropped = Counter(
-            "stilltrue_archive_dropped_total", "Snapshots not archived since too many waited to be", registry=registry
+            "stilltrue_archive_dropped_total", "Snapshots not archived because the queue was full", registry=registry
         )
-        self._archive_up = Gauge("stilltrue_archive_writable", "1 while the archive takes what it is given", registry=registry)
+        self._archive_up = Gauge("stilltrue_archive_writable", "1 while the archive can be written", registry=registry)
         Info("stilltrue_build", "What runs here", registry=registry).info(
             {"version": detector_version(), "python": platform.python_version()}
         )

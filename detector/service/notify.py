@@ -58,7 +58,7 @@ class Notifier:
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise NotificationRefusedError(f"a webhook's address begins with http:// or https:// and a host, not {url!r}")
+            raise NotificationRefusedError(f"a webhook URL must begin with http:// or https:// and a host, not {url!r}")
         self._url = url
         self._host = parts.hostname
         self._log = log
@@ -84,7 +84,7 @@ class Notifier:
         try:
             self._queue.put_nowait((key, body))
         except queue.Full:
-            self._give_up(key, f"{self._delivery.queued_max} wait already")
+            self._give_up(key, f"{self._delivery.queued_max} are already queued")
 
     def close(self, seconds_max: float) -> None:
         """Deliver what waits, but for no longer than ``seconds_max``; nothing is tried again any more."""

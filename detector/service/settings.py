@@ -68,11 +68,11 @@ class Settings:
     """What the service is told when it starts. Making one checks every bound and raises :class:`SettingError`."""
 
     host: str = _text("127.0.0.1", "address to listen on for gRPC; a non-local address needs TLS or --allow-plaintext")
-    port: int = _bounded(7600, 0, 65535, "gRPC port; 0 takes a free one and says which")
+    port: int = _bounded(7600, 0, 65535, "gRPC port; 0 picks a free one and prints it")
     http_host: str = _text(
         "127.0.0.1", "address to listen on for HTTP, which has no TLS and no login: any other address exposes it unprotected"
     )
-    http_port: int = _bounded(7601, 0, 65535, "HTTP port (metrics, health, pages); 0 takes a free one and says which")
+    http_port: int = _bounded(7601, 0, 65535, "HTTP port (metrics, health, pages); 0 picks a free one and prints it")
     http_hosts: str = _text(
         "",
         "host names that HTTP requests may be addressed to, comma-separated; empty: any (on loopback, its own names)",
@@ -90,29 +90,29 @@ class Settings:
         default=None, metadata={"help": "PEM CA bundle to verify client certificates with; if set, clients must present one"}
     )
     roles_file: Path | None = field(
-        default=None, metadata={"help": "TOML file that says who is an agent, a reader or an operator; needs TLS"}
+        default=None, metadata={"help": "TOML file that grants the roles agent, reader and operator; needs TLS"}
     )
     allow_plaintext: bool = _text(False, "allow --host to be a non-local address without TLS")
-    notify_url: str = _text("", "webhook that is told of each incident that opens or ends")
+    notify_url: str = _text("", "webhook to notify of each incident that opens or ends")
     scopes: tuple[Scope, ...] = ()
     expected: Mapping[str, Expectation] = field(default_factory=lambda: MappingProxyType({}))
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     period_seconds: float = _bounded(1.0, 0, 86400, "time between snapshots; 0: only on request")
     wish_seconds_min: float = _bounded(0.5, 0.001, 3600, "minimum average time between snapshots requested by processes")
-    wishes_burst_max: int = _bounded(5, 1, 1000, "wished-for snapshots in a row before that rate applies")
+    wishes_burst_max: int = _bounded(5, 1, 1000, "burst size for snapshots requested by processes")
     give_up_seconds: float = _bounded(2.0, 0.01, 600, "how long a snapshot waits for a silent member")
-    suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the one before")
-    pending_snapshots_max: int = _bounded(4, 1, 1000, "snapshots under way at once")
+    suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the previous one")
+    pending_snapshots_max: int = _bounded(4, 1, 1000, "snapshots in progress at once")
     look_give_up_seconds: float = _bounded(
         1.0, 0.01, 60, "how long a verification round waits for a member's second look; without one there is no TRUE"
     )
     look_again_seconds_min: float = _bounded(
         0.5, 0, 3600, "pause before the same party is looked at again; it doubles with each look"
     )
-    lease_seconds: float = _bounded(5.0, 0.1, 3600, "time without a word from a member after which it is lost")
+    lease_seconds: float = _bounded(5.0, 0.1, 3600, "time without a message from a member after which it is lost")
     forget_seconds: float = _bounded(
-        600.0, 0, 10**7, "time after which a lost member is taken to be gone for ever; until then answers may depend on it"
+        600.0, 0, 10**7, "time after which a lost member is taken to be gone for good; until then answers may depend on it"
     )
 
     members_max: int = _bounded(10_000, 1, 1_000_000, "processes connected at once")
@@ -122,19 +122,19 @@ class Settings:
     asks_per_connection_max: int = _bounded(200, 1, 100_000, "questions of one connection waiting for an answer at once")
     watchers_per_connection_max: int = _bounded(20, 1, 100_000, "watches of one connection at once")
     watchers_max: int = _bounded(100, 1, 100_000, "watches at once")
-    heartbeat_seconds: float = _bounded(5.0, 0.1, 600, "time between signs of life to a watch with no news")
+    heartbeat_seconds: float = _bounded(5.0, 0.1, 600, "heartbeat interval of a watch without news")
     evaluation_seconds_max: float = _bounded(10.0, 0.01, 3600, "how long one predicate may take over one snapshot")
 
     store_summaries_max: int = _bounded(100_000, 1, 10**9, "snapshots whose summary is kept", was="summaries_max")
-    store_documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept whole", was="documents_max")
+    store_documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept in full", was="documents_max")
     store_documents_pinned_max: int = _bounded(
         10_000,
         1,
         10**7,
-        "snapshots kept whole because an incident or a changed verdict refers to them",
+        "snapshots kept in full because an incident or a changed verdict refers to them",
         was="documents_pinned_max",
     )
-    store_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the snapshots kept whole; the oldest are deleted beyond it")
+    store_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the snapshots kept in full; the oldest are deleted beyond it")
     store_queue_max: int = _bounded(
         64, 1, 10_000, "snapshots waiting to be stored; beyond it documents are dropped", was="archive_queue_max"
     )
@@ -142,9 +142,9 @@ class Settings:
         2**30, 0, 2**50, "size of the Parquet archive; the oldest files are deleted beyond it; 0: no archive",
         was="history_bytes_max",
     )  # fmt: skip
-    compact_seconds_min: float = _bounded(86400.0, 0, 10**9, "how long after a day its files are put together; 0: never")
-    archive_readers_max: int = _bounded(32, 1, 10_000, "streams of the archive's rows at once")
-    archive_take_seconds_max: float = _bounded(300.0, 0.1, 86400, "how long such a stream's reader may take nothing")
+    compact_seconds_min: float = _bounded(86400.0, 0, 10**9, "how long after a day's end its files are merged; 0: never")
+    archive_readers_max: int = _bounded(32, 1, 10_000, "concurrent streams of the archive's rows")
+    archive_take_seconds_max: float = _bounded(300.0, 0.1, 86400, "how long the reader of such a stream may read nothing")
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -161,11 +161,11 @@ class Settings:
         names = [scope.name for scope in self.scopes]
         for name in names:
             if names.count(name) > 1 or name == "all":
-                raise SettingError("--scope", f"{name!r} is taken: each scope has its own name, and 'all' is always there")
+                raise SettingError("--scope", f"{name!r} is taken: scope names are unique, and 'all' always exists")
 
         for name in self.expected:
             if name not in {"all", *names}:
-                raise SettingError("--expect", f"there is no scope {name!r}; --scope makes one")
+                raise SettingError("--expect", f"there is no scope {name!r}; define it with --scope")
 
     def _check_security(self) -> None:
         """TLS is whole or not there at all; nobody speaks in the clear beyond this machine unless told to.
@@ -173,13 +173,13 @@ class Settings:
         HTTP has no TLS, so an ``http_host`` beyond this machine is itself the telling.
         """
         if (self.tls_cert_file is None) is not (self.tls_key_file is None):
-            raise SettingError("--tls-cert-file", "needs --tls-key-file, and that needs it")
+            raise SettingError("--tls-cert-file", "needs --tls-key-file, and vice versa")
         if self.tls_cert_file is not None:
             return
         if self.tls_client_ca_file is not None:
             raise SettingError("--tls-client-ca-file", "needs --tls-cert-file and --tls-key-file")
         if self.roles_file is not None:
-            raise SettingError("--roles-file", "needs --tls-cert-file and --tls-key-file: tokens are no secret without")
+            raise SettingError("--roles-file", "needs --tls-cert-file and --tls-key-file: tokens would be sent in plaintext")
         if not is_loopback(self.host) and not self.allow_plaintext:
             raise SettingError("--host", f"{self.host} is not a local address: it needs --tls-cert-file or --allow-plaintext")
 
@@ -210,11 +210,11 @@ def scope_from_text(text: str) -> Scope:
     """The scope that ``name=label=value[,label=value...]`` describes."""
     name, _, selector = text.partition("=")
     if not _SCOPE_NAME.fullmatch(name):
-        raise SettingError("--scope", f"{text!r} does not begin with a name; write for example shop=team=shop")
+        raise SettingError("--scope", f"{text!r} does not begin with a name; for example shop=team=shop")
     try:
         return Scope(name=name, labels=parse_selector(selector))
     except ValueError:
-        raise SettingError("--scope", f"{text!r} selects by no labels; write for example shop=team=shop,tier=web") from None
+        raise SettingError("--scope", f"{text!r} selects no labels; for example shop=team=shop,tier=web") from None
 
 
 def expectations_from_texts(texts: Iterable[str]) -> dict[str, Expectation]:
@@ -227,11 +227,9 @@ def expectations_from_texts(texts: Iterable[str]) -> dict[str, Expectation]:
         if not all(names) or (equals and not scope) or (rest.isdigit() and not 1 <= int(rest) <= _EXPECTED_MAX):
             raise SettingError("--expect", f"{text!r} is not [SCOPE=]NUMBER or [SCOPE=]NAME,...; write for example shop=5")
         if not all(map(_KUBERNETES_NAME.fullmatch, services)):
-            raise SettingError(
-                "--expect", f"{text!r} is not [SCOPE=]service:NAMESPACE/NAME; write for example service:shop/orders"
-            )
+            raise SettingError("--expect", f"{text!r} is not [SCOPE=]service:NAMESPACE/NAME; for example service:shop/orders")
         if (scope or "all") in found:
-            raise SettingError("--expect", f"{scope or 'all'!r} has an expectation already")
+            raise SettingError("--expect", f"{scope or 'all'!r} already has an expectation")
         found[scope or "all"] = (
             Expectation(count=int(rest))
             if rest.isdigit()
@@ -249,7 +247,7 @@ def predicate_settings_from_texts(texts: Iterable[str]) -> dict[str, dict[str, A
         place, equals, value = text.partition("=")
         predicate, dot, key = place.rpartition(".")
         if not (equals and dot and predicate and key.isidentifier()):
-            raise SettingError("--set", f"{text!r} is no PREDICATE.KEY=VALUE; write for example token-lost.fact=lease")
+            raise SettingError("--set", f"{text!r} is not a valid PREDICATE.KEY=VALUE; for example token-lost.fact=lease")
         try:
             settings.setdefault(predicate, {})[key] = json.loads(value)
         except RecursionError:

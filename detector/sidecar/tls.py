@@ -70,7 +70,7 @@ class Tls:
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             context.set_alpn_protocols(self._alpn)
             if files.key is not None and writable_by_all(files.key):
-                raise TlsRefusedError(f"{files.key}: everybody may write to it (chmod o-w)")
+                raise TlsRefusedError(f"{files.key}: writable by everybody (chmod o-w)")
             if files.certificate is not None:
                 context.load_cert_chain(files.certificate, files.key)
             if files.ca is not None:

@@ -102,7 +102,7 @@ print(agent.sight.to_wire().channels_unseen)
 def test_instrument_reaches_what_was_imported_before_and_warns_of_what_was_made_before() -> None:
     done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == [
-        "made before instrument(), and not seen: servers and channels=2; call it before they are made",
+        "made before instrument() and therefore not recorded: servers and channels=2; call it before they are made",
         "RecordedChannel True",
         "1 1 1 1",
         "Channel",

@@ -102,7 +102,7 @@ def test_a_file_that_everybody_may_write_to_holds_no_secret(tmp_path: Path) -> N
     file = tmp_path / "keys"
     file.write_text(f"{OLD}\n")
     file.chmod(0o666)
-    with pytest.raises(StampKeyError, match=r"keys: everybody may write to it \(chmod o-w\)"):
+    with pytest.raises(StampKeyError, match=r"keys: writable by everybody \(chmod o-w\)"):
         StampKeys(file=str(file))
 
 

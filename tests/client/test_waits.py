@@ -430,7 +430,7 @@ def test_a_step_has_one_message_and_says_so(passing: Passing) -> None:
         passing.pass_it(b"")
         with pytest.raises(StepError, match="a second message"):
             passing.pass_it(b"")
-    with pytest.raises(StepError, match="no message was sent"), passing.giver.atomic() as step:
+    with pytest.raises(StepError, match="the step sent no message"), passing.giver.atomic() as step:
         step.carries(token=1)
     with pytest.raises(StepError, match="open here already"), passing.giver.atomic(), passing.giver.atomic():
         pass

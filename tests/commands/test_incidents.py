@@ -29,7 +29,7 @@ def incident(core: list[str], **rest: object) -> pb.Incident:
 
 
 def test_it_fits_in_a_terminal_of_100_columns_whatever_the_names() -> None:
-    ended = "checkout-service-7d9f8c6b5-x2kq0 is no member any more: its lease ran out without a word"
+    ended = "checkout-service-7d9f8c6b5-x2kq0 is no longer a member: its lease ran out without a word"
     rows = [
         incident(LONG, behind=LONG[:4]),
         incident(LONG[:2], opened=time.time() - 90 * 86400, formed=time.time() - 91 * 86400, closed=time.time(), ending=ended),
@@ -58,5 +58,5 @@ def test_a_long_core_is_cut_and_counted() -> None:
 
 
 def test_in_a_pipe_an_incident_is_one_line() -> None:
-    ended = "checkout-service-7d9f8c6b5-x2kq0 is no member any more: its lease ran out without a word"
+    ended = "checkout-service-7d9f8c6b5-x2kq0 is no longer a member: its lease ran out without a word"
     assert len(drawn([incident(LONG), incident(LONG, closed=time.time(), ending=ended)], width=1000)) == 3

@@ -15,8 +15,8 @@ from detector.spark.session import reason
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "name an ARCHIVE or a --detector"),
-        (["archive", "--detector", "127.0.0.1:7600"], "name an ARCHIVE or a --detector"),
+        ([], "name either an ARCHIVE or a --detector"),
+        (["archive", "--detector", "127.0.0.1:7600"], "name either an ARCHIVE or a --detector"),
         (["nothing-here"], "nothing-here: no archive here"),
         (["--detector", "somewhere"], "address: 'somewhere' is not a valid HOST:PORT"),
         (["nothing-here", "--predicate", "nothing"], "nothing"),

@@ -168,7 +168,7 @@ def test_a_forged_floor_that_ends_a_call_which_its_caller_still_makes_is_an_orph
     fleet.servers["s1"].arrived(second._replace(floor=second.number), method="/s/Do", now=0.0)
     reports = {recorder.process.instance: _report(recorder) for recorder in (fleet.caller, fleet.servers["s1"])}
     (orphan,) = Channels(reports, []).orphans()
-    assert orphan.text == "s1 took the calls of caller below 2 to be over, and call 1 was not at its cut"
+    assert orphan.text == "s1 took calls of caller below 2 for finished, but call 1 was outstanding at its cut"
 
 
 def test_the_floors_of_honest_callers_contradict_nothing() -> None:

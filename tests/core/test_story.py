@@ -42,7 +42,7 @@ def test_the_initiator_tells_how_a_snapshot_went() -> None:
     assert initiator.story(ONE) == [
         "0.000 s: begins for ask: markers to a, b",
         "0.250 s: the report of a comes: next call 1, cut for (0, 1]",
-        "0.500 s: the report of a comes again, and is not taken: next call 1, cut for (0, 1]",
+        "0.500 s: the report of a is a duplicate, ignored: next call 1, cut for (0, 1]",
         "1.000 s: b is lost",
         "1.000 s: ends incomplete",
     ]

@@ -177,7 +177,7 @@ async def test_too_much_that_waits_to_be_sent_is_refused_and_room_comes_again() 
         process = bank.processes[bank.names[0]]
         for _ in range(3):
             process.send(bank.names[1], b"0 0")
-        with pytest.raises(ChannelError, match="3 messages wait to be sent to p1 already"):
+        with pytest.raises(ChannelError, match="3 messages are already waiting to be sent to p1"):
             process.send(bank.names[1], b"0 0")
         await process.room(bank.names[1])
         process.send(bank.names[1], b"0 0")
@@ -190,7 +190,7 @@ async def test_processes_that_believe_in_different_channels_do_not_join() -> Non
     other = FifoProcess(names[1], full_mesh(more), Account(names[1], 0, more))
     try:
         addresses = {name: f"127.0.0.1:{await process.listen()}" for name, process in zip(names, (one, other), strict=True)}
-        with pytest.raises(ChannelError, match=r"p0 could not join p1: .*the two ends believe in different channels"):
+        with pytest.raises(ChannelError, match=r"p0 could not join p1: .*the two ends disagree about the channels"):
             await one.join(addresses, seconds=10)
     finally:
         await asyncio.gather(one.close(), other.close())

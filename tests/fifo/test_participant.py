@@ -129,7 +129,7 @@ def test_only_so_many_snapshots_may_be_under_way() -> None:
     one = Participant(P, MESH, state=bytes, snapshots_max=2)
     one.begins()
     one.begins()
-    with pytest.raises(ChannelError, match="2 snapshots are under way already"):
+    with pytest.raises(ChannelError, match="2 snapshots are already in progress"):
         one.begins()
 
 
@@ -140,7 +140,7 @@ def test_what_breaks_the_rules_is_the_other_ends_fault() -> None:
         one.receives(P, Payload(name="", number=3, payload=b""))
     with pytest.raises(MarkerError, match="q has no incoming channel p -> q #other"):
         one.receives(P, MarkerFrame(name="other", snapshot=SnapshotId(1)))
-    with pytest.raises(ChannelError, match="a hello or goodbye where none belongs"):
+    with pytest.raises(ChannelError, match="a hello or goodbye out of place"):
         one.receives(P, Goodbye())
 
 

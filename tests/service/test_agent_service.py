@@ -116,7 +116,7 @@ async def test_a_name_is_the_first_one_s_until_it_has_gone(start_detector: Any, 
         async with asyncio.timeout(5):
             await second.ended.wait()  # the welcome may come before the refusal
         assert second.status is grpc.StatusCode.ALREADY_EXISTS
-        assert "instance name of its own" in second.details
+        assert "its own instance name" in second.details
         assert not first.ended.is_set()
         verdict = await detector.ask()
         assert (verdict.snapshot.members, list(verdict.missing)) == (1, [])

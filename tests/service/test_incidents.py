@@ -275,7 +275,7 @@ def test_it_ends_with_the_last_process_of_its_core_and_comes_back_under_its_id()
     story.incidents.over(run("b"), "it said goodbye", 1.4)
     story.incidents.over(run("a"), "it is forgotten", 1.5)
     assert story.open == []
-    assert story.states[story.opened[0]].ending == "a is no member any more: it is forgotten"
+    assert story.states[story.opened[0]].ending == "a is no longer a member: it is forgotten"
     story.sees(*CYCLE)
     assert [incident.id for incident in story.open] == story.opened
     assert story.open[0].ending == ""

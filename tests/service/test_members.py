@@ -49,7 +49,7 @@ def test_a_name_is_kept_by_the_first_to_connect(incarnation: int) -> None:
     roster = Roster(lease_seconds=5, members_max=2)
     first = member("a", 2)
     roster.admit(first)
-    with pytest.raises(NameTakenError, match="instance name of its own"):
+    with pytest.raises(NameTakenError, match="its own instance name"):
         roster.admit(member("a", incarnation, heard_at=4.5))
     assert roster.is_member(first)
 

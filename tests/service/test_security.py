@@ -524,7 +524,7 @@ def test_half_of_tls_is_refused(wrong: str) -> None:
         ("[[grant]]\nrole = 'king'", "role is one of agent, reader, operator, not 'king'"),
         ("[[grant]]\nrole = 'agent'\nnames = []", "the keys are"),
         ("[[grant]]\nrole = 'agent'\ntokens_sha256 = ['secret']", "64 hex digits"),
-        ("[[grant]]\nrole = 'agent'\ncertificates = '*'", "a list of texts"),
+        ("[[grant]]\nrole = 'agent'\ncertificates = '*'", "a list of strings"),
         ("[[grant]", "roles.toml"),
     ],
 )

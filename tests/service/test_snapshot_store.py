@@ -298,7 +298,7 @@ def test_a_torn_file_is_set_aside(tmp_path: Path) -> None:
 
 def test_two_detectors_cannot_share_a_directory(tmp_path: Path) -> None:
     one = snapshot_store(tmp_path)
-    with pytest.raises(ArchiveInUseError, match="give each its own --data"):
+    with pytest.raises(ArchiveInUseError, match="each needs its own --data"):
         snapshot_store(tmp_path)
     one.close(5)
     snapshot_store(tmp_path).close(5)

@@ -109,7 +109,7 @@ def test_a_broken_rule_is_caught_by_the_scenarios(
         ("process A\nprocess A", "line 2: process A: processes and channels are declared once"),
         ("process A x", "line 1: process A x: expected key=value, got 'x'"),
         ("process A\nprocess B\nchannel A B", "line 3: channel A B: expected A -> B, got 'A B'"),
-        ("process A\nchannel A -> C\nbegin A", "line 3: begin A: channel A -> C names C, which is no process"),
+        ("process A\nchannel A -> C\nbegin A", "line 3: begin A: channel A -> C names C, which is not a process"),
         ("process A\nprocess B\nchannel A -> B\ndeliver A -> B", "line 4: deliver A -> B: A -> B is empty"),
         ("process A x=1\nprocess B\nchannel A -> B\nsend A -> B moving x=2", "A has x=1 and cannot give 2"),
         ("process A\nprocess B\nchannel A -> B\nsend A -> B m\ndeliver A -> B k", "the head of A -> B is 'm'"),

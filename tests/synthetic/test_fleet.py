@@ -127,7 +127,8 @@ def test_too_short_for_what_is_to_be_planted_is_one_line(tmp_path: Path) -> None
     result = CliRunner().invoke(generate_archive, [str(tmp_path / "a"), "--days", "0.005"])
     assert result.exit_code == 2
     assert result.output == (
-        "stilltrue: 7 snapshots are too few for 4 incidents and 4 near misses, 2 for each: plant fewer, or take more --days\n"
+        "stilltrue: 7 snapshots are too few for 4 incidents and 4 near misses (2 for each): "
+        "plant fewer, or generate more --days\n"
     )
     assert not (tmp_path / "a").exists()
 

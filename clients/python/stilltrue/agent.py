@@ -304,7 +304,7 @@ class Agent:
         """The name is another program's, which is connected: from now on this process bears one of its own."""
         taken = self._process.instance
         self._process = self._identify(as_process_name(f"{taken[:240]}-{secrets.token_hex(3)}"))
-        text = "name taken: instance=%s is another connected program's; this process is %s from now on (STILLTRUE_INSTANCE)"
+        text = "name taken: another connected process uses instance=%s; this process is %s from now on (STILLTRUE_INSTANCE)"
         _LOGGER.warning(text, taken, self._process.instance)
         self.parties.restart(self._process.instance)
         self.live.renamed(self._process)

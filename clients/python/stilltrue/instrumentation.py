@@ -80,7 +80,7 @@ def _warn_of_unseen(agent: Agent) -> None:
         agent.live.report_failure("servers and channels are looked for")
         return
     if unseen:
-        text = "made before instrument(), and not seen: servers and channels=%d; call it before they are made"
+        text = "made before instrument() and therefore not recorded: servers and channels=%d; call it before they are made"
         _LOGGER.warning(text, unseen)
         agent.start()
 

@@ -74,11 +74,13 @@ class Settings:
         """Refuse invalid values."""
         for name in ("block_seconds_max", "welcome_seconds_max", "backoff_seconds_max"):
             if not 0 < getattr(self, name) <= 3600:
-                raise SettingRefusedError(f"{name}: more than 0 and at most 3600 seconds, not {getattr(self, name)}", name)
+                raise SettingRefusedError(
+                    f"{name}: must be more than 0 and at most 3600 seconds, not {getattr(self, name)}", name
+                )
         if not 1 <= self.reports_max <= 10_000:
-            raise SettingRefusedError(f"reports_max: 1 to 10000, not {self.reports_max}", "reports_max")
+            raise SettingRefusedError(f"reports_max: must be 1 to 10000, not {self.reports_max}", "reports_max")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
-            raise SettingRefusedError("tls_cert_file and tls_key_file: both or neither", "tls_cert_file", "tls_key_file")
+            raise SettingRefusedError("tls_cert_file and tls_key_file must be set together", "tls_cert_file", "tls_key_file")
         if self.instance:
             try:
                 check_process_name(self.instance)

@@ -33,7 +33,7 @@ def time_bars(
 ) -> Markup:
     """Stacked bars over time. ``layers``: name, colour, one value for each of ``times``; ``values_name``: what values are."""
     if not times:
-        return _empty("nothing in this time")
+        return _empty("nothing in this period")
     height, top, left = 190, 26, 60
     begin, end = times[0], times[-1] + step_seconds
     most = max((sum(values) for values in zip(*(layer[2] for layer in layers), strict=True)), default=0) or 1

@@ -64,7 +64,7 @@ def _sections(found: Analysis) -> Iterable[Section]:
     )
     yield Section(
         "Risk",
-        "Circles of services that hold a worker while they wait for the next one's. The score is the chance that all their "
+        "Cycles of services that hold a worker while they wait for the next one's. The score is the chance that all their "
         "pools are full at once, taken as independent: it ranks, it does not forecast."
         + _part(ROWS_MAX, len(found.risks), "risks"),
         _risk(found),
@@ -72,7 +72,7 @@ def _sections(found: Analysis) -> Iterable[Section]:
     edges = _map_edges(found)
     yield Section(
         "Wait-for map of services",
-        "Who was seen holding a worker while waiting for whom, thicker the more often; red: between services of one incident."
+        "Services seen holding a worker while waiting for another; thicker for more often, red within an incident."
         + _part(len(edges), len(found.holding), "holding"),
         [service_map([(row["service"], row["callee"], float(row["samples"])) for row in edges], _burnt(found))],
     )
@@ -94,7 +94,7 @@ def _sections(found: Analysis) -> Iterable[Section]:
             + _part(ROWS_MAX, len(found.locks), "locks"),
             [_locks(found)],
         )
-    yield Section("Coverage", "What was looked at: silence is not health.", _coverage(found))
+    yield Section("Coverage", "What was covered: silence is not health.", _coverage(found))
 
 
 def _part(shown: int, total: int, kept: str, which: str = "") -> str:
@@ -183,7 +183,7 @@ def _risk(found: Analysis) -> list[Table | Markup]:
             ]
             for each in shown
         ],
-        "No circle of bounded pools was seen.",
+        "No cycle of bounded pools was seen.",
     )
     return [chart, listed]
 
@@ -250,7 +250,7 @@ def _coverage(found: Analysis) -> list[Table | Markup]:
 
 
 def _notes(found: Analysis) -> Iterable[str]:
-    yield f"{found.orphans} orphans (a call seen that had not been sent)." if found.orphans else "No orphan on any channel."
+    yield f"{found.orphans} orphan messages (a bug)." if found.orphans else "No orphan on any channel."
     if found.skewed:
         row = found.skewed[0]
         worst = max(row["ahead_seconds"], row["behind_seconds"])

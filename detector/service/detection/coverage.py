@@ -136,7 +136,7 @@ class Membership:
         if newest is None or at[1] in self.expected or begun - newest.joined_at >= self._lease_seconds:
             return Qualified(verdict, firm=True)
         age = duration(max(0.0, begun - newest.joined_at))
-        words = f"but the membership is young: {newest.name} joined {age} before, and more may come (serve --expect)"
+        words = f"but the membership is young: {newest.name} joined {age} earlier, and more may join (serve --expect)"
         return Qualified(_with_words(verdict, words), firm=False)
 
     def _coverage(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
@@ -182,7 +182,7 @@ def _unconfirmed(verdict: Verdict, view: Snapshot, incidents: Iterable[Incident]
         absent = sorted(name for name, _ in incident.runs() if name in missing)
         if incident.predicate == verdict.predicate and absent:
             return (
-                f"{incident.id} was last confirmed at {clock(incident.seen)}, with no word of {_few(absent)} since",
+                f"{incident.id} was last confirmed at {clock(incident.seen)}, without a report from {_few(absent)} since",
                 absent,
             )
     return None

@@ -85,7 +85,7 @@ class CurrentVerdicts:
     def watching(self, wanted: Callable[[Key], bool]) -> Iterator[Watch]:
         """A watch that begins with the verdicts as they stand."""
         if len(self._watches) >= self._watchers_max:
-            raise TooManyWatchersError(f"{self._watchers_max} watch already (--watchers-max)")
+            raise TooManyWatchersError(f"{self._watchers_max} clients are watching already (--watchers-max)")
         watch = Watch(wanted)
         for verdict in self.all():
             watch.offer(verdict)

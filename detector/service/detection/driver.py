@@ -101,14 +101,14 @@ class Driver:
         """An agent said hello (or spoke again after its lease ran out). Raises what :meth:`Roster.admit` raises."""
         self._check_colour(member.colour)
         if self.roster.get(member.name) is None and (excess := self.roster.in_excess()) is not None:
-            self._leave(excess, "it was lost first of all that are, and there are too many members (--members-max)")
+            self._leave(excess, "it has been lost the longest, and there are too many members (--members-max)")
         before = self.roster.admit(member)
         if before is not None and before is not member and before.stream is not None:
-            before.stream.replaced(f"another connection of {member.name} has taken this one's place")
+            before.stream.replaced(f"another connection of {member.name} has replaced this one")
         if before is not None and before.process == member.process and before.lost_at is None:
             self._initiator.advance(member.colour)
         else:
-            self._rounds.unable(member.name, f"{member.name} was started anew")
+            self._rounds.unable(member.name, f"{member.name} was restarted")
             self._join(member, before)
         if self._under_way and member.stream is not None:
             newest = max(self._under_way)
@@ -132,7 +132,7 @@ class Driver:
 
     def _join(self, member: Member, before: Member | None) -> None:
         if before is not None and before.process != member.process:
-            self.incidents.over(before.process, "a later incarnation has taken its place", self._clock.now())
+            self.incidents.over(before.process, "a later incarnation has replaced it", self._clock.now())
         member.lost_at = None
         self._membership.joined(member)
         self._step(lambda now: self._initiator.joined(member.process, member.colour, now))

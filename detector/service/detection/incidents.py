@@ -120,7 +120,7 @@ class Incidents:
             self._ended.add(run)
         for incident in affected:
             if incident.runs() <= self._ended:
-                self._close(incident, f"{process.instance} is no member any more: {why}", now)
+                self._close(incident, f"{process.instance} is no longer a member: {why}", now)
 
     def _known(self, predicate: str, core: Core) -> Incident | None:
         """Rule 1: the oldest open incident that shares a wait with ``core``."""

@@ -211,9 +211,9 @@ class Roster:
             bound = min(before.names)
             raise NameBoundError(f"{member.name} is bound to the certificate of {bound} until it leaves or is forgotten")
         if before is None and len(self._members) >= self._members_max:
-            raise TooManyMembersError(f"there are {self._members_max} members already (--members-max)")
+            raise TooManyMembersError(f"there are already {self._members_max} members (--members-max)")
         if before is not None and before.process != member.process and self._is_there(before, member.connected_at):
-            raise NameTakenError(f"{member.name} is connected already; give each process an instance name of its own")
+            raise NameTakenError(f"{member.name} is already connected; give each process its own instance name")
         same = before is not None and before.process == member.process
         member.joined_at = before.joined_at if before is not None and same else member.connected_at
         self._members[member.name] = member
@@ -263,4 +263,4 @@ def unknowns(report: Report) -> Iterable[str]:
     if outside:
         yield f"{outside} calls served come from outside"
     if report.lost:
-        yield f"{report.lost} records left out for the agent's bounds"
+        yield f"{report.lost} records dropped by the agent's bounds"

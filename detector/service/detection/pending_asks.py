@@ -49,7 +49,7 @@ class PendingAsks:
             self._begin(number)
             return await asyncio.wait_for(ask.answer, self._seconds_max)
         except TimeoutError:
-            text = f"no snapshot came to an end within {self._seconds_max:g} s"
+            text = f"no snapshot finished within {self._seconds_max:g} s"
             return self._no_answer(predicate, scope, "overrun", text)
         finally:
             del self._asks[number]

@@ -214,11 +214,11 @@ class AgentServicer:
             text = f"no hello within {_HELLO_SECONDS_MAX:g} s"
             raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, text, "no_hello") from None
         if isinstance(data, bytes) and len(data) > HELLO_BYTES_MAX:
-            text = f"a hello of {len(data)} bytes; at most {HELLO_BYTES_MAX} are taken: give it fewer or shorter labels"
+            text = f"a hello of {len(data)} bytes; at most {HELLO_BYTES_MAX} are accepted: use fewer or shorter labels"
             raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
         request = self._read(data) if isinstance(data, bytes) else pb.ConnectRequest()
         if request.WhichOneof("message") != "hello":
-            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "hello: an agent's first message must be one", "no_hello")
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "hello: it must be the first message of an agent", "no_hello")
         member = self._member(request.hello, stream)
         member.names = certificate_names(context)
         if self._roles is not None and not self._roles.may_report_as(member.names, bearer_token(context), member.process):
@@ -300,7 +300,7 @@ class AgentServicer:
             return
         report = report_from_wire(message)
         if report.process != member.process:
-            raise MalformedError(f"process: it is {report.process.instance}'s, on the stream of {member.name}")
+            raise MalformedError(f"process: a report of {report.process.instance} on the stream of {member.name}")
         _check_times(report)
         self._driver.reported(member, report)
 
@@ -312,17 +312,19 @@ class AgentServicer:
     def _check_size(self, report: snapshot_pb.Report) -> None:
         entries, most = len(report.waits) + len(report.made) + len(report.served), self._settings.report_entries_max
         if entries > most:
-            text = f"a report of {entries} waits and calls; at most {most} are taken (--report-entries-max)"
+            text = f"a report of {entries} waits and calls; at most {most} are accepted (--report-entries-max)"
             raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
 
     def _read(self, data: bytes) -> pb.ConnectRequest:
         if len(data) > self._settings.report_bytes_max:
-            text = f"a message of {len(data)} bytes; at most {self._settings.report_bytes_max} are taken (--report-bytes-max)"
+            text = (
+                f"a message of {len(data)} bytes; at most {self._settings.report_bytes_max} are accepted (--report-bytes-max)"
+            )
             raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
         try:
             return pb.ConnectRequest.FromString(data)
         except DecodeError:
-            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "a message that is no ConnectRequest", "malformed") from None
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a ConnectRequest", "malformed") from None
 
 
 def _sight(sight: pb.Sight) -> Sight:

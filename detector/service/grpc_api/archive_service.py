@@ -57,7 +57,7 @@ class ArchiveService:
         """Write the rows to ``context``, batch after batch."""
         await self._check(request.table, context)
         if self._readers >= self._settings.archive_readers_max:
-            text = f"{self._readers} readers of the archive already (--archive-readers-max); try again"
+            text = f"{self._readers} readers of the archive are connected already (--archive-readers-max); try again"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._readers += 1
         batches: Iterator[pb.ReadArchiveResponse] = iter(())
@@ -69,7 +69,7 @@ class ArchiveService:
             self._threads.submit(getattr(batches, "close", lambda: None))
         if late is not None:
             await late
-            text = f"nothing was taken for {self._settings.archive_take_seconds_max:g} s (--archive-take-seconds-max)"
+            text = f"nothing was read for {self._settings.archive_take_seconds_max:g} s (--archive-take-seconds-max)"
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
 
     async def _write_all(self, batches: Iterator[pb.ReadArchiveResponse], context: Context) -> asyncio.Future[None] | None:

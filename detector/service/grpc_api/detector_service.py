@@ -63,7 +63,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         """Take a snapshot now, and answer with the verdict on it."""
         await self._check(request.predicate, request.scope, context)
         if len(self._driver.pending_asks) >= self._settings.asks_max:
-            text = f"{self._settings.asks_max} questions wait already (--asks-max)"
+            text = f"{self._settings.asks_max} questions are already waiting (--asks-max)"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         async with self._one_of(self._asking, self._settings.asks_per_connection_max, "--asks-per-connection-max", context):
             verdict = await self._driver.pending_asks.ask(request.predicate, request.scope or "all")
@@ -97,7 +97,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         """One of the calls of a connection, of which there are at most ``most``."""
         peer = context.peer()
         if under_way[peer] >= most:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{most} of this connection are under way ({flag})")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{most} of this connection are in progress ({flag})")
         under_way[peer] += 1
         try:
             yield
@@ -163,7 +163,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
             text = f"no predicate {predicate!r}; there are {', '.join(self._predicates)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if scope and scope not in self._scopes:
-            text = f"no scope {scope!r}; there are {', '.join(self._scopes)} (serve --scope NAME=LABEL=VALUE makes one)"
+            text = f"no scope {scope!r}; there are {', '.join(self._scopes)} (define one with serve --scope NAME=LABEL=VALUE)"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
 
 

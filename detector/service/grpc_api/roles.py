@@ -81,7 +81,7 @@ class Roles:
             if changed is None:
                 return
             if writable_by_all(self._path):
-                raise SecurityError(f"{self._path}: everybody may write to it (chmod o-w)")  # noqa: TRY301
+                raise SecurityError(f"{self._path}: writable by everybody (chmod o-w)")  # noqa: TRY301
             self._grants = read_grants(self._path)
             self._file.take(changed)
         except OSError as error:
@@ -92,7 +92,7 @@ class Roles:
             return
         if first:
             raise failure
-        self._log.warning("roles not reloaded, those before stay", text=str(failure))
+        self._log.warning("roles not reloaded, the previous ones stay", text=str(failure))
 
 
 def read_grants(path: Path) -> tuple[Grant, ...]:
@@ -102,7 +102,7 @@ def read_grants(path: Path) -> tuple[Grant, ...]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SecurityError(f"{path}: {error}") from None
     if set(found) - {"grant"} or not isinstance(found.get("grant", []), list):
-        raise SecurityError(f"{path}: only [[grant]] tables belong here")
+        raise SecurityError(f"{path}: only [[grant]] tables are allowed")
     return tuple(_grant(path, index, each) for index, each in enumerate(found.get("grant", []), 1))
 
 
@@ -118,10 +118,10 @@ def _grant(path: Path, index: int, found: Any) -> Grant:
     lists = {key: found.get(key, []) for key in ("certificates", "tokens_sha256", "processes")}
     for key, values in lists.items():
         if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
-            raise SecurityError(f"{where}: {key} is a list of texts")
+            raise SecurityError(f"{where}: {key} must be a list of strings")
     for sum_ in lists["tokens_sha256"]:
         if len(sum_) != 64 or not set(sum_.lower()) <= set("0123456789abcdef"):
-            raise SecurityError(f"{where}: tokens_sha256 holds 64 hex digits each, as sha256sum prints them")
+            raise SecurityError(f"{where}: tokens_sha256 must hold strings of 64 hex digits, as sha256sum prints them")
     if lists["processes"] and role is not Role.AGENT:
         raise SecurityError(f"{where}: processes belong to the role agent")
     return Grant(

@@ -67,7 +67,7 @@ class Certificates:
                     return None
                 read = self._read()
             except SecurityError as error:
-                self._log.warning("certificates not reloaded, those before stay", text=str(error))
+                self._log.warning("certificates not reloaded, the previous ones stay", text=str(error))
                 return None
             self._watched.take(changed)
         self._log.info("certificates reloaded", certificate=self._files.certificate)
@@ -94,7 +94,7 @@ class Certificates:
 def _pem(path: Path, *, secret: bool = False) -> bytes:
     try:
         if secret and writable_by_all(path):
-            raise SecurityError(f"{path}: everybody may write to it (chmod o-w)")
+            raise SecurityError(f"{path}: writable by everybody (chmod o-w)")
         text = path.read_bytes()
     except OSError as error:
         raise SecurityError(f"{path}: {error.strerror}") from None
@@ -168,7 +168,7 @@ class Guard(grpc.aio.ServerInterceptor):
         kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
         inner = getattr(handler, kind)
         if not (inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner)):
-            raise TypeError(f"{inner}: a handler of this service is asynchronous")
+            raise TypeError(f"{inner}: handlers of this service must be asynchronous")
         single = not handler.request_streaming
 
         async def request_of(given: Any, context: Any) -> Any:
@@ -189,7 +189,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     async def _single(self, given: AsyncIterator[bytes], deserialize: Callable[[bytes], Any], context: Any) -> Any:
         """The one request of a call, read within bounds of size, time and number."""
-        status, text = grpc.StatusCode.INVALID_ARGUMENT, "a call without its request"
+        status, text = grpc.StatusCode.INVALID_ARGUMENT, "the call has no request"
         async with self._reading:
             try:
                 data = await asyncio.wait_for(anext(aiter(given), None), REQUEST_SECONDS_MAX)
@@ -205,7 +205,7 @@ class Guard(grpc.aio.ServerInterceptor):
         try:
             return deserialize(data)
         except DecodeError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a request that cannot be read")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request cannot be parsed")
 
 
 def certificate_names(context: Any) -> frozenset[str]:

@@ -41,7 +41,7 @@ class ArchiveSink:
     def __init__(self, *, directory: Path, bytes_max: int, metrics: Metrics, log: Log, compact_seconds_min: float = 0) -> None:
         """``directory``: the service's data directory; ``bytes_max``: beyond it the oldest files go. 0: nothing is written.
 
-        ``compact_seconds_min``: how long after a day its files are put together; 0: never.
+        ``compact_seconds_min``: how long after a day's end its files are merged; 0: never.
         """
         self._compactor = Compactor(location=str(directory / FOLDER), seconds_min=compact_seconds_min, log=log)
         self._directory = directory

@@ -117,7 +117,7 @@ class SnapshotStore:
         with contextlib.suppress(OSError):
             self._lock = lock_directory(self._directory)
         if self._attempt(self._load, writes=True) is None:
-            self._log.warning("archive unusable", directory=self._directory, consequence="nothing is kept beyond a restart")
+            self._log.warning("archive unusable", directory=self._directory, consequence="nothing is kept across a restart")
 
     def _load(self, database: Database) -> bool:
         self.first_id = SnapshotId(database.first_id())

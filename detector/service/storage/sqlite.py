@@ -85,7 +85,7 @@ def lock_directory(directory: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise ArchiveInUseError(f"{directory} is in use by another detector; give each its own --data") from None
+        raise ArchiveInUseError(f"{directory} is in use by another detector; each needs its own --data") from None
     return lock
 
 
@@ -137,8 +137,8 @@ class Database:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
             raise NewerStateError(
-                f"{self._file} was written by a later version (schema {version}, this one knows {len(MIGRATIONS)}): "
-                "run that version, or give another --data"
+                f"{self._file} was written by a later version (schema {version}; this one supports {len(MIGRATIONS)}): "
+                "run that version, or use another --data"
             )
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             self._db.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")

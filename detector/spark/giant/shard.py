@@ -194,7 +194,7 @@ def _numbers(name: str, column: pa.ChunkedArray | pa.Array, place: tuple[str, in
     numbers: Ints = column.to_numpy()
     least, most = int(numbers.min(initial=0)), int(numbers.max(initial=0))
     if least < 0 or most >= parties:
-        raise WaitsError(place, f"{name}: no party has the number {least if least < 0 else most} (from 0 to {parties - 1})")
+        raise WaitsError(place, f"{name}: there is no party {least if least < 0 else most} (from 0 to {parties - 1})")
     return numbers
 
 

@@ -34,16 +34,16 @@ OPTIONS = {
     "address": "HOST:PORT of the detector; default 127.0.0.1:7600",
     "table": "reports (default), snapshots, verdicts or incidents",
     "columns": "some of the table's columns, separated by commas; default all",
-    "tls_ca_file": "PEM, on every worker: whom to trust as the detector; TLS is spoken",
-    "tls_cert_file": "PEM, on every worker: our certificate",
-    "tls_key_file": "PEM, on every worker: its key",
-    "token_file": "a file with our bearer token, on every worker",
-    "rows_per_batch_max": "rows of one micro-batch of a stream; default 200000",
-    "rows_per_partition": "rows that one task reads; default 50000",
+    "tls_ca_file": "PEM CA bundle to verify the detector with, on every worker; enables TLS",
+    "tls_cert_file": "PEM client certificate, on every worker",
+    "tls_key_file": "PEM private key of the certificate, on every worker",
+    "token_file": "file with the bearer token, on every worker",
+    "rows_per_batch_max": "rows per micro-batch of a stream; default 200000",
+    "rows_per_partition": "rows per task; default 50000",
     "starting": "earliest (default) or latest: where a new stream begins",
-    "fail_on_data_loss": "true (default): an error when rows were removed before they were read; false: go on",
-    "retry_seconds": "how long a detector that is down is tried again; default 60",
-    "packed": "true: rows as opened by nobody (a column `content`); for programs that hand them on",
+    "fail_on_data_loss": "true (default): fail if rows were removed before they were read; false: continue",
+    "retry_seconds": "how long to retry a detector that is down; default 60",
+    "packed": "true: undecoded rows (a column `content`), for programs that pass them on",
 }
 """What the source understands. Names are taken without regard to case."""
 
@@ -113,7 +113,7 @@ def wanted(options: MutableMapping[str, str]) -> Wanted:
 def _whole(given: dict[str, str], name: str, default: int, *, least: int = 1) -> int:
     text = given.get(name, str(default))
     if not text.isdigit() or int(text) < least:
-        raise SourceOptionError(f"{name}: {text!r} is no whole number from {least} on")
+        raise SourceOptionError(f"{name}: {text!r} is not an integer of at least {least}")
     return int(text)
 
 
@@ -121,7 +121,7 @@ def _choice(given: dict[str, str], name: str, choices: Sequence[str]) -> str:
     """The first of the choices is the default."""
     text = given.get(name, choices[0]).lower()
     if text not in choices:
-        raise SourceOptionError(f"{name}: {text!r} is none of {', '.join(choices)}")
+        raise SourceOptionError(f"{name}: {text!r} is not one of {', '.join(choices)}")
     return text
 
 
@@ -192,7 +192,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end < since and self._asked.whole:
             text = (
                 f"the detector's archive of {self._asked.table} ends at position {end}, and this stream has read up to "
-                f"{since}: it is another archive; begin with a new checkpoint, or go on with fail_on_data_loss=false"
+                f"{since}: it is another archive; begin with a new checkpoint, or continue with fail_on_data_loss=false"
             )
             raise RemoteError(text)
         end = end if self._stop_at is None else min(end, self._stop_at)

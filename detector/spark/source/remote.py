@@ -27,7 +27,7 @@ _PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grp
 _WORDS = {
     grpc.StatusCode.UNAVAILABLE: "no detector at {address}: {details}",
     grpc.StatusCode.DEADLINE_EXCEEDED: "the detector at {address} did not answer in time: {details}",
-    grpc.StatusCode.UNIMPLEMENTED: "what listens at {address} is no detector that lets its archive be read ({details})",
+    grpc.StatusCode.UNIMPLEMENTED: "the server at {address} is not a detector with a readable archive ({details})",
 }
 
 

@@ -159,7 +159,7 @@ class _Batch:
         for table in RESULTS:
             (folder.made(before) / table).mkdir(parents=True)
         spark = pieces.sparkSession
-        spark.sparkContext.setJobDescription(f"stilltrue: batch {batch}, put together and judged")
+        spark.sparkContext.setJobDescription(f"stilltrue: batch {batch}, assembled and judged")
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(PACKED_AT_ONCE))
         packed = pieces.mapInArrow(packing(self._location, self._plan.columns, before), spark_schema(PACKED))
         after = self._given_up(spark, self._made(packed, before))

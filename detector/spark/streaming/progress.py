@@ -140,13 +140,13 @@ def continued(last: Progress, *, query: str, buckets: int) -> Progress:
     if last.batch < 0:
         return replace(last, query=query, buckets=buckets)
     if last.query != query:
-        raise ProgressError("the results and the state here are of another checkpoint: name another folder, or remove this one")
+        raise ProgressError("the results and state here belong to another checkpoint: name another folder, or remove this one")
     return last
 
 
 def _parsed(raw: dict[str, Any]) -> Progress:
     if raw.get("version") != VERSION:
-        raise ProgressError("the state here is of an earlier version of stilltrue: name another folder, or remove this one")
+        raise ProgressError("the state here is from an earlier version of stilltrue: name another folder, or remove this one")
     pending = {int(bucket): Pending(**each) for bucket, each in raw["pending"].items()}
     newest = {archive: (reports, headers) for archive, (reports, headers) in raw["newest"].items()}
     sets = {name: {archive: _intervals(each) for archive, each in raw[name].items()} for name in ("finished", "closed")}

@@ -104,7 +104,7 @@ def test_rows_that_have_gone_are_an_error_or_passed_over(
         archived(short, tmp_path, 20, 40, reports_max=30)
         gone = store.scan("snapshots").files[-2]
         Path(gone.path).unlink()
-        with pytest.raises(PySparkException, match="removed for want of space"):
+        with pytest.raises(PySparkException, match="removed to free space"):
             _stream(source, address, tmp_path / "out", **wish)
         _stream(source, address, tmp_path / "out", **wish, fail_on_data_loss=False)
     assert source.read.parquet(str(tmp_path / "out" / "rows")).count() == 40 - gone.rows
@@ -136,9 +136,9 @@ def test_a_wrong_address_is_said_in_words(source: SparkSession) -> None:
         ("columns", "nothing", "no column 'nothing' in reports"),
         ("address", "somewhere", "not a valid HOST:PORT"),
         ("tabel", "reports", "no option 'tabel'; there are"),
-        ("rows_per_batch_max", "0", "rows_per_batch_max: '0' is no whole number from 1"),
+        ("rows_per_batch_max", "0", "rows_per_batch_max: '0' is not an integer of at least 1"),
         ("starting", "now", "starting: 'now' is none of earliest, latest"),
-        ("tls_cert_file", "x.pem", "both or neither"),
+        ("tls_cert_file", "x.pem", "must be set together"),
     ],
 )
 def test_wrong_options_are_said_in_words(option: str, value: str, words: str) -> None:

@@ -39,7 +39,7 @@ class PendingSnapshot(Generic[S, M]):
         if record.snapshot != self._snapshot:
             raise RecordError(f"a record of snapshot {record.snapshot} was offered to snapshot {self._snapshot}")
         if record.process not in self._topology.processes:
-            raise RecordError(f"{record.process} is no member of snapshot {self._snapshot}")
+            raise RecordError(f"{record.process} is not a member of snapshot {self._snapshot}")
         if self._records.setdefault(record.process, record) != record:
             raise RecordError(f"{record.process} sent two different records for snapshot {self._snapshot}")
         return None if self.missing else self._completed()

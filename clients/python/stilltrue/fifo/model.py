@@ -74,10 +74,10 @@ class ChannelSnapshot(Generic[S, M]):
 class AbandonReason(Enum):
     """Why a process stopped recording for a snapshot before it was finished."""
 
-    CHANNEL_LOST = "an incoming channel was lost before its marker came"
+    CHANNEL_LOST = "an incoming channel was lost before its marker arrived"
     GIVEN_UP = "the host gave it up"
-    TOO_MANY_MESSAGES = "more messages had to be kept than the bound allows"
-    OVERTAKEN = "a newer barrier came while this one was still being aligned"
+    TOO_MANY_MESSAGES = "more messages had to be stored than the bound allows"
+    OVERTAKEN = "a newer barrier arrived while this one was still being aligned"
 
 
 @dataclass(frozen=True, kw_only=True)

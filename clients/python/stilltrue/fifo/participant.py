@@ -107,7 +107,7 @@ class Participant:
         if self._lost:
             raise ChannelError(f"{self._lost[0]} is lost: no snapshot can be taken until all are restored")
         if len(self._recorder.under_way) >= self._snapshots_max:
-            raise ChannelError(f"{self._snapshots_max} snapshots are under way already")
+            raise ChannelError(f"{self._snapshots_max} snapshots are already in progress")
         count, rank = len(self.topology.processes), self.topology.processes.index(self.process)
         after = self._newest + 1
         snapshot = SnapshotId(after + (rank + 1 - after) % count)
@@ -127,7 +127,7 @@ class Participant:
             case GivenUp(snapshot=snapshot, reason=reason):
                 return self.gives_up(snapshot, reason)
             case Hello() | Goodbye():
-                raise ChannelError(f"{source} sent a hello or goodbye where none belongs")
+                raise ChannelError(f"{source} sent a hello or goodbye out of place")
 
     def gives_up(self, snapshot: SnapshotId, reason: str) -> tuple[Asked, ...]:
         """``snapshot`` will not be completed: drop it, and say so to all others (rule 3)."""
@@ -156,7 +156,7 @@ class Participant:
     def _message(self, on: Channel, frame: Payload) -> tuple[Asked, ...]:
         expected = self._received[on] + 1
         if frame.number != expected:
-            raise ChannelError(f"{on} is not FIFO: message {frame.number} came where {expected} was due")
+            raise ChannelError(f"{on} is not FIFO: message {frame.number} arrived where {expected} was due")
         self._received[on] = expected
         asked = self._obey(self._recorder.received(on, frame.payload))
         return (*asked, Deliver(channel=on, payload=frame.payload))

@@ -135,7 +135,7 @@ class FifoProcess:
             raise ChannelError(f"a payload of {len(payload)} bytes is too large for one message")
         link = self._links.get(target)
         if link is not None and link.full:
-            raise ChannelError(f"{link.messages} messages wait to be sent to {target} already")
+            raise ChannelError(f"{link.messages} messages are already waiting to be sent to {target}")
         self._do((self._participant.sends(Channel(source=self.name, target=target, name=name), payload),))
 
     async def room(self, target: ProcessName) -> None:
@@ -162,7 +162,7 @@ class FifoProcess:
         try:
             await asyncio.wait_for(asyncio.gather(*(link.flushed() for link in joined)), self._settings.close_seconds_max)
         except asyncio.TimeoutError:  # noqa: UP041 - in Python 3.10 not the builtin one
-            _LOG.warning("close cuts off what still waited to be sent process=%s", self.name)
+            _LOG.warning("closed with messages still unsent process=%s", self.name)
         await self._stop()
 
     async def _stop(self) -> None:
@@ -224,9 +224,9 @@ class FifoProcess:
         if hello.process not in self._links:
             return grpc.StatusCode.INVALID_ARGUMENT, f"{self.name} has no channel with {hello.process}"
         if hello.digest != self._hello.digest:
-            return grpc.StatusCode.FAILED_PRECONDITION, "the two ends believe in different channels"
+            return grpc.StatusCode.FAILED_PRECONDITION, "the two ends disagree about the channels"
         if self._links[hello.process].up.is_set():
-            return grpc.StatusCode.ALREADY_EXISTS, f"{hello.process} is attached already"
+            return grpc.StatusCode.ALREADY_EXISTS, f"{hello.process} is already attached"
         return None
 
     async def _session(

@@ -202,4 +202,4 @@ class MarkerRecorder(Generic[S, M]):
 
 def _expect_end(one: Channel, end: ProcessName, process: ProcessName, kind: str) -> None:
     if end != process:
-        raise ValueError(f"{one} is no {kind} channel of {process}")
+        raise ValueError(f"{one} is not an {kind} channel of {process}")

@@ -26,13 +26,13 @@ class Topology:
         names, ways = sorted(processes), sorted(channels)
         known = set(names)
         if len(known) != len(names):
-            raise ValueError("a process is named twice")
+            raise ValueError("duplicate process name")
         if len(set(ways)) != len(ways):
-            raise ValueError("a channel is named twice")
+            raise ValueError("duplicate channel")
         for one in ways:
             for end in (one.source, one.target):
                 if end not in known:
-                    raise ValueError(f"channel {one} names {end}, which is no process")
+                    raise ValueError(f"channel {one} names {end}, which is not a process")
         return cls(tuple(names), tuple(ways))
 
     def incoming(self, process: ProcessName) -> tuple[Channel, ...]:

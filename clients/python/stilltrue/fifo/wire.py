@@ -113,7 +113,7 @@ def decode(message: pb.ChannelFrame) -> Frame:
         case "goodbye":
             return Goodbye()
         case _:
-            raise FrameError("frame: it is empty, or of a newer kind")
+            raise FrameError("frame: empty, or of a newer kind")
 
 
 def _record_to(record: LiveRecord) -> pb.ChannelLocalRecord:
@@ -161,7 +161,7 @@ def _channel_from(one: pb.ChannelName, field: str) -> Channel:
 
 def _process(name: str, field: str) -> ProcessName:
     if not name:
-        raise FrameError(f"{field}: it is empty")
+        raise FrameError(f"{field}: empty")
     return ProcessName(name)
 
 
@@ -171,7 +171,7 @@ def _snapshot(number: int, field: str) -> SnapshotId:
 
 def _positive(number: int, field: str) -> int:
     if number < 1:
-        raise FrameError(f"{field}: it must be at least 1")
+        raise FrameError(f"{field}: must be at least 1")
     return int(number)
 
 
@@ -179,5 +179,5 @@ def _expect_once(channels: Iterable[Channel], field: str) -> None:
     seen: set[Channel] = set()
     for one in channels:
         if one in seen:
-            raise FrameError(f"{field}: {one} comes twice")
+            raise FrameError(f"{field}: duplicate {one}")
         seen.add(one)

@@ -13,9 +13,9 @@ class NameRefusedError(ValueError):
 def check_process_name(name: str) -> ProcessName:
     """``name`` as a process's name: printable ASCII without blanks, ``/`` (ends it in a party's name) or ``;`` (in a stamp)."""
     if not 0 < len(name) <= NAME_LENGTH_MAX:
-        raise NameRefusedError(f"a process's name has 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
+        raise NameRefusedError(f"a process's name must have 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
     if any(not "!" <= letter <= "~" or letter in "/;" for letter in name):
-        raise NameRefusedError(f"a process's name is ASCII without blanks, '/' and ';', unlike {name!r}")
+        raise NameRefusedError(f"a process's name must be ASCII without spaces, '/' and ';', not {name!r}")
     return ProcessName(name)
 
 

@@ -29,7 +29,7 @@ class StampTags:
     def __init__(self, keys: Sequence[str]) -> None:
         """Raises :class:`StampKeyError`."""
         if not 1 <= len(keys) <= KEYS_MAX:
-            raise StampKeyError(f"from 1 to {KEYS_MAX} keys are needed, there are {len(keys)}")
+            raise StampKeyError(f"1 to {KEYS_MAX} keys are needed, not {len(keys)}")
         for number, key in enumerate(keys, 1):
             if len(key) < KEY_LENGTH_MIN:
                 raise StampKeyError(f"key {number} has {len(key)} characters; at least {KEY_LENGTH_MIN} are needed")

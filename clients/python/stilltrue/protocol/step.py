@@ -28,9 +28,9 @@ def checked(facts: dict[str, Any]) -> dict[str, Fact]:
     """``facts``, all of which can be reported. Raises ``TypeError`` or ``ValueError`` with the fact's name."""
     for name, value in facts.items():
         if not isinstance(value, bool | int | float | str):
-            raise TypeError(f"fact {name}: a bool, int, float or str, not {type(value).__name__}")
+            raise TypeError(f"fact {name}: must be a bool, int, float or str, not {type(value).__name__}")
         if isinstance(value, int) and not -INTEGER_MAX <= value < INTEGER_MAX:
-            raise ValueError(f"fact {name}: {value} has more than 64 bits")
+            raise ValueError(f"fact {name}: {value} does not fit in 64 bits")
     return facts
 
 

@@ -24,4 +24,4 @@ def atomic(live: LockedRecorder, served: ServerCall | None) -> Iterator[Step]:
     finally:
         live.close(key, step)
     if step.carried and not (step.spent or step.replying):
-        raise StepError("atomic(): facts were to travel, but no message was sent in the step")
+        raise StepError("atomic(): carries() was called, but the step sent no message")

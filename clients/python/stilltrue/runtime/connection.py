@@ -158,7 +158,7 @@ class Connection:
             _LOGGER.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
         elif self._absent_since is not None and time.monotonic() - self._absent_since > ABSENT_SECONDS_MAX:
             self._absent_since = None
-            text = "no detector: address=%s code=%s; this process goes on unwatched and keeps trying (STILLTRUE_DETECTOR)"
+            text = "no detector: address=%s code=%s; this process runs unwatched and keeps trying (STILLTRUE_DETECTOR)"
             _LOGGER.warning(text, self._settings.detector, "" if code is None else code.name)
         else:
             _LOGGER.debug("detector left: address=%s code=%s", self._settings.detector, code)

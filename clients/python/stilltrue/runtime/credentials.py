@@ -37,7 +37,7 @@ class Security:
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         if bool(self.certificate) != bool(self.key):
-            raise SecurityRefusedError("tls_cert_file and tls_key_file: both or neither")
+            raise SecurityRefusedError("tls_cert_file and tls_key_file must be set together")
 
     @property
     def tls(self) -> bool:
@@ -70,7 +70,7 @@ def _channel_of_grpc(address: str, options: Sequence[tuple[str, Any]], credentia
 def _read(path: str, *, secret: bool = False) -> bytes:
     try:
         if secret and writable_by_all(path):
-            raise SecurityRefusedError(f"{path}: everybody may write to it (chmod o-w)")
+            raise SecurityRefusedError(f"{path}: writable by everybody (chmod o-w)")
         return Path(path).read_bytes()
     except OSError as error:
         raise SecurityRefusedError(f"{path}: {error.strerror}") from None

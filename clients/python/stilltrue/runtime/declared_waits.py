@@ -23,7 +23,7 @@ def waiting_for(
     among = tuple(map(target, things))
     needed = len(among) if needs is None else needs
     if not 1 <= needed <= len(among):
-        raise ValueError(f"waiting_for: needs {needed} of {len(among)}")
+        raise ValueError(f"waiting_for: needs is {needed}, but there are {len(among)} targets")
     wait: WaitNumber | None = None
     try:
         wait = session.live.waits(

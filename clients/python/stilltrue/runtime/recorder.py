@@ -370,7 +370,7 @@ class LockedRecorder:
         """A message came with several stamps: its sender is unknown. Counted, and warned of once."""
         self.stamps_refused += 1
         if self.stamps_refused == 1:
-            _LOGGER.warning("several stamps in one message: a program without an agent passes them on; caller unknown")
+            _LOGGER.warning("several stamps in one message: a program without an agent forwards them; caller unknown")
 
     def stamp_of(self, text: str | bytes, method: str | bytes, *, reply: bool) -> Stamp | None:
         """The stamp of a call of ``method``, or of its reply; None for one that cannot be read or lacks the fleet's tag."""
@@ -381,7 +381,7 @@ class LockedRecorder:
         if known is None:
             self.stamps_refused += 1
             if self.stamps_refused == 1:
-                _LOGGER.warning("a stamp without a tag of our keys: it counts as none (STILLTRUE_STAMP_KEY)")
+                _LOGGER.warning("a stamp not signed with our keys is ignored (STILLTRUE_STAMP_KEY)")
             return None
         return decode(known)
 

@@ -24,7 +24,7 @@ class StampKeys:
         self._refused = ""
         self.tags: StampTags | None = None
         if text and file:
-            raise StampKeyError("stamp_key and stamp_key_file: one of them, not both")
+            raise StampKeyError("stamp_key and stamp_key_file: set only one of them")
         if text:
             self.tags = StampTags(text.replace(",", " ").split())
         elif file:
@@ -59,7 +59,7 @@ class StampKeys:
 
 def _tags_in(file: str) -> StampTags:
     if writable_by_all(file):
-        raise StampKeyError("everybody may write to it (chmod o-w)")
+        raise StampKeyError("writable by everybody (chmod o-w)")
     with Path(file).open(encoding="utf-8") as opened:
         text = opened.read(FILE_CHARACTERS_MAX)
     lines = [line.strip() for line in text.splitlines()]
