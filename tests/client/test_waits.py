@@ -304,7 +304,7 @@ def test_what_the_agent_is_told(agent: Agent, report: Snapshots) -> None:
     with agent.waiting_for(PartyTarget(party=wait.waiter)):
         assert not report().waits[0].uncoloured
     assert (report().waits, report().holds) == ((), ())
-    with pytest.raises(ValueError, match="needs 2 of 1"), agent.waiting_for("row", needs=2):
+    with pytest.raises(ValueError, match="needs is 2, but there are 1 targets"), agent.waiting_for("row", needs=2):
         pass
 
 

@@ -347,7 +347,7 @@ def test_a_true_names_where_each_party_stands() -> None:
         ("p/task", ("p.py:7 in wait",), "4bf9"),
         ("q/task", ("q.py:7 in wait",), "4bf9"),
     ]
-    assert "p/task stands at p.py:7 in wait, in trace 4bf9" in verdict.explanation
+    assert "p/task is at p.py:7 in wait, in trace 4bf9" in verdict.explanation
 
 
 def standing(look: PartyLook) -> PartyLook:

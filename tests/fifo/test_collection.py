@@ -71,7 +71,7 @@ def test_strangers_and_other_snapshots_are_refused() -> None:
     with pytest.raises(RecordError, match="record of snapshot 1 was offered to snapshot 9"):
         pending.adds(of_p())
     stranger = LocalRecord[str, str](snapshot=ONE, process=ProcessName("x"), state="", sent=(), incoming=())
-    with pytest.raises(RecordError, match="x is no member"):
+    with pytest.raises(RecordError, match="x is not a member"):
         PendingSnapshot[str, str](ONE, TWO_WAY).adds(stranger)
 
 

@@ -136,7 +136,7 @@ def test_only_so_many_snapshots_may_be_under_way() -> None:
 def test_what_breaks_the_rules_is_the_other_ends_fault() -> None:
     one = Participant(Q, MESH, state=bytes)
     one.receives(P, Payload(name="", number=1, payload=b""))
-    with pytest.raises(ChannelError, match="p -> q is not FIFO: message 3 came where 2 was due"):
+    with pytest.raises(ChannelError, match="p -> q is not FIFO: message 3 arrived where 2 was due"):
         one.receives(P, Payload(name="", number=3, payload=b""))
     with pytest.raises(MarkerError, match="q has no incoming channel p -> q #other"):
         one.receives(P, MarkerFrame(name="other", snapshot=SnapshotId(1)))
@@ -165,13 +165,13 @@ TWICE = pb.ChannelCount(channel=pb.ChannelName(source="p", target="q"), sent=1)
 @pytest.mark.parametrize(
     ("message", "field"),
     [
-        (pb.ChannelFrame(), "frame: it is empty"),
+        (pb.ChannelFrame(), "frame: empty"),
         (pb.ChannelFrame(hello=pb.ChannelHello()), "hello.process"),
         (pb.ChannelFrame(message=pb.ChannelMessage()), "message.number"),
         (pb.ChannelFrame(marker=pb.ChannelMarker()), "marker.snapshot"),
         (pb.ChannelFrame(record=pb.ChannelLocalRecord(process="p")), "record.snapshot"),
         (pb.ChannelFrame(record=pb.ChannelLocalRecord(snapshot=1)), "record.process"),
-        (pb.ChannelFrame(record=pb.ChannelLocalRecord(snapshot=1, process="p", sent=[TWICE, TWICE])), "comes twice"),
+        (pb.ChannelFrame(record=pb.ChannelLocalRecord(snapshot=1, process="p", sent=[TWICE, TWICE])), "duplicate"),
         (pb.ChannelFrame(given_up=pb.ChannelGivenUp()), "given_up.snapshot"),
     ],
 )

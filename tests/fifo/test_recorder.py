@@ -167,7 +167,7 @@ def test_the_bound_on_kept_messages_abandons_the_snapshot_never_the_message() ->
 
 
 def test_channels_must_belong_to_the_process() -> None:
-    with pytest.raises(ValueError, match="q -> p is no incoming channel of q"):
+    with pytest.raises(ValueError, match="q -> p is not an incoming channel of q"):
         MarkerRecorder[str, str](Q, incoming=[QP], outgoing=[])
 
 

@@ -1,6 +1,6 @@
-"""The Stilltrue agent: joins a gRPC process to the detector, and asks it.
+"""The Stilltrue agent: joins a gRPC process to the detector, and queries it.
 
-What is here is loaded when it is first used, so that the pure modules can be imported without gRPC.
+The names here are loaded on first use, so that the pure modules can be imported without gRPC.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ Seen = TypeVar("Seen")
 
 
 class Agent:
-    """One process's agent. It may lose a snapshot, never a request: whatever fails in it, the application goes on."""
+    """One process's agent. It may lose a snapshot, never a request: if it fails, the application continues."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Agent:
         block_seconds_max: float | None = None,
         **further: object,
     ) -> None:
-        """See :class:`stilltrue.settings.Settings`; what is not given is read from the environment (``STILLTRUE_...``).
+        """See :class:`stilltrue.settings.Settings`; anything not given is read from the environment (``STILLTRUE_...``).
 
         Raises :class:`stilltrue.settings.SettingRefusedError`.
         """
@@ -106,11 +106,11 @@ class Agent:
 
     @property
     def process(self) -> ProcessId:
-        """Who this process is."""
+        """The identity of this process."""
         return self._process
 
     def start(self) -> Agent:
-        """Begin to dial the detector; the first channel, pool or server does it too. Doing it twice is nothing."""
+        """Start connecting to the detector; the first channel, pool or server does it too. Idempotent."""
         with self._lifecycle:
             if self._connection is None and not self._closed and self.settings.enabled:
                 look, sight = self._look or self.looker().look, None if self._look else self.sight.to_wire
@@ -120,7 +120,7 @@ class Agent:
         return self
 
     def close(self) -> None:
-        """Say goodbye to the detector: the process is no member any more. Doing it twice is nothing."""
+        """Say goodbye to the detector: the process is no longer a member. Idempotent."""
         with self._lifecycle:
             self._closed = True
             connection, self._connection = self._connection, None
@@ -136,7 +136,7 @@ class Agent:
         self.close()
 
     def wait_until_joined(self, timeout_seconds: float) -> bool:
-        """Wait until a detector has accepted this process; whether one has. For tests and demonstrations."""
+        """Wait until a detector has accepted this process; return whether one has. For tests and demonstrations."""
         self.start()
         connection = self._connection
         return connection is not None and connection.welcomed.wait(timeout_seconds)
@@ -148,10 +148,10 @@ class Agent:
     @overload
     def channel(self, channel: grpc.aio.Channel, target: str = "", *, options: Options | None = None) -> grpc.aio.Channel: ...
     def channel(self, channel: Any, target: str = "", *, options: Options | None = None) -> Any:
-        """``channel`` (of grpc or grpc.aio), but what is called on it is recorded; ``target`` names the address in reports.
+        """Wrap ``channel`` (of grpc or grpc.aio) so that its calls are recorded; ``target`` names the address in reports.
 
-        ``options``: those that the channel was made with, where they bring a service config with retries: a call that may be
-        sent again is called deadlocked only once a second snapshot has confirmed it.
+        ``options``: those that the channel was made with, if they contain a service config with retries: a call that may be
+        sent again is reported as deadlocked only once a second snapshot has confirmed it.
         """
         if not self.settings.enabled or isinstance(channel, RecordedChannel | RecordedAioChannel):
             return channel
@@ -164,17 +164,17 @@ class Agent:
         return self._seen(self.sight.channels, RecordedChannel(channel, self._session, address, service_config_of(options)))
 
     def server_interceptor(self) -> grpc.ServerInterceptor:
-        """The interceptor for ``grpc.server``; give it first."""
+        """The interceptor for ``grpc.server``; put it first."""
         self.start()
         return self._seen(self.sight.servers, RecordedServer(self._session))
 
     def aio_server_interceptor(self) -> grpc.aio.ServerInterceptor:
-        """The interceptor for ``grpc.aio.server``; give it first."""
+        """The interceptor for ``grpc.aio.server``; put it first."""
         self.start()
         return self._seen(self.sight.servers, RecordedAioServer(self._session))
 
     def pool(self, executor: ThreadPoolExecutor, name: str = "") -> ThreadPoolExecutor:
-        """``executor``, whose size and queue are recorded from now on; without this no pool ever counts as full."""
+        """Record the size and queue of ``executor``; without this no pool ever counts as full."""
         if not self.settings.enabled:
             return executor
         self._pools += 1
@@ -184,25 +184,25 @@ class Agent:
     # -- locks, whose waits are seen -----------------------------------------------------------------------------------
 
     def Lock(self, name: str = "", *, owner_releases: bool = False) -> locks.Lock:  # noqa: N802 - as threading's
-        """A ``threading.Lock`` whose waits are recorded, and whose holder is where it is taken with ``with``.
+        """A ``threading.Lock`` whose waits are recorded, and whose holder is recorded when it is acquired by ``with``.
 
-        Taken with a bare ``acquire()`` it may be given back by anybody, so a wait for it then counts as one that can end;
-        ``owner_releases`` says that whoever takes it always gives it back. ``name`` shows in verdicts.
+        After a bare ``acquire()`` anybody may release it, so a wait for it then counts as one that can end;
+        ``owner_releases`` declares that its holder always releases it. ``name`` appears in verdicts.
         """
         return self._for_threads.lock(name, owner_releases)
 
     def RLock(self, name: str = "") -> locks.RLock:  # noqa: N802
-        """A ``threading.RLock`` whose waits and holder are recorded; it goes into a ``threading.Condition``, too."""
+        """A ``threading.RLock`` whose waits and holder are recorded; also works in a ``threading.Condition``."""
         return self._for_threads.rlock(name)
 
     def Semaphore(self, value: int = 1, name: str = "", *, owner_releases: bool = False) -> locks.Semaphore:  # noqa: N802
-        """A ``threading.Semaphore`` whose waits are recorded, and whose holders are as for :meth:`Lock`."""
+        """A ``threading.Semaphore`` whose waits are recorded, and its holders as for :meth:`Lock`."""
         return self._for_threads.semaphore(value, name, owner_releases)
 
     def Queue(  # noqa: N802
         self, maxsize: int = 0, name: str = "", *, producers: Iterable[str] = (), consumers: Iterable[str] = ()
     ) -> locks.Queue:
-        """A ``queue.Queue``; a wait in it is recorded when all the parties (full names) at its other end are declared."""
+        """A ``queue.Queue``; its waits are recorded if all the parties (full names) at its other end are declared."""
         return self._for_threads.queue(maxsize, name, producers, consumers)
 
     # -- what the agent is told ----------------------------------------------------------------------------------------
@@ -215,15 +215,15 @@ class Agent:
         timeout: float | None = None,
         until: float | None = None,
     ) -> AbstractContextManager[None]:
-        """Who runs the block waits, inside it, for ``needs`` (None: all) of ``things``: resources by their fleet-wide names.
+        """Inside the block, the current party waits for ``needs`` (None: all) of ``things``: resources by their global names.
 
-        ``timeout`` (seconds) or ``until`` (epoch) says when it gives up by itself. ``what`` is shown to people.
+        ``timeout`` (seconds) or ``until`` (epoch) says when the wait ends by itself. ``what`` is shown to people.
         Raises ``ValueError`` when ``needs`` cannot be met.
         """
         return waiting_for(self._session, things, needs, what, timeout, until)
 
     def holding(self, resource: str, capacity: int = 1) -> AbstractContextManager[None]:
-        """Who runs the block holds, inside it, one of the ``capacity`` shares of ``resource``, known by name in the fleet."""
+        """Inside the block, the current party holds one of the ``capacity`` shares of ``resource``, a global name."""
         return holding(self._session, resource, capacity)
 
     def atomic(self) -> AbstractContextManager[Step]:
@@ -231,12 +231,12 @@ class Agent:
         return atomic(self.live, self.parties.serving())
 
     def fact(self, **changes: Fact) -> None:
-        """Facts of this process change, in a step of their own. Raises ``TypeError`` for what is no fact."""
+        """Change facts of this process, in a step of their own. Raises ``TypeError`` for values that are not facts."""
         self.live.fact(checked(changes))
         self._start()
 
     def idle(self) -> None:
-        """The application owes no message of its own accord: it acts again only when one comes, or after :meth:`active`.
+        """Declare that the application acts again only when a message comes, or after :meth:`active`.
 
         It ends what the same thread or task began with :meth:`active`; other threads and tasks that did so stay active.
         """
@@ -244,13 +244,13 @@ class Agent:
         self._start()
 
     def active(self) -> None:
-        """The application may do something of its own accord, until this very thread or task says :meth:`idle`."""
+        """Declare that the application may act spontaneously until this same thread or task calls :meth:`idle`."""
         self.live.active(self.parties.now())
         self._start()
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Inside the block the application may do something of its own accord. Blocks nest, and count over all threads."""
+        """Inside the block the application may act spontaneously. Blocks nest, and are counted over all threads."""
         self.live.busy()
         self._start()
         try:
@@ -280,7 +280,7 @@ class Agent:
             self.start()
 
     def looker(self) -> Looker:
-        """Who takes the second look at this process's parties."""
+        """What takes the second look at this process's parties."""
         return Looker(self.live, self.parties, self._observer)
 
     def _identify(self, instance: str) -> ProcessId:
@@ -301,7 +301,7 @@ class Agent:
         )
 
     def _rename(self) -> None:
-        """The name is another program's, which is connected: from now on this process bears one of its own."""
+        """The name is in use by another connected process: from now on this process uses another one."""
         taken = self._process.instance
         self._process = self._identify(as_process_name(f"{taken[:240]}-{secrets.token_hex(3)}"))
         text = "name taken: another connected process uses instance=%s; this process is %s from now on (STILLTRUE_INSTANCE)"
@@ -310,7 +310,7 @@ class Agent:
         self.live.renamed(self._process)
 
     def _forks(self) -> None:
-        """The process is about to fork: not while the agent's own thread is dialling."""
+        """The process is about to fork: wait while the agent's own thread is connecting."""
         connection = self._connection
         self._paused = connection if connection is not None and connection.dialling.acquire(timeout=FORK_SECONDS_MAX) else None
 
@@ -321,7 +321,7 @@ class Agent:
             paused.dialling.release()
 
     def _forked(self) -> None:
-        """In the child of a fork: another process, with nothing recorded, which dials when something happens."""
+        """In the child of a fork: another process, with nothing recorded, which connects when something happens."""
         name = self.settings.instance.replace(f"-{self._pid}", f"-{os.getpid()}")
         if name == self.settings.instance:
             name = as_process_name(f"{name[:240]}-{os.getpid()}")
@@ -336,7 +336,7 @@ class Agent:
 
 
 def _hook(agent: Agent) -> None:
-    """Have the agent close at exit, and begin anew in a forked child, without keeping it alive."""
+    """Close the agent at exit and restart it in a forked child, without keeping it alive."""
     weak = ref(agent)
 
     def close() -> None:
@@ -364,7 +364,7 @@ def _hook(agent: Agent) -> None:
 
 
 def _with_keys(settings: Settings, given: Mapping[str, object]) -> tuple[Settings, StampKeys]:
-    """The settings, and the keys that they name; keys of the environment that cannot be used disable the agent."""
+    """The settings and the keys they name; unusable keys from the environment disable the agent."""
     try:
         return settings, StampKeys(text=settings.stamp_key, file=settings.stamp_key_file)
     except StampKeyError as refusal:

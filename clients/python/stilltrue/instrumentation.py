@@ -1,4 +1,4 @@
-"""One line that joins a process: servers and channels that are made from now on are recorded.
+"""Instruments a process with one line: servers and channels made from then on are recorded.
 
     import stilltrue
     stilltrue.instrument(service="orders")
@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger("stilltrue")
 
 
 class _Instrumented:
-    """What was replaced, and the agent it joins."""
+    """The replaced functions, and the agent."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -41,7 +41,7 @@ _STATE = _Instrumented()
 
 
 def instrument(service: str | None = None, **settings: Any) -> Agent:
-    """Join this process; the settings are those of :class:`stilltrue.Agent`. A second call changes nothing. The agent."""
+    """Instrument this process and return the agent; the settings are those of :class:`stilltrue.Agent`. Idempotent."""
     with _STATE.lock:
         if _STATE.agent is None:
             agent = Agent(service, **settings)
@@ -63,7 +63,7 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
 
 
 def uninstrument() -> None:
-    """Put back what was replaced, and leave the detector. What was made meanwhile goes on being recorded, for nobody."""
+    """Restore the replaced functions, and leave the detector. Objects made meanwhile keep recording, to no effect."""
     with _STATE.lock:
         for undo in _STATE.undo:
             undo()
@@ -86,7 +86,7 @@ def _warn_of_unseen(agent: Agent) -> None:
 
 
 def _replace(module: Any, name: str, make: Callable[..., Any]) -> tuple[Any, Any]:
-    """Replace one function: it, and what is in its place now."""
+    """Replace one function; returns the original and its replacement."""
     known = deferred(module.__name__, name)
     if known is not None:
         known.make = make
@@ -139,6 +139,6 @@ def _aio_server(agent: Agent, original: Callable[..., Any], *args: Any, **kwargs
 
 
 def _first(ours: Any, others: Any) -> tuple[Any, ...]:
-    """Our interceptor before the others, unless the application has put one of its own agents' there."""
+    """Put our interceptor before the others, unless the application has already put one there."""
     given = tuple(others or ())
     return given if any(isinstance(other, type(ours)) for other in given) else (ours, *given)

@@ -15,7 +15,7 @@ from stilltrue.sync import locks
 def make_queue_ends(
     session: Session, name: str, producers: Iterable[str], consumers: Iterable[str]
 ) -> tuple[QueueEnd, QueueEnd]:
-    """The two ends of a queue: who waits for items, and who for room."""
+    """The two ends of a queue: one waits for items, the other for room."""
     getters = QueueEnd(session, tuple(map(PartyName, producers)))
     putters = QueueEnd(session, tuple(map(PartyName, consumers)))
     resource = session.parties.name_resource("queue", name, getters)
@@ -24,7 +24,7 @@ def make_queue_ends(
 
 
 class ForThreads:
-    """Makes what threads share."""
+    """Makes objects for threads."""
 
     def __init__(self, session: Session) -> None:
         """``session`` is the agent."""
@@ -48,7 +48,7 @@ class ForThreads:
 
 
 class ForTasks:
-    """Makes what tasks share: ``agent.aio``."""
+    """Makes objects for tasks: ``agent.aio``."""
 
     def __init__(self, session: Session) -> None:
         """``session`` is the agent."""

@@ -1,7 +1,7 @@
-"""The nouns of detection: parties, waits, messages, verdicts, exactly as docs/design.md section 1 names them.
+"""The types of detection: parties, waits, messages, verdicts, named as in docs/design.md section 1.
 
-Everything here is an immutable value. Times are seconds since the Unix epoch (UTC) as ``float``; a clock is never read
-here. The nouns of one process's local state are in :mod:`stilltrue.protocol.report`.
+Everything here is an immutable value. Times are seconds since the Unix epoch (UTC) as ``float``; no clock is read here.
+The types of one process's local state are in :mod:`stilltrue.protocol.report`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from types import MappingProxyType
 from typing import NewType
 
 ProcessName = NewType("ProcessName", str)
-"""The unique name of a running process (a pod's name, say); holds no ``/``."""
+"""The unique name of a running process (a pod's name, for example); contains no ``/``."""
 
 PartyName = NewType("PartyName", str)
 """Who can wait: ``process/name``; a name without ``/`` is a process that is its own party."""
 
 SnapshotId = NewType("SnapshotId", int)
-"""The number of a snapshot; rises for ever, also across restarts. A process's colour is one of these."""
+"""The number of a snapshot; always rises, also across restarts. A process's colour is one of these."""
 
 CallNumber = NewType("CallNumber", int)
 """The number that a caller gives to a call; 1, 2, 3 ... within one incarnation."""
 
 WaitNumber = NewType("WaitNumber", int)
-"""The number of one wait within one process; a party that waits anew has a new number."""
+"""The number of one wait within one process; each new wait gets a new number."""
 
 Fact = int | float | str | bool
 Facts = Mapping[str, Fact]
@@ -50,9 +50,9 @@ class Holds(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """One incarnation of one process: which service, which instance of it, which run of that instance.
+    """One incarnation of one process: its service, its instance, and which run of that instance.
 
-    ``instance`` is unique in the fleet and is the process's name; ``incarnation`` differs at each of its starts.
+    ``instance`` is globally unique and is the process's name; ``incarnation`` differs for each of its starts.
     """
 
     service: str
@@ -62,10 +62,10 @@ class ProcessId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """``waiter`` goes on when ``needs`` of ``among`` have come; several waits of one waiter must all end.
+    """``waiter`` can go on when ``needs`` of ``among`` are satisfied; several waits of one waiter must all end.
 
-    ``deadline`` is when the wait ends by itself (None: never). ``uncoloured`` says that no stamp vouches for it, so that a
-    verdict that leans on it needs confirmation by ``number``. ``what`` is the human text: what is waited for.
+    ``deadline`` is when the wait ends by itself (None: never). ``uncoloured`` says that no stamp confirms it, so that a
+    verdict that rests on it needs confirmation by ``number``. ``what`` is a text for people: what is waited for.
     """
 
     waiter: PartyName
@@ -82,7 +82,7 @@ class Wait:
 class Message:
     """One message in transit: sent before the source's cut, not received before the target's.
 
-    ``target`` is None when nobody can say which process will receive it.
+    ``target`` is None if it is unknown which process will receive it.
     """
 
     source: ProcessName
@@ -126,7 +126,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Where a waiting party stands: its ``stack``, innermost frame first, as ``file:line in function``; its call's trace id."""
+    """Where a party waits: its ``stack``, innermost frame first, as ``file:line in function``; its call's trace id."""
 
     party: PartyName
     stack: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlindSpot:
-    """A process that an answer cannot speak for, or not wholly, and the reasons in words."""
+    """A process that an answer does not cover, or covers only in part, with the reasons as text."""
 
     process: ProcessName
     reasons: tuple[str, ...]
@@ -143,7 +143,7 @@ class BlindSpot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Which members an answer speaks for: ``members`` of ``expected``, not the ``blind``, and for the ``partly`` in part."""
+    """The members that an answer covers: ``members`` of ``expected``, not the ``blind``, and the ``partly`` only in part."""
 
     members: int
     expected: int
@@ -157,9 +157,9 @@ class Verdict:
 
     ``remainder`` = ``core`` + ``behind``. ``until`` (seconds since the epoch) is the time up to which the answer holds when
     only a deadline can end it, else None. ``explanation`` has one sentence per wait of the witness; ``victims`` is the
-    smallest set of parties found whose giving up frees the remainder; ``decisive`` are the missing processes on which an
+    smallest set of parties found whose abort frees the remainder; ``decisive`` are the missing processes on which an
     undetermined answer depends. ``evidence`` is what the verification round saw of the parties named, ``assumptions`` what a
-    TRUE rests on, in words. ``coverage`` says which members the answer speaks for; None where nobody knows.
+    TRUE rests on, as text. ``coverage`` says which members the answer covers; None if unknown.
     """
 
     predicate: str
@@ -180,7 +180,7 @@ class Verdict:
 
 
 def process_of(party: PartyName) -> ProcessName:
-    """The process that ``party`` belongs to: all before the first ``/``, or the whole name."""
+    """The process that ``party`` belongs to: the part before the first ``/``, or the whole name."""
     return ProcessName(party.split("/", 1)[0])
 
 

@@ -1,4 +1,4 @@
-"""Ask the detector: the verdict on a snapshot taken now, or every verdict as it changes.
+"""Queries the detector: the verdict on a snapshot taken now, or each verdict as it changes.
 
 with Detector() as detector:
     verdict = detector.ask("deadlock")
@@ -23,7 +23,7 @@ ASK_SECONDS_MAX = 30.0
 
 
 class Detector:
-    """A line to the detector for those who ask; errors are ``grpc.RpcError``, as the detector gave them."""
+    """A connection to the detector for queries; errors are the ``grpc.RpcError`` that the detector returned."""
 
     def __init__(self, address: str | None = None, *, credentials: grpc.ChannelCredentials | None = None) -> None:
         """``address`` is HOST:PORT; None: that of ``STILLTRUE_DETECTOR``, else 127.0.0.1:7600."""
@@ -32,18 +32,18 @@ class Detector:
         self._stub: Any = DetectorServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated code
 
     def ask(self, predicate: str, *, scope: str = "", timeout_seconds: float = ASK_SECONDS_MAX) -> Verdict:
-        """Have a snapshot taken now, of ``scope`` (empty: all), and evaluate ``predicate`` on it."""
+        """Take a snapshot of ``scope`` (empty: all) now, and evaluate ``predicate`` on it."""
         request = pb.AskRequest(predicate=predicate, scope=scope)
         return verdict_from_wire(self._stub.Ask(request, timeout=timeout_seconds).verdict)
 
     def watch(self, predicate: str = "", *, scope: str = "") -> Iterator[Verdict]:
-        """The verdict as it stands, then each that differs from the one before; empty ``predicate``: every one's."""
+        """The current verdict, then each one that differs from the previous; empty ``predicate``: those of all predicates."""
         for response in self._stub.Watch(pb.WatchRequest(predicate=predicate, scope=scope)):
             if response.HasField("verdict"):  # else it is a sign of life
                 yield verdict_from_wire(response.verdict)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._channel.close()
 
     def __enter__(self) -> Detector:

@@ -1,4 +1,4 @@
-"""Call objects of calls made on an event loop, with their full API, settled however they end."""
+"""Call objects for calls made on an event loop: they keep gRPC's full API and are settled however they end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RecordedRequests:
 
 
 def record_call(inner: Any, call: OutgoingCall, kind: type[_Call]) -> Any:
-    """``inner``, which gRPC or an interceptor returned for ``call``, recorded; as it is when it cannot be."""
+    """``inner``, which gRPC or an interceptor returned for ``call``, recorded; unchanged if that fails."""
     try:
         return kind(inner, call)
     except Exception:  # noqa: BLE001 - fail open
@@ -47,7 +47,7 @@ def record_call(inner: Any, call: OutgoingCall, kind: type[_Call]) -> Any:
 
 
 def _now(awaitable: Any) -> Any:
-    """The result of a coroutine that has nothing to wait for."""
+    """The result of a coroutine that does not suspend."""
     try:
         awaitable.send(None)
     except StopIteration as stop:
@@ -85,7 +85,7 @@ class _Settling:
 
 
 class _Call(StandIn):
-    """What the four kinds of call share. gRPC calls back at the end, before the tasks that wait for it go on."""
+    """Common to the four kinds of call. gRPC calls back at the end, before the tasks that wait for it resume."""
 
     def __init__(self, inner: Any, call: OutgoingCall) -> None:
         """``inner`` is gRPC's own call object."""
@@ -176,7 +176,7 @@ class _ManyReplies(_Call):
 
 
 class _Items(StandIn):
-    """The items of a reply stream; the party that takes the next one waits for it."""
+    """The items of a reply stream; the party that asks for the next one waits for it."""
 
     def __init__(self, inner: Any, call: OutgoingCall) -> None:
         self._inner = inner
@@ -190,7 +190,7 @@ class _Items(StandIn):
 
 
 async def _take(take: Callable[[], Any], call: OutgoingCall) -> Any:
-    """The next item of a reply stream, or ``EOF``; who runs this waits for it."""
+    """The next item of a reply stream, or ``EOF``; the current party waits for it."""
     wait = call.begin_wait(item=True)
     try:
         item = await take()
@@ -206,7 +206,7 @@ async def _take(take: Callable[[], Any], call: OutgoingCall) -> Any:
 
 
 def _settle_unsent(call: OutgoingCall, error: BaseException) -> None:
-    """Settle a call that gRPC could not even begin (metadata that it refuses, say): it will never call back."""
+    """Settle a call that gRPC could not start (it refused the metadata, for example) and will never report on."""
     if not isinstance(error, grpc.RpcError | asyncio.CancelledError | StopAsyncIteration | grpc.aio.UsageError):
         call.failed(error)
 

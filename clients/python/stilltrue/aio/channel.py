@@ -74,7 +74,7 @@ class RecordedAioChannel(StandIn, grpc.aio.Channel):
 
 
 class _Callable(StandIn):
-    """What the four kinds of multi-callable share: the inner one, and how a call on it begins."""
+    """Common to the four kinds of multi-callable: the inner one, and how a call on it begins."""
 
     __slots__ = ("_begin", "_inner", "_parties")
 
@@ -113,7 +113,7 @@ class _UnaryStream(_Callable, grpc.aio.UnaryStreamMultiCallable):  # type: ignor
 
 
 class _Sending(_Callable):
-    """A call with a stream of requests. Who sends its items is unknown, so it has no party."""
+    """A call with a stream of requests. It is unknown who sends its items, so it has no party."""
 
     __slots__ = ()
 

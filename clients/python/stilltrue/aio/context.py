@@ -1,4 +1,4 @@
-"""The contexts that behaviours on an event loop are given: gRPC's own, but items are counted and an abort is stamped."""
+"""Wraps the contexts given to behaviours on an event loop, to count items and stamp aborts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stilltrue.runtime.stand_in import StandIn
 
 
 class RecordedContext(StandIn):
-    """Stands before gRPC's context of a call that a task serves."""
+    """Wraps gRPC's context of a call that a task serves."""
 
     __slots__ = ("_call", "_inner")
 
@@ -65,10 +65,10 @@ class RecordedContext(StandIn):
 
 
 class RecordedSyncContext(StandIn):
-    """Stands before the context that gRPC gives to a behaviour in its migration pool."""
+    """Wraps the context that gRPC gives to a behaviour in its migration pool."""
 
     def __init__(self, inner: Any, call: IncomingCall) -> None:
-        """``inner`` is gRPC's context; it cannot say which trailing metadata and status it was given, so they are kept."""
+        """``inner`` is gRPC's context; trailing metadata and status set on it cannot be read back, so they are kept here."""
         self._inner = inner
         self._call = call
         self.trailing: Any = ()

@@ -1,4 +1,4 @@
-"""Locks, semaphores and queues for tasks whose waits the agent can see; each works as its namesake in asyncio."""
+"""Locks, semaphores and queues for tasks whose waits are recorded; each works like its asyncio counterpart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stilltrue.runtime.resources import QueueEnd, ResourceRecord
 
 
 class _Lockable:
-    """What a lock and a semaphore share."""
+    """Common to locks and semaphores."""
 
     def __init__(self, record: ResourceRecord, inner: asyncio.Lock | asyncio.Semaphore) -> None:
         self._shares = record
@@ -23,7 +23,7 @@ class _Lockable:
         return True
 
     async def _acquire(self, *, bound: bool) -> None:
-        """Take a share; ``bound``: the task that takes it will give it back."""
+        """Acquire a share; ``bound``: the task that acquires it will release it."""
         wait = self._shares.begin_wait() if self._inner.locked() else None
         try:
             await self._inner.acquire()

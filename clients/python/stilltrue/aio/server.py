@@ -1,7 +1,7 @@
-"""Calls served on an event loop: a ``grpc.aio.ServerInterceptor`` that records arrival, start and end, and stamps the reply.
+"""A ``grpc.aio.ServerInterceptor`` that records when calls arrive, start and end, and stamps the replies.
 
-gRPC runs the interceptor and the behaviour in one task, which is the party. The wrapper of a behaviour must be of the kind that
-gRPC takes it for: a coroutine function, an asynchronous generator function, or neither (then it runs in the migration pool).
+gRPC runs the interceptor and the behaviour in one task, which is the party. The wrapper of a behaviour must be of the same
+kind: a coroutine function, an asynchronous generator function, or neither (then it runs in the migration pool).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stilltrue.sync.server import RecordedRequests as RecordedSyncRequests
 
 
 class RecordedAioServer(grpc.aio.ServerInterceptor):
-    """Records the calls that one server serves. Give it first: what later interceptors do is then part of the service."""
+    """Records the calls of one server. Put it first: the work of later interceptors then counts as part of the service."""
 
     def __init__(self, session: Session) -> None:
         """``session`` is the agent."""
@@ -69,7 +69,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
             self._session.live.report_failure("a server's options are read")
 
     def _make(self, inner: Any) -> type[_Handler]:
-        """The class of the handlers of one method: what is the same for each call is looked up once."""
+        """The class of the handlers of one method, so that what all its calls share is looked up once."""
         kind = KINDS[bool(inner.request_streaming), bool(inner.response_streaming)]
         parts = {"request_deserializer": inner.request_deserializer, "response_serializer": inner.response_serializer}
         attributes: dict[str, Any] = {
@@ -90,7 +90,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
 
 
 class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """The handler of one call. A class of its own is made for each method."""
+    """The handler of one call. Each method gets a class of its own."""
 
     kind: str
     behaviour: Callable[..., Any]
@@ -101,7 +101,7 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
 
 
 class RecordedRequests(StandIn):
-    """The requests of a streaming call; the party that takes the next one waits for the caller."""
+    """The requests of a streaming call; the party that asks for the next one waits for the caller."""
 
     __slots__ = ("_call", "_inner")
 
@@ -151,7 +151,7 @@ def _enter(call: IncomingCall) -> Root | None:
 
 
 def _end(call: IncomingCall, context: Any) -> None:
-    """The behaviour is over, in whatever way."""
+    """The behaviour has ended, with or without an error."""
     if not call.over:
         try:
             context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context)))
@@ -160,7 +160,7 @@ def _end(call: IncomingCall, context: Any) -> None:
 
 
 def _wrapper(behaviour: Any, streams: bool) -> Callable[[IncomingCall, Any, bool], Any]:
-    """What makes, for one call, a function of the same kind as ``behaviour``, but recorded."""
+    """A factory that makes, for one call, a recorded function of the same kind as ``behaviour``."""
     if inspect.iscoroutinefunction(behaviour):
         return _coroutine
     if inspect.isasyncgenfunction(behaviour):
@@ -204,7 +204,7 @@ def _generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
 
 
 class _InPool(PoolTask):
-    """What serves a call with one reply: gRPC hands it to the pool."""
+    """Serves a call with one reply: gRPC hands it to the pool."""
 
     __slots__ = ("_behaviour", "_streamed", "call")
 
@@ -257,7 +257,7 @@ def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
 
 
 def _leave_to_pool(call: IncomingCall) -> None:
-    """A worker of the pool will be the party. It goes on when the task is cancelled: nobody hears its reply then."""
+    """A worker of the pool will be the party. It continues if the task is cancelled; nobody receives its reply then."""
     call.session.parties.roots.pop(call.served.party, None)
     task = asyncio.current_task()
     if task is not None:

@@ -1,8 +1,8 @@
-"""Whether a process owes messages of its own accord, as its application says (docs/design.md, section 4). Unknown is active.
+"""Whether a process may act spontaneously, as its application declares (docs/design.md, section 4). Unknown is active.
 
-A process that is not reactive is active until :meth:`Activities.idle` is said; from then on it is idle while nobody is at work.
-At work is who has said :meth:`Activities.active` and not yet ``idle``, each thread and task for itself, and who is inside a
-``busy`` block, counted as often as it was entered.
+A process that is not reactive is active until :meth:`Activities.idle` is called; from then on it is idle while none of its
+parties is active. A thread or task is active after :meth:`Activities.active` until its own ``idle``; ``busy`` blocks are
+counted as often as they were entered.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Activities:
         self._active.add(party)
 
     def idle(self, party: PartyName) -> None:
-        """``party`` is at work no longer, and the process has spoken: it owes nothing else of its own accord."""
+        """``party`` is no longer active, and the process has declared that nothing else in it acts spontaneously."""
         self._active.discard(party)
         self._said_idle = True
 
     def rename(self) -> None:
-        """The parties bear other names from now on: as long as somebody was at work, the process is until it says idle anew."""
+        """The parties get other names from now on: if one was active, the process stays active until the next ``idle``."""
         if self._active:
             self._said_idle = False
             self._active.clear()

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 
 class IllegalTransitionError(AssertionError):
-    """Something was recorded of a call that cannot happen in its state: a bug of ours."""
+    """An event was recorded for a call that cannot happen in its state: a bug of ours."""
 
 
 class ClientState(IntEnum):
@@ -43,7 +43,7 @@ _State = TypeVar("_State", bound=IntEnum)
 
 
 class Transitions(dict[_State, _State]):
-    """What one event does: from each state in which it may happen to the next."""
+    """The transitions of one event: from each state in which it may happen to the next."""
 
     def __init__(self, event: str, steps: dict[_State, _State]) -> None:
         """``event`` names it in the error."""

@@ -1,7 +1,7 @@
-"""The calls in doubt of one process (rule 8): failed, and nobody can tell yet whether they were received.
+"""One process's calls in doubt (rule 8): they failed, and it is unknown whether they were received.
 
 A doubt ends when a server's record settles it, or after a stated time. When there are too many the oldest is dropped, and until
-its time would have passed the reports say so (``dropped``): no verdict leans on what is not remembered.
+its time would have passed the reports say so (``dropped``): no verdict rests on what is not remembered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stilltrue.protocol.ledger import ClientCall
 
 
 class Doubts:
-    """Bounded in number and in time; in the order in which they began."""
+    """The doubts, bounded in number and time, in the order in which they began."""
 
     def __init__(self, *, doubts_max: int, seconds_max: float) -> None:
         """At most ``doubts_max`` calls, each for ``seconds_max``."""
@@ -56,7 +56,7 @@ class Doubts:
 
     @property
     def dropped(self) -> int:
-        """How many were dropped for space whose time, the last one's at least, has not passed yet."""
+        """How many were dropped for space; 0 again once the time of the last one has passed."""
         return len(self._dropped)
 
     def floor(self, floor: CallNumber) -> CallNumber:

@@ -1,4 +1,4 @@
-"""The recorder's open entries: a call made, a call served, a channel dialled. Each freezes into its noun of a report.
+"""The recorder's mutable entries: a call made, a call served, a channel. Each freezes into a value for the report.
 
 These are the only mutable records; the shells hold them as handles and hand them back to the recorder, which alone changes
 them.
@@ -21,7 +21,7 @@ _HUNG_UP = (ServerState.ABANDONED, ServerState.UNHEARD)
 
 
 class ChannelRecord:
-    """A ``grpc.Channel`` that was dialled: its address, and which processes have answered on it."""
+    """A ``grpc.Channel``: its address, and which processes have answered on it."""
 
     __slots__ = ("copies_max", "hedged", "servers", "strangers", "target")
 
@@ -34,7 +34,7 @@ class ChannelRecord:
         self.strangers = False
 
     def answered_by(self, server: ProcessName, incarnation: int) -> None:
-        """A reply with this server's stamp came over the channel. One too many makes the oldest a stranger."""
+        """A reply with this server's stamp came over the channel. Beyond the bound the oldest server becomes a stranger."""
         if server not in self.servers and len(self.servers) >= SERVERS_PER_CHANNEL_MAX:
             del self.servers[next(iter(self.servers))]
             self.strangers = True
@@ -81,7 +81,7 @@ class ClientCall:
         self.facts = facts
         self.state = _SENT
         self.handle: Callable[[], object] | None = None
-        """What gives the shell's own object of the call, while there is one; opaque here."""
+        """Returns the shell's own object for the call, while there is one; opaque here."""
         self.sent = 0
         self.received = 0
         self.wait = NO_WAIT
@@ -178,7 +178,7 @@ class ServerCall:
 
     @property
     def hung_up(self) -> bool:
-        """Whether what brought the call is gone (cancelled, timed out, disconnected), though its handler may go on."""
+        """Whether the caller is gone (cancelled, timed out, disconnected), though the handler may go on."""
         return self.state in _HUNG_UP
 
     def freeze(self) -> ServedCall:
@@ -201,9 +201,9 @@ class ServerCall:
 
 
 def is_blocked(made: Iterable[ClientCall], served: Iterable[ServerCall], waiters: set[PartyName]) -> bool:
-    """Whether nobody here can act: every call's maker is known and waits, and so does every party that serves one.
+    """Whether no party here can act: every call's maker is known and waits, and so does every party that serves one.
 
-    A call that is neither served nor behind a pool is in an interceptor, or behind a pool of which nobody knows: it may act.
+    A call that is neither served nor behind a pool is in an interceptor, or behind an unknown pool: it may act.
     """
     return all(call.party in waiters for call in made) and all(
         call.party in waiters or (call.pool and not call.serving) for call in served

@@ -1,4 +1,4 @@
-"""The nouns of the verification round (rule 10): what the detector asks a process to look at, and what was seen there."""
+"""The types of the verification round (rule 10): what the detector asks a process to look at, and what was seen there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LookRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """Something that may end a party's wait from outside, in words. With ``party``, only if that party itself goes on."""
+    """Something that may end a party's wait from outside, as text. With ``party``, only if that party itself can go on."""
 
     text: str
     party: PartyName | None = None
@@ -39,7 +39,7 @@ class PartyLook:
     ``unchanged``: each of its waits is still in force. ``deadline``: when one of them ends by itself at the latest (seconds
     since the epoch by the process's clock). ``doubt``: why it could not be looked at (empty: it was). ``stack``: where its
     thread or task stands, innermost frame first, as ``file:line in function``. ``trace``: the trace id of its call.
-    ``interruptible``: its waits end, too, when the call that it serves is cancelled or times out (its context passes that on).
+    ``interruptible``: its waits also end when the call it serves is cancelled or times out (its context passes that on).
     """
 
     party: PartyName

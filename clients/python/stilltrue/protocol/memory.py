@@ -9,7 +9,7 @@ from stilltrue.model import NO_FACTS, CallNumber, Facts
 from stilltrue.protocol.report import Answered, Caller, Seen
 
 PRUNED_TO_MAX = 32
-"""So many answered calls are kept without a look at whether they are below the floor."""
+"""The number of answered calls kept before checking which are below the floor."""
 
 
 class CallerMemory:
@@ -27,7 +27,7 @@ class CallerMemory:
         self._answered: dict[CallNumber, Answered | None] = {}  # None: there is no more to say of it
 
     def saw(self, number: CallNumber, floor: CallNumber) -> None:
-        """A request with this number arrived, and the caller's floor with it: what lies below the floor is forgotten."""
+        """A request with this number arrived, with the caller's floor: calls below the floor are forgotten."""
         self.highest = max(self.highest, number)
         if floor > self._floor:
             self._floor = floor
@@ -35,7 +35,7 @@ class CallerMemory:
                 self._prune()
 
     def _prune(self) -> None:
-        """Forget what lies below the floor; done now and then, and before anybody looks."""
+        """Forget calls below the floor; done occasionally, and before each read."""
         floor, answered = self._floor, self._answered
         for over in [number for number in answered if number < floor]:
             del answered[over]
@@ -85,9 +85,9 @@ class Callers:
         self.lost = 0
 
     def begin(self, caller: Caller) -> CallerMemory:
-        """The memory of a caller that has none yet. Of each name the two newest incarnations are remembered.
+        """The memory of a caller that has none yet. For each name the two newest incarnations are remembered.
 
-        Two, since a request that the one before has sent may still come after the first of the new one.
+        Two, because a request of the previous incarnation may still arrive after the first one of the new incarnation.
         """
         memories = self._memories
         for other in [known for known in memories if known.process == caller.process][:-1]:

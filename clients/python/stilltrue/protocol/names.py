@@ -1,4 +1,4 @@
-"""What a process may be called: the check that agents and the detector share."""
+"""Valid process names: the check that agents and the detector share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from stilltrue.protocol.stamp import NAME_LENGTH_MAX
 
 
 class NameRefusedError(ValueError):
-    """A name that cannot be a process's; the text says why, in one line."""
+    """An invalid process name; the text says why, in one line."""
 
 
 def check_process_name(name: str) -> ProcessName:
-    """``name`` as a process's name: printable ASCII without blanks, ``/`` (ends it in a party's name) or ``;`` (in a stamp)."""
+    """``name`` if it is valid: printable ASCII without spaces, ``/`` (a separator in party names) or ``;`` (in stamps)."""
     if not 0 < len(name) <= NAME_LENGTH_MAX:
         raise NameRefusedError(f"a process's name must have 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
     if any(not "!" <= letter <= "~" or letter in "/;" for letter in name):
@@ -20,6 +20,6 @@ def check_process_name(name: str) -> ProcessName:
 
 
 def as_process_name(text: str) -> ProcessName:
-    """A process's name made from any text: what may not stand in a name becomes ``-``, what is too long is cut off."""
+    """A valid process name made from any text: invalid characters become ``-``, and it is truncated if too long."""
     letters = (letter if "!" <= letter <= "~" and letter not in "/;" else "-" for letter in text)
     return check_process_name("".join(letters)[:NAME_LENGTH_MAX] or "-")

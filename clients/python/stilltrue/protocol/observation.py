@@ -13,8 +13,8 @@ from stilltrue.protocol.report import LocalWait
 class Observation:
     """What was seen at a cut.
 
-    ``waits`` are further waits; ``deadlines`` tells of parties whose waits end by themselves, and when; ``ways_out`` of parties
-    each of whose waits also ends when one of the parties given goes on (a task is cancelled when a sibling in its group fails).
+    ``waits`` are further waits; ``deadlines``: the parties whose waits end by themselves, and when; ``ways_out``: parties each
+    of whose waits also ends when one of the given parties goes on (a task is cancelled when a sibling in its group fails).
     """
 
     waits: tuple[LocalWait, ...] = ()
@@ -22,7 +22,7 @@ class Observation:
     ways_out: Mapping[PartyName, tuple[PartyName, ...]] = field(default_factory=dict)
 
     def added_to(self, waits: Iterable[LocalWait], ends: dict[PartyName, float], now: float) -> tuple[LocalWait, ...]:
-        """All ``waits``, recorded and seen, each with the deadline by which its waiter is freed anyhow (``ends`` adds some)."""
+        """All ``waits``, recorded and seen, each with the deadline by which its waiter is freed anyway (``ends`` adds some)."""
         for party, deadline in self.deadlines.items():
             ends[party] = min(deadline, ends.get(party, deadline))
         return tuple(
@@ -32,5 +32,5 @@ class Observation:
 
 
 def nothing_more(_: float) -> Observation:
-    """Nothing was seen beside what is recorded."""
+    """Nothing was seen beyond what is recorded."""
     return Observation()

@@ -13,10 +13,10 @@ The rules (docs/design.md section 3; the code names them by number):
 6. An explicit marker wakes the quiet ones.
 7. Atomic events. Facts change in the same step as the message they belong to; what ends a wait ends it in its own step.
 8. A failed call is in doubt when its caller cannot tell whether it was received, until a stated bound passes.
-10. Look again before accusing. Asked to, it says of each suspect whether it is still in the very same waits, and how much
-    was recorded: the same count as at the cut means that nothing has happened since.
+10. Look again before accusing. On request it says of each suspect whether it is still in the very same waits, and how many
+    events were recorded: the same count as at the cut means that nothing has happened since.
 
-One method per happening; each returns its effects: numbers, stamps, and a :class:`~stilltrue.protocol.report.Report`
+One method per event; each returns its effects: numbers, stamps, and a :class:`~stilltrue.protocol.report.Report`
 if it made the process cut. Nothing here does I/O, reads a clock, or knows threads: callers bring the time and hold a
 lock around each call. Calls go through the states of :mod:`stilltrue.protocol.call_state`; nobody else changes them.
 """
@@ -53,14 +53,14 @@ from stilltrue.protocol.story import HappeningLog
 NO_CALL = CallNumber(0)
 AWAITED = ClientState.AWAITED  # a member of an enum is slow to look up
 NOBODY = PartyName("")
-"""Who speaks for the process as a whole."""
+"""The process as a whole."""
 _QUEUED = (ServerState.QUEUED, ServerState.ABANDONED)
 _new = tuple.__new__  # makes a stamp twice as fast as by its name: one is made for each message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much a recorder may remember, and for how long. Beyond a bound it forgets, says so, and no verdict leans on it."""
+    """How much a recorder may remember, and for how long. What it then forgets is reported, and no verdict relies on it."""
 
     callers_max: int = 10_000
     answered_max: int = 4_096
@@ -71,7 +71,7 @@ class Bounds:
 
 
 class Recorder:
-    """One process's record. ``reactive``: it does nothing unless a message comes (docs/design.md section 4)."""
+    """One process's record. ``reactive``: it acts only on messages (docs/design.md section 4)."""
 
     def __init__(
         self,
@@ -83,15 +83,15 @@ class Recorder:
         bounds: Bounds | None = None,
         observe: Callable[[float], Observation] = nothing_more,
     ) -> None:
-        """``observe`` is asked at each cut, with its time, for what no happening could tell (what a task awaits, say)."""
+        """``observe`` is called at each cut, with its time, for what no event reveals (what a task awaits, for example)."""
         self.process = process
         self.colour = colour
         self.happenings = 0
-        """How many happenings were recorded; a cut is none (rule 10)."""
+        """How many events were recorded; a cut does not count (rule 10)."""
         self.refused = 0
-        """Stamps that no detector's colour explains."""
+        """Stamps whose colour no detector can have given."""
         self._inherited: set[ClientCall | ServerCall] = set()
-        """The calls from before it was renamed, that are not over."""
+        """Calls made or served before a renaming that are not over."""
         self._labels = dict(labels or {})
         self._bounds = bounds = bounds or Bounds()
         self._observe = observe
@@ -172,7 +172,7 @@ class Recorder:
         self._doubts.settle(numbers)
 
     def awaits(self, made: ClientCall, now: float, until: float | None = None) -> None:
-        """The party that made the call is blocked on its outcome from now on; at ``until`` it goes on by itself."""
+        """The party that made the call is blocked on its outcome from now on, at most until ``until``."""
         made.state = AWAIT[made.state]
         if not made.wait and made.state is AWAITED:
             made.wait = self._number_wait()
@@ -209,7 +209,7 @@ class Recorder:
     # -- steps of the application --------------------------------------------------------------------------------------
 
     def closed(self, step: Step, now: float) -> None:
-        """A step of the application is over (rule 7): what was kept back happens now, all at once."""
+        """A step of the application is over (rule 7): its deferred changes take effect now, all at once."""
         served, message = step.served, step.message
         if message is not None:
             self._in_steps.pop(message.number, None)
@@ -262,13 +262,13 @@ class Recorder:
         return served, report
 
     def queued(self, served: ServerCall, pool: str, deadline: float | None = None) -> None:
-        """More is known of a call that arrived: the pool that it waits behind, and its deadline."""
+        """Sets the pool behind which an arrived call waits, and its deadline."""
         served.pool = pool
         if deadline is not None:
             served.deadline = deadline
 
     def started(self, served: ServerCall, *, deadline: float | None = None, interruptible: bool | None = None) -> None:
-        """A worker took the call from the queue: it is a party now. What is given replaces what was known at the arrival."""
+        """A worker took the call from the queue: it is a party now. Arguments replace what was known at the arrival."""
         served.state = START[served.state]
         if deadline is not None:
             served.deadline = deadline
@@ -278,15 +278,15 @@ class Recorder:
         self._tell((count, self.colour, "started", served))
 
     def hung_up(self, served: ServerCall) -> None:
-        """What brought the call is gone (cancelled, timed out, disconnected), though its handler may go on."""
+        """The caller is gone (cancelled, timed out, disconnected), though the handler may go on."""
         served.state = HANG_UP[served.state]
         self._happened("its caller hung up on", served)
 
     def replied(self, served: ServerCall, *, failed: bool = False) -> Stamp:
         """The service of a call is over: the stamp of its reply (rule 1). Idempotent.
 
-        What a step left for the reply happens now (rule 7). ``failed``: with an error, or without any reply; such a step is not
-        made then, and what the request brought and nobody took goes back with the error.
+        What a step deferred to the reply takes effect now (rule 7). ``failed``: with an error, or without any reply; then that
+        step is not made, and facts of the request that were not taken go back with the error.
         """
         if self._served.get(served.serial) is served:
             del self._served[served.serial]
@@ -307,12 +307,12 @@ class Recorder:
     # -- stream items (rule 4) -----------------------------------------------------------------------------------------
 
     def item_sent(self, call: ClientCall | ServerCall) -> None:
-        """One item of the call's stream is on its way, or its end where that is known to be awaited."""
+        """One item of the call's stream was sent, or its end if that is known to be awaited."""
         call.sent += 1
         self._happened("an item sent of", call)
 
     def item_received(self, call: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
-        """One item of the call's stream was taken; the wait for it ends in the same step."""
+        """One item of the call's stream was received; the wait for it ends in the same step."""
         call.received += 1
         if wait is not None:
             self._waits.pop(wait, None)
@@ -332,7 +332,7 @@ class Recorder:
         uncoloured: bool = False,
         what: str = "",
     ) -> WaitNumber:
-        """A party is blocked from now on, for ``timeout`` seconds and until ``deadline`` at most; the number ends it again."""
+        """A party is blocked from now on, at most for ``timeout`` seconds and until ``deadline``; the number ends it."""
         if timeout is not None:
             deadline = now + timeout if deadline is None else min(deadline, now + timeout)
         number = self._number_wait()
@@ -363,7 +363,7 @@ class Recorder:
         self._happened("takes a share", party)
 
     def releases(self, party: PartyName, resource: str) -> bool:
-        """A party gives back one share; False when it held none (then somebody else's share was meant: nobody can tell)."""
+        """A party releases one share; False if it held none (then another party's share was meant, unknown whose)."""
         held = self._holds.get(resource, [])
         for index, hold in enumerate(held):
             if hold.party == party:
@@ -384,17 +384,17 @@ class Recorder:
         self._happened("facts change")
 
     def idle(self, party: PartyName = NOBODY) -> None:
-        """``party`` owes no message of its own accord any more, nor does what is not a party: see :class:`Activities`."""
+        """``party`` no longer acts spontaneously, nor does anything that is not a party: see :class:`Activities`."""
         self._activities.idle(party)
         self._happened("idle:", party)
 
     def active(self, party: PartyName = NOBODY) -> None:
-        """``party`` may do something of its own accord."""
+        """``party`` may act spontaneously."""
         self._activities.active(party)
         self._happened("active:", party)
 
     def busy(self) -> None:
-        """A block of work begins, in which the process may do something of its own accord."""
+        """A block of work begins, in which the process may act spontaneously."""
         self._activities.busy()
         self._happened("busy")
 
@@ -404,9 +404,9 @@ class Recorder:
         self._happened("done")
 
     def renamed(self, process: ProcessId) -> None:
-        """The process bears another name from now on, since its own was taken. What is open is not reported under the new one.
+        """The process has another name from now on, since its own was taken. Open calls are not reported under the new one.
 
-        Facts, pools and what was seen of callers stay; until the calls of before are over, the process counts as active.
+        Facts, pools and the memory of callers stay; until the earlier calls are over, the process counts as active.
         """
         self.process = process
         self._source, self._incarnation, self._prefix = process.instance, process.incarnation, f"{process.instance}/"
@@ -437,7 +437,7 @@ class Recorder:
         return found
 
     def look(self, request: LookRequest, now: float) -> Look:
-        """What is seen of each suspect now (rule 10): are all its waits still in force, and until when at the latest?"""
+        """Look at each suspect now (rule 10): whether all its waits are still in force, and until when at the latest."""
         waits: dict[PartyName, dict[WaitNumber, LocalWait]] = {}
         for wait in self._all_waits(now):
             waits.setdefault(wait.waiter, {})[wait.number] = wait
@@ -484,7 +484,7 @@ class Recorder:
         )
 
     def _all_waits(self, now: float) -> tuple[LocalWait, ...]:
-        """Every wait at this instant, with the deadline by which its waiter is freed whatever happens."""
+        """Every wait at this instant, with the deadline by which its waiter is freed in any case."""
         waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
         waits += self._waits.values()
         ends = {c.party: c.deadline for c in self._served.values() if c.interruptible and c.deadline is not None}
@@ -505,7 +505,7 @@ class Recorder:
 
     @property
     def lost(self) -> int:
-        """How much had to be left out for the bounds: while it is not 0, calls may be missing from the reports."""
+        """How many entries were dropped to stay within the bounds: while it is not 0, calls may be missing from the reports."""
         return self._callers.lost + self._doubts.dropped
 
     def _happened(self, what: str, subject: object = None) -> None:
@@ -513,7 +513,7 @@ class Recorder:
         self._tell((self.happenings, self.colour, what, subject))
 
     def _spend(self, step: Step) -> Facts:
-        """The step's message is sent: what changes with it changes, and what it carries is returned."""
+        """The step's message is sent: apply its changes and return the facts it carries."""
         carried, changes = step.spend()
         if step.taking and step.served is not None:
             self._take(step.served)
@@ -550,7 +550,7 @@ class Recorder:
 
 
 def _look_at(suspect: Suspect, waits: Mapping[WaitNumber, LocalWait]) -> PartyLook:
-    """A suspect beside the waits that it has now; a wait's targets may have become more (ways out), never others."""
+    """Compare a suspect with its present waits; a wait may have gained targets (ways out), never lost any."""
     if any(number not in waits for number in suspect.waits):
         return PartyLook(party=suspect.party, unchanged=False)
     ends = (waits[number].deadline for number in suspect.waits)

@@ -1,7 +1,7 @@
-"""The nouns of one process's local state, as it is recorded at a cut and reported to the detector.
+"""The types of one process's local state, as recorded at a cut and reported to the detector.
 
-Names of parties are full (``process/name``); times are seconds since the epoch. The order of every tuple is that of the
-happenings (arrival, sending), so that equal histories give equal reports.
+Party names are full (``process/name``); times are seconds since the epoch. Every tuple is in the order of the events (arrival,
+sending), so that equal histories give equal reports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stilltrue.model import (
 
 
 class Caller(NamedTuple):
-    """One incarnation of a process that makes calls; call numbers are unique within it. (A tuple: it is a key at each call.)"""
+    """One incarnation of a process that makes calls; call numbers are unique within it. (A tuple: a key for each call.)"""
 
     process: ProcessName
     incarnation: int
@@ -48,14 +48,14 @@ class CallTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceTarget:
-    """A wait for something that parties of any process may hold (a row lock, a lease), known by name in the whole fleet."""
+    """A wait for something that parties of any process may hold (a row lock, a lease), identified by a global name."""
 
     resource: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerTarget:
-    """A wait for the next item of a stream from whoever called the party ``served`` of this process."""
+    """A wait for the next item of a stream from the caller of this process's party ``served``."""
 
     served: PartyName
 
@@ -67,8 +67,8 @@ Target = PartyTarget | CallTarget | ResourceTarget | CallerTarget
 class LocalWait:
     """A wait as its own process knows it: the targets are not yet resolved to parties.
 
-    ``certain`` is the detector's, since the verification round: whether the wait was still in force when its process looked
-    again (False: nobody could tell; None: nobody looked).
+    ``certain`` is set by the detector after the verification round: whether the wait was still in force when its process
+    looked again (False: unknown; None: not looked at).
     """
 
     waiter: PartyName
@@ -83,17 +83,17 @@ class LocalWait:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a verdict that leans on the wait would lean on nothing: no stamp, and no second look, vouches for it."""
+        """Whether neither a stamp nor a second look confirms the wait, so that no verdict may rest on it."""
         return self.uncoloured if self.certain is None else not self.certain
 
     def ending(self, deadline: float | None) -> LocalWait:
-        """This wait, which ends by itself at ``deadline`` at the latest."""
+        """This wait, with an end by itself at ``deadline`` at the latest."""
         if deadline is None or (self.deadline is not None and self.deadline <= deadline):
             return self
         return replace(self, deadline=deadline)
 
     def or_with(self, others: tuple[PartyName, ...], now: float) -> LocalWait:
-        """This wait, which also ends when one of ``others`` goes on; where that cannot be said, it ends by itself ``now``."""
+        """This wait, which also ends when one of ``others`` goes on; if that cannot be expressed, it ends by itself ``now``."""
         if not others:
             return self
         if self.needs > 1:
@@ -105,12 +105,12 @@ class LocalWait:
 class OutstandingCall:
     """A call outstanding at its caller, or one that failed in doubt (rule 8).
 
-    ``target`` is the address that was dialled; ``servers`` are the processes that have ever answered on that channel, each with
-    its incarnation then, and ``strangers`` says that somebody without a stamp has. ``party`` is None when nobody knows who
-    called. ``sent`` and ``received`` count stream items (who names the party of a call with a stream of requests counts their
-    end as one more). ``facts`` travel with the request. ``copies_max``: so many times the request may be sent in all under this
-    number, once more each time a try has failed; ``hedged``: also while another copy is under way.
-    0 copies is the detector's word: two verification rounds have shown that there is one.
+    ``target`` is the address dialled; ``servers`` are the processes that have answered on that channel, each with its
+    incarnation at the time, and ``strangers`` says that a process without a stamp has. ``party`` is None if the caller is
+    unknown. ``sent`` and ``received`` count stream items (a client that names the party of a call with a stream of requests
+    counts their end as one more). ``facts`` travel with the request. ``copies_max``: how often the request may be sent in all
+    under this number, once more for each failed attempt; ``hedged``: also while another copy is outstanding.
+    0 copies is set by the detector: two verification rounds have shown that there is one.
     """
 
     number: CallNumber
@@ -133,9 +133,9 @@ class OutstandingCall:
 class ServedCall:
     """A call that has arrived and is not over: queued behind ``pool`` or, once ``serving``, being served by ``party``.
 
-    ``caller`` is None (and ``number`` 0) when the request bore no stamp. ``taken`` says that the facts which came with the
-    request are now part of the process's own. ``interruptible``: the handler is cancelled when its caller gives up.
-    ``hung_up``: the connection that brought the call is gone, and the handler goes on all the same; nobody will hear its reply.
+    ``caller`` is None (and ``number`` 0) if the request had no stamp. ``taken`` says that the facts of the request are now
+    the process's own. ``interruptible``: the handler is cancelled when its caller gives up. ``hung_up``: the caller's
+    connection is gone, and the handler goes on all the same; nobody will receive its reply.
     """
 
     party: PartyName
@@ -155,7 +155,7 @@ class ServedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A call whose service is over here, remembered until its caller's floor passes; ``facts`` travel with the reply."""
+    """A finished call, remembered until its caller's floor passes it; ``facts`` travel with the reply."""
 
     number: CallNumber
     sent: int = 0
@@ -169,9 +169,9 @@ class Seen:
     """What a server remembers of one caller: the highest number seen, the calls answered, what had to be forgotten.
 
     No call above ``highest`` has been seen (rule 5 checks it). A call up to ``forgotten`` that is not listed may have been
-    answered: its memory had to be given up for space. Below ``floor`` all is over, as the caller's stamps said (0: not known);
-    it is checked when the report comes, and not archived. ``plain`` are the numbers, ascending, of answered calls of which
-    there is no more to say (there may be thousands while one call holds the floor); ``answered`` are the others.
+    answered: its memory was dropped for space. Below ``floor`` all is over, as the caller's stamps said (0: not known);
+    it is checked when the report comes, and not archived. ``plain`` are the numbers, ascending, of answered calls without
+    further details (there may be thousands while one call holds the floor); ``answered`` are the others.
     """
 
     caller: Caller
@@ -182,7 +182,7 @@ class Seen:
     plain: tuple[CallNumber, ...] = ()
 
     def answer(self, number: CallNumber) -> Answered | None:
-        """What is remembered of this call if it was answered here."""
+        """The record of this call if it was answered here."""
         at = bisect_left(self.plain, number)
         if at < len(self.plain) and self.plain[at] == number:
             return Answered(number=number)
@@ -217,10 +217,10 @@ class Report:
     """One process's local state for every snapshot in (``after``, ``snapshot``] (rule 2), as sent to the detector.
 
     ``next_number`` is the number that the next call would have had: no server may have seen it or any above. ``lost`` counts
-    what the recorder had to leave out for its bounds (while it is not 0, calls may be missing: doubt). ``happenings`` counts
-    what was recorded by then (0: an agent that does not count it); equal in a later look (rule 10), nothing has happened since.
-    ``doubt`` is the detector's: why the process's activity is not certain, since the verification round (empty: it is, or
-    nobody looked).
+    what the recorder dropped to stay within its bounds (while it is not 0, calls may be missing: doubt). ``happenings`` counts
+    the events recorded by then (0: the agent does not count); if equal in a later look (rule 10), nothing has happened since.
+    ``doubt`` is set by the detector after the verification round: why the process's activity is uncertain (empty: it is
+    certain, or was not looked at).
     """
 
     process: ProcessId

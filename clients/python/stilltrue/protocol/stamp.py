@@ -1,8 +1,8 @@
 """The stamp that every message carries, and its one line of text in gRPC metadata.
 
 The text is ``source;incarnation;number;colour;floor``, all decimal but the source: short, printable, and the same in every
-language. A tag may follow (:mod:`stilltrue.protocol.stamp_tag`), which says nothing to those who have no key. A stamp that
-cannot be read is no stamp: the message counts as one from outside (fail open).
+language. A tag may follow (:mod:`stilltrue.protocol.stamp_tag`), which only holders of a key can check. A stamp that
+cannot be parsed is ignored: the message counts as one from outside (fail open).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from stilltrue.model import CallNumber, ProcessName, SnapshotId
 
 METADATA_KEY = "stilltrue-stamp"
 NUMBER_MAX = 2**53
-"""No number that counts exceeds this, so that every language and JSON can hold it exactly."""
+"""The highest number, which every language and JSON can hold exactly."""
 INCARNATION_MAX = 2**63 - 1
 """Incarnations are random: as long as a signed 64-bit integer allows."""
 
@@ -25,7 +25,7 @@ class Stamp(NamedTuple):
     """Who sent a message, its number, the sender's colour and floor (docs/design.md section 3, rules 1 and 3).
 
     ``number`` is the caller's number for the call, on the request and on the reply alike. ``floor`` is the lowest number that
-    is still outstanding at the source: each call below it is over for its caller. A tuple, since one is made for each message.
+    is still outstanding at the source: each call below it is over for its caller. A tuple, since each message makes one.
     """
 
     source: ProcessName

@@ -1,12 +1,12 @@
-"""Rule 7 for the application: its facts change in the same step as the message that they belong to.
+"""Rule 7 for the application: facts change in the same step as the message they belong to.
 
     with agent.atomic() as step:      # give the token up, and send it, in one step
         step.fact(tokens=0)
         step.carries(token=1)
         stub.Pass(request)
 
-A step is a passive value: the application says what belongs to it, the recorder makes it. Changes are kept back until the one
-message is sent, and those after it until the step closes, when the reply to it counts as received.
+A step is a passive value: the application declares what belongs to it, and the recorder applies it. Changes are deferred until
+the one message is sent, and later ones until the step closes, when its reply counts as received.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ INTEGER_MAX = 2**63
 
 
 class StepError(RuntimeError):
-    """The application used a step in a way that cannot be one step; the text says which."""
+    """Invalid use of a step by the application; the text says how."""
 
 
 def checked(facts: dict[str, Any]) -> dict[str, Fact]:
-    """``facts``, all of which can be reported. Raises ``TypeError`` or ``ValueError`` with the fact's name."""
+    """``facts``, if all of them can be reported. Raises ``TypeError`` or ``ValueError`` with the fact's name."""
     for name, value in facts.items():
         if not isinstance(value, bool | int | float | str):
             raise TypeError(f"fact {name}: must be a bool, int, float or str, not {type(value).__name__}")
@@ -40,7 +40,7 @@ class Step:
     __slots__ = ("carried", "changes", "message", "outcome", "replying", "served", "spent", "taking")
 
     def __init__(self, served: ServerCall | None = None) -> None:
-        """``served`` is the call that is being served where the step is made, if one is."""
+        """``served`` is the call being served where the step is made, if any."""
         self.served = served
         self.changes: dict[str, Fact] = {}
         self.carried: dict[str, Fact] = {}

@@ -1,6 +1,6 @@
-"""A bounded log of what a recorder was told, from which ``story`` tells what happened to one call.
+"""A bounded log of a recorder's events, from which ``story`` reconstructs what happened to one call.
 
-When a snapshot is rejected, the stories of the call at both its ends show which happening broke which rule.
+When reports contradict each other, the stories of the call at both ends show which event broke which rule.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from stilltrue.model import CallNumber, PartyName, SnapshotId
 from stilltrue.protocol.ledger import ClientCall, ServerCall
 
 Entry = tuple[int, SnapshotId, str, object]
-"""The count of happenings by then, the colour, what happened, and to what."""
+"""The count of events so far, the colour, what happened, and to what."""
 
 
 class HappeningLog:
-    """The last ``entries_max`` happenings."""
+    """The last ``entries_max`` events."""
 
     __slots__ = ("entries", "tell")
 
@@ -25,7 +25,7 @@ class HappeningLog:
         self.tell = self.entries.append
 
     def story(self, of: CallNumber | PartyName) -> list[str]:
-        """What is still remembered of the call made with this number, or of this party; and all cuts."""
+        """What the log still has about the call made with this number, or about this party; and all cuts."""
         return [
             f"#{count} colour {colour}: {what}{_subject(subject)}"
             for count, colour, what, subject in self.entries

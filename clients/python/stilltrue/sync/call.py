@@ -1,4 +1,4 @@
-"""Call objects of calls made from threads: futures and streams, with their full API, settled however they end."""
+"""Call objects for calls made from threads: futures and streams that keep gRPC's full API and are settled however they end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RecordedRequests:
 
 
 def record_call(inner: Any, call: OutgoingCall) -> Any:
-    """``inner``, which gRPC or an interceptor returned for ``call``, recorded; as it is when it cannot be."""
+    """``inner``, which gRPC or an interceptor returned for ``call``, recorded; unchanged if that fails."""
     try:
         if hasattr(inner, "add_callback") or hasattr(inner, "add_done_callback"):
             return RecordedCall(inner, call)
@@ -59,10 +59,10 @@ def settle_ended(call: OutgoingCall, inner: Any) -> None:
 
 
 class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic in the stubs alone
-    """A call under way: what ``future()`` and the streaming methods return. Where gRPC raises the call itself, so does this.
+    """A call in progress, as ``future()`` and the streaming methods return it. Where gRPC raises the call itself, so does this.
 
-    gRPC calls back when a call is over, but may wake whoever waits for the result first. So each method that can tell the
-    application of the end settles the call before it returns.
+    gRPC calls back when a call is over, but may wake a thread that waits for the result first. So each method that can
+    reveal the end to the application settles the call before it returns.
     """
 
     def __init__(self, inner: Any, call: OutgoingCall) -> None:
@@ -136,7 +136,7 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
         return self._blocking(self._inner.details)
 
     def _blocking(self, method: Callable[..., Any], *timeout: float | None) -> Any:
-        """Run what may block until the call ends, as a wait for it; settle it before anybody learns how it ended."""
+        """Run a method that may block until the call ends, as a wait for it; settle the call before returning."""
         if self._call.settled or self._inner.done():
             self._settle()
             return self._as_itself(method, *timeout)
@@ -206,7 +206,7 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
 
 
 class RecordedItems(StandIn):
-    """A stream of replies that is not one of gRPC's own: what an interceptor made of it, a generator say."""
+    """A stream of replies that is not gRPC's own object but an interceptor's, a generator for example."""
 
     def __init__(self, inner: Any, call: OutgoingCall) -> None:
         """``inner`` is an iterator; the call ends with it."""

@@ -60,7 +60,7 @@ class RecordedChannel(StandIn, grpc.Channel):
 
 
 class _Callable(StandIn):
-    """What the four kinds of multi-callable share: the inner one, and how a call on it begins and ends."""
+    """Common to the four kinds of multi-callable: the inner one, and how a call on it begins and ends."""
 
     __slots__ = ("_begin", "_inner", "_now", "_with_call")
 
@@ -127,7 +127,7 @@ class _UnaryStream(_Callable, grpc.UnaryStreamMultiCallable):  # type: ignore[ty
 
 
 class _Sending(_Callable):
-    """A call with a stream of requests. Who sends its items is unknown, so it has no party; its reader waits explicitly."""
+    """A call with a stream of requests. It is unknown who sends its items, so it has no party; its reader waits explicitly."""
 
     __slots__ = ()
 

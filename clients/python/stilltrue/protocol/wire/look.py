@@ -1,4 +1,4 @@
-"""The verification round's nouns to protobuf and back."""
+"""Looks of the verification round to protobuf and back."""
 
 from __future__ import annotations
 

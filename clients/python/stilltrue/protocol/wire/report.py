@@ -66,7 +66,7 @@ def report_to_wire(report: Report) -> pb.Report:
 
 
 def report_from_wire(message: pb.Report) -> Report:
-    """One process's local state; a report speaks of no parties but its own process's."""
+    """One process's local state; a report may only name parties of its own process."""
     process = process_from_wire(message.process)
     own = process.instance
     if message.snapshot <= message.after:

@@ -1,4 +1,4 @@
-"""What the nouns of the wire share: processes, facts, and the checks of numbers, times and names."""
+"""Shared by all messages: processes, facts, and the checks of numbers, times and names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stilltrue.v1 import snapshot_pb2 as pb
 
 
 class MalformedError(ValueError):
-    """A message that no correct program sends; the sender's fault. One line, which names the field."""
+    """A message that breaks the contract, by the sender's fault; one line that names the field."""
 
 
 def process_to_wire(process: ProcessId) -> pb.ProcessId:
