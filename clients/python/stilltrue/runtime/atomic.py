@@ -12,9 +12,9 @@ from stilltrue.runtime.recorder import LockedRecorder
 
 @contextmanager
 def atomic(live: LockedRecorder, served: ServerCall | None) -> Iterator[Step]:
-    """A step of who runs the block, in which no lock is held; ``served`` is the call served there, if one is.
+    """A step of the current party, during which no lock is held; ``served`` is the call it serves, if any.
 
-    Raises :class:`~stilltrue.protocol.step.StepError` when a step is open here already, and at the end when facts were to
+    Raises :class:`~stilltrue.protocol.step.StepError` when a step is already open here, and at the end when facts were to
     travel and no message was sent.
     """
     step = Step(served)

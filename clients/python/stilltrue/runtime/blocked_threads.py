@@ -1,11 +1,11 @@
-"""What threads are blocked in that no happening tells, seen at the cut: the result of a future that somebody known works on.
+"""Finds, at the cut, threads blocked on the result of a future that a known party will complete.
 
 Rules:
 
-1. ``Future.result()`` and ``exception()`` without a time-out wait for whoever works on the future: the thread of an executor
+1. ``Future.result()`` and ``exception()`` without a timeout wait for the party that completes the future: the executor's thread
    that runs its item, or the task that ``run_coroutine_threadsafe`` made.
 2. A task that awaits an executor's future (``run_in_executor``, ``to_thread``) waits for the thread that runs its item.
-3. An item that is queued, a wait with a time-out, a future of anybody else's: whoever waits there counts as at work.
+3. With a queued item, a wait with a timeout, or any other future, the waiting thread counts as active.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stilltrue.runtime.places import served_by
 
 
 class Workers:
-    """Who works on which future, at one moment; the threads' frames are read once, and only when somebody asks."""
+    """Which party completes which future, at one moment; the threads' frames are read once, on demand."""
 
     def __init__(self, parties: Parties) -> None:
         """``parties`` names the threads."""
@@ -31,7 +31,7 @@ class Workers:
         self._items: dict[int, tuple[Any, int]] | None = None
 
     def thread_on(self, future: Any) -> PartyName | None:
-        """The thread that runs the item of this future (``concurrent.futures``), as a party; None: nobody is known to."""
+        """The party of the thread that runs this future's item (``concurrent.futures``); None if unknown."""
         if self._items is None:
             self._items = {
                 id(item): (item, ident)

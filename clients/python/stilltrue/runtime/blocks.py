@@ -1,4 +1,4 @@
-"""Whether something is entered by a ``with`` block, which leaves it again, or by a call of ``__enter__`` outright."""
+"""Tells whether a context manager was entered by a ``with`` block, which will exit it, or by an explicit ``__enter__()``."""
 
 from __future__ import annotations
 

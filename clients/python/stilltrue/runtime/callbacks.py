@@ -1,4 +1,4 @@
-"""The callbacks that an application has put on one call: from the call's end until they have run, the process is at work."""
+"""The application's callbacks on one call: the process counts as active from the call's end until they have run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Callbacks:
         self._owed: set[object] = set()
 
     def counted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """``callback``, which counts as work from the end of the call, or from its start, until it has run."""
+        """Wrap ``callback`` so that it counts as work from the end of the call (or its own start) until it has run."""
         token = object()
         self._waiting.add(token)
 

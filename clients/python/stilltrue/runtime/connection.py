@@ -1,7 +1,7 @@
-"""The agent's own line to the detector: one bidirectional stream on its own threads; markers come down, all else goes up.
+"""The agent's connection to the detector: one bidirectional stream on its own threads; markers come down, all else goes up.
 
-Nothing here is ever waited for by the application. An absent detector is dialled again with growing pauses; one that does not
-answer is left after ``welcome_seconds_max``; one that reads slowly makes the outbox drop its oldest reports.
+The application never waits for anything here. An absent detector is retried with growing pauses; one that does not answer is
+left after ``welcome_seconds_max``; one that reads slowly makes the outbox drop its oldest reports.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GOODBYE_SECONDS_MAX = 0.5
 LOOKS_MAX = 64
 """Answers to the verification round that await sending; what is dropped counts as no answer: doubt."""
 ABSENT_SECONDS_MAX = 10.0
-"""So long a detector may be away, or has not been there yet, before a warning says so."""
+"""How long a detector may be absent before a warning."""
 OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -72,10 +72,10 @@ class Connection:
         rename: Callable[[], None] = lambda: None,
         sight: Callable[[], pb.Sight] | None = None,
     ) -> None:
-        """``live`` is where markers go and reports come from; ``look`` sees what a verification round asks for.
+        """``live`` takes markers and gives reports; ``look`` answers verification rounds.
 
-        ``rename`` gives the process another name: it is called when the name is that of a program that stays connected.
-        ``sight`` says what is seen of the process.
+        ``rename`` gives the process another name: it is called if another connected program keeps this one.
+        ``sight`` says what the agent sees of the process.
         """
         self._live = live
         self._look = look or live.look
@@ -96,18 +96,18 @@ class Connection:
         self._followed_at = 0.0
         self._report_bytes_max = 0
         self.dialling = threading.Lock()
-        """Held while gRPC makes or ends a session's channel: a fork then would leave its child gRPC's own locks, closed."""
+        """Held while gRPC makes or ends a session's channel: a fork then would leave gRPC's own locks closed in the child."""
         self.welcomed = threading.Event()
         """Set while a detector has accepted this process."""
         self._thread = threading.Thread(target=self._run, name="stilltrue-agent", daemon=True)
 
     def start(self) -> None:
-        """Begin to dial."""
+        """Start connecting."""
         self._live.wake = self._ring
         self._thread.start()
 
     def close(self) -> None:
-        """Say goodbye, if anybody listens, and stop; takes ``GOODBYE_SECONDS_MAX`` at the most."""
+        """Say goodbye, if connected, and stop; takes at most ``GOODBYE_SECONDS_MAX``."""
         self._closing.set()
         self._live.wake = lambda: None
         self._ring()
@@ -151,7 +151,7 @@ class Connection:
             self._live.catch_up()
 
     def _log_left(self, code: grpc.StatusCode | None, error: grpc.RpcError) -> None:
-        """A detector that is away for long is news once, and one that refuses this process, once for each reason."""
+        """Log a long absence of the detector once, and a refusal once for each reason."""
         if code in _REFUSALS and code is not self._refused:
             self._refused = code
             details = error.details() if isinstance(error, grpc.Call) else ""
@@ -164,7 +164,7 @@ class Connection:
             _LOGGER.debug("detector left: address=%s code=%s", self._settings.detector, code)
 
     def _heed_name(self, code: grpc.StatusCode | None) -> None:
-        """A name that stays taken for two leases is another living program's: a program that died has left by then."""
+        """A name that stays taken for two leases belongs to another live program: a dead one would have left by then."""
         now = time.monotonic()
         if code is not grpc.StatusCode.ALREADY_EXISTS:
             self._taken_since = None

@@ -1,4 +1,4 @@
-"""How a client shows the detector who it is: credentials and a token from files, which are read anew for each channel."""
+"""A client's credentials for the detector: PEM files and a token, read again for each channel."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from grpc import _auth, _channel, _interceptor, _plugin_wrapping, experimental
 from stilltrue.runtime.secret_file import writable_by_all
 
 LOADED = (_auth, _channel, _interceptor, _plugin_wrapping, experimental)
-"""What gRPC would import when a channel is made, on the agent's own thread: a fork meanwhile leaves the child an import lock
-that nobody ever opens, and its first channel hangs."""
+"""What gRPC would otherwise import when a channel is made, on the agent's own thread: a fork at that moment leaves the child an
+import lock that is never released, and its first channel hangs."""
 
 
 class SecurityRefusedError(ValueError):
-    """Files that make no security; one line."""
+    """Credentials that cannot be used; one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
     """PEM files and a file with a token; empty: none. Any of ``ca``, ``certificate`` means TLS.
 
-    ``ca``: whom to trust as the detector (empty: as the system does). ``certificate`` and ``key``: who we are.
+    ``ca``: CA bundle to verify the detector with (empty: the system's). ``certificate`` and ``key``: our own.
     ``token_file`` holds a bearer token; without TLS it is sent to loopback only.
     """
 
@@ -35,17 +35,17 @@ class Security:
     token_file: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse a certificate without its key."""
         if bool(self.certificate) != bool(self.key):
             raise SecurityRefusedError("tls_cert_file and tls_key_file must be set together")
 
     @property
     def tls(self) -> bool:
-        """Whether TLS is spoken."""
+        """Whether to use TLS."""
         return bool(self.ca or self.certificate)
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
-        """A channel to ``address`` with what the files hold now. Raises :class:`SecurityRefusedError`."""
+        """A channel to ``address`` with the files' present content. Raises :class:`SecurityRefusedError`."""
         token = _read(self.token_file, secret=True).decode().strip() if self.token_file else ""
         if not self.tls:
             if not token:

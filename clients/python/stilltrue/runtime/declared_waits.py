@@ -1,4 +1,4 @@
-"""What the application tells of waits that nobody can see: rows locked in a database, a lease, another process."""
+"""Waits that the application declares because the agent cannot see them: a row lock, a lease, another process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stilltrue.runtime.session import Session
 
 
 def target(thing: str | Target) -> Target:
-    """``thing`` as a target: a name is that of a resource, known by it in the whole fleet."""
+    """``thing`` as a target: a string is the global name of a resource."""
     return ResourceTarget(resource=thing) if isinstance(thing, str) else thing
 
 
@@ -19,7 +19,7 @@ def target(thing: str | Target) -> Target:
 def waiting_for(
     session: Session, things: tuple[str | Target, ...], needs: int | None, what: str, timeout: float | None, until: float | None
 ) -> Iterator[None]:
-    """Who runs the block waits, inside it, for ``needs`` of ``things`` (None: all)."""
+    """Inside the block, the current party waits for ``needs`` of ``things`` (None: all)."""
     among = tuple(map(target, things))
     needed = len(among) if needs is None else needs
     if not 1 <= needed <= len(among):
@@ -45,7 +45,7 @@ def waiting_for(
 
 @contextmanager
 def holding(session: Session, resource: str, capacity: int) -> Iterator[None]:
-    """Who runs the block holds one share of ``resource`` inside it."""
+    """Inside the block, the current party holds one share of ``resource``."""
     party: PartyName | None = None
     try:
         holder = session.parties.now()

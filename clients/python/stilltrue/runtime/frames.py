@@ -1,4 +1,4 @@
-"""Reads where other threads stand, without a crash: the only module that asks frames for their variables or their callers.
+"""Reads other threads' frames safely: the only module that accesses frames' variables and callers.
 
 Rules:
 

@@ -1,7 +1,7 @@
-"""One call served here, from its arrival to its reply: the state and the rules that the sync and aio shells share.
+"""One served call, from its arrival to its reply: the state and rules shared by the sync and aio shells.
 
-Each method fails open: what goes wrong here is counted, and the application's service goes on. Dropped before its end
-(cancelled while queued, refused), a call withdraws itself.
+Each method fails open: errors are counted, and the application's service goes on. A call that is dropped before its end
+(cancelled while queued, refused) withdraws itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class IncomingCall:
     __slots__ = ("_seconds_max", "callbacks", "live", "over", "served", "session")
 
     def __init__(self, session: Session, served: ServerCall, seconds_max: float | None = None) -> None:
-        """``served`` is its entry in the recorder; after ``seconds_max`` gRPC ends it by itself, whatever its deadline."""
+        """``served`` is its entry in the recorder; after ``seconds_max`` gRPC ends it, whatever its deadline."""
         self._seconds_max = seconds_max
         self.session = session
         self.live = session.live
@@ -45,7 +45,7 @@ class IncomingCall:
     def begin(self, context: Any, *, interruptible: bool | None = None) -> None:
         """A worker or a task took the call; ``context`` is gRPC's, and knows the deadline.
 
-        ``interruptible``: whether the handler is cancelled when the caller gives up, where that was not known at the arrival.
+        ``interruptible``: whether the handler is cancelled when the caller gives up, if that was unknown at the arrival.
         """
         live = self.live
         try:
@@ -58,14 +58,14 @@ class IncomingCall:
             live.report_failure("a call is taken")
 
     def hang_up(self) -> None:
-        """What brought the call is gone, though its handler may go on."""
+        """The caller is gone, though the handler may go on."""
         try:
             self.live.hung_up(self.served)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a caller hangs up")
 
     def counted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """A callback of the application's, which counts as work while it runs."""
+        """Wrap a callback of the application so that it counts as work while it runs."""
         if self.callbacks is None:
             self.callbacks = Callbacks(self.live)
         return self.callbacks.counted(callback)
@@ -84,7 +84,7 @@ class IncomingCall:
     # -- stream items --------------------------------------------------------------------------------------------------
 
     def begin_wait(self) -> WaitNumber | None:
-        """The party that runs this line waits for the caller's next item. None when that failed."""
+        """The current party waits for the caller's next item. None if recording that failed."""
         session, served = self.session, self.served
         try:
             target = CallerTarget(served=served.party)
@@ -99,14 +99,14 @@ class IncomingCall:
         self.session.end_wait(wait)
 
     def item_received(self, wait: WaitNumber | None) -> None:
-        """One item of the request stream came, which ends the wait for it in the same step."""
+        """One item of the request stream arrived, which ends the wait for it in the same step."""
         try:
             self.live.item_received(self.served, wait)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a request comes")
 
     def item_sent(self) -> None:
-        """One item of the reply stream goes out."""
+        """One item of the reply stream was sent."""
         try:
             self.live.item_sent(self.served)
         except Exception:  # noqa: BLE001 - fail open
@@ -115,7 +115,7 @@ class IncomingCall:
     # -- the end; a second one changes nothing -------------------------------------------------------------------------
 
     def end(self, trailing: Any, *, failed: bool = False) -> Any:
-        """The service is over: ``trailing`` with the reply's stamp and no other; without any for a caller that bore none."""
+        """The call is answered: ``trailing`` with the reply's stamp and no other; without a stamp for an unstamped caller."""
         if self.over:
             return trailing
         self.over = True
@@ -133,14 +133,14 @@ class IncomingCall:
             return trailing
 
     def withdraw(self) -> None:
-        """The call will never be served, or not to its end. May run in a finalizer."""
+        """The call will not be served, or not completely. May run in a finalizer."""
         self.over = True
         self.session.parties.roots.pop(self.served.party, None)
         self.live.withdrawn(self.served)
 
 
 def has_failed(context: Any) -> bool:
-    """Whether the behaviour that is over here was left by an exception, or has set a status of its own that is not OK."""
+    """Whether the finished behaviour raised an exception or set a status other than OK."""
     kind = sys.exc_info()[0]
     if kind is not None and not issubclass(kind, StopIteration | StopAsyncIteration):
         return True
@@ -150,9 +150,9 @@ def has_failed(context: Any) -> bool:
 def receive_call(
     session: Session, metadata: Any, method: str, *, interruptible: bool, seconds_max: float | None = None
 ) -> IncomingCall | None:
-    """A request arrived with this metadata: its state; None when recording it failed.
+    """The state of a request that arrived with this metadata; None if recording it failed.
 
-    ``interruptible``: its handler is cancelled when the caller gives up. ``seconds_max``: gRPC ends the call then.
+    ``interruptible``: its handler is cancelled when the caller gives up. ``seconds_max``: after that gRPC ends the call.
     """
     live = session.live
     try:

@@ -1,4 +1,4 @@
-"""What no happening tells, seen at the cut: which tasks a task awaits, by when its waits end by themselves, who may cancel it.
+"""Observes at the cut what no event reveals: which tasks a task awaits, when its waits end by themselves, which may cancel it.
 
 It runs in the thread that cuts, under the recorder's lock, while event loops run on in theirs; nothing is recorded meanwhile.
 Each task is looked at twice: one that moved in between counts as able to move. On any doubt about a task, its waits count as
@@ -23,7 +23,7 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, group_of, read, timers
 
 NUMBER_MIN = 2**52
-"""Waits that are seen, not told, are numbered from here."""
+"""Observed waits are numbered from here."""
 TASKS_MAX = 10_000
 """Tasks looked at in one cut; when there are more, all are in doubt."""
 
@@ -55,7 +55,7 @@ class Observer:
         self._next = NUMBER_MIN
 
     def __call__(self, now: float) -> Observation:
-        """What is seen at the cut, which is taken ``now`` (epoch). Never raises."""
+        """The observation at a cut taken ``now`` (epoch). Never raises."""
         known = self._parties.tasks()
         try:
             workers = Workers(self._parties)
@@ -87,14 +87,14 @@ class Observer:
         return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out)
 
     def lasts(self, number: WaitNumber) -> bool:
-        """Whether the wait that was seen and numbered so is still the very same."""
+        """Whether the observed wait with this number is still the very same."""
         same = self._seen.get(number)
         return same is not None and same()
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def _look(self, known: list[tuple[Task, PartyName]], now: float, workers: Workers) -> dict[Task, _Seen]:
-        """Every task that is known, and those that these await, and so on."""
+        """Every known task, and those it awaits, transitively."""
         clocks: dict[asyncio.AbstractEventLoop, tuple[dict[int, float] | None, float]] = {}
         seen: dict[Task, _Seen] = {}
         pending = list(known)
@@ -200,7 +200,7 @@ class Observer:
         )
 
     def _worker_on(self, future: Any, seen: dict[Task, _Seen], workers: Workers) -> PartyName | None:
-        """Who works on what a thread waits for: another thread, or a task."""
+        """The party that completes the future a thread waits for: another thread, or a task."""
         source = compat.source_of(future)
         if isinstance(source, asyncio.Task):
             return seen[source].party if source in seen else None
@@ -219,7 +219,7 @@ class Observer:
 
 
 def _among(one: _Seen, seen: dict[Task, _Seen]) -> tuple[PartyTarget, ...] | None:
-    """For whom a task waits; None when it may go on by itself."""
+    """What a task waits for; None if it may go on by itself."""
     if one.worker is not None:
         return (PartyTarget(party=one.worker),)
     awaited = one.awaited

@@ -1,6 +1,6 @@
-"""One call made here, from its first step to its last: the state and the rules that the sync and aio shells share.
+"""One call made here, from begin to end: the state and rules shared by the sync and aio shells.
 
-Each method fails open: what goes wrong here is counted, and the application's call goes on.
+Each method fails open: errors are counted, and the application's call goes on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ANSWERS = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""A failure with one of these came from the server's application; any other, unstamped, leaves the call in doubt."""
+"""A failure with one of these codes came from the server's application; any other without a stamp leaves the call in doubt."""
 
 
 class OutgoingCall:
@@ -53,7 +53,7 @@ class OutgoingCall:
     # -- waits ---------------------------------------------------------------------------------------------------------
 
     def begin_wait(self, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
-        """The party that runs this line is blocked on the call (``item``: on its next item). None when that failed."""
+        """The current party is blocked on the call (``item``: on its next item). None if recording that failed."""
         return self.session.begin_wait(self.made, timeout, item=item)
 
     def end_wait(self, wait: WaitNumber | None) -> None:
@@ -61,7 +61,7 @@ class OutgoingCall:
         self.session.end_wait(wait)
 
     def begin_await(self) -> WaitNumber | None:
-        """The task that runs this line awaits the call. The number of the wait when another task made the call."""
+        """The current task awaits the call; returns the number of the wait if another task made the call."""
         return self.session.begin_await(self.made)
 
     def end_await(self, wait: WaitNumber | None) -> None:
@@ -78,14 +78,14 @@ class OutgoingCall:
             self.live.report_failure("an item is sent")
 
     def item_received(self, wait: WaitNumber | None) -> None:
-        """One item of the reply stream came, which ends the wait for it in the same step."""
+        """One item of the reply stream arrived, which ends the wait for it in the same step."""
         try:
             self.live.item_received(self.made, wait)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("an item comes")
 
     def counted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """A callback of the application's, which counts as work while it runs."""
+        """Wrap a callback of the application so that it counts as work while it runs."""
         if self.callbacks is None:
             self.callbacks = Callbacks(self.live)
         return self.callbacks.counted(callback)
@@ -93,7 +93,7 @@ class OutgoingCall:
     # -- the end; settling twice changes nothing -----------------------------------------------------------------------
 
     def answered(self, trailing: Any) -> None:
-        """The reply came, with this trailing metadata."""
+        """The reply arrived, with this trailing metadata."""
         try:
             self._settle(read_stamp(self.live, trailing, self.made.method, reply=True), in_doubt=False)
         except Exception:  # noqa: BLE001 - fail open
@@ -118,14 +118,14 @@ class OutgoingCall:
         self.ended(trailing, code)
 
     def dropped(self) -> None:
-        """The call went without an outcome: it is in doubt (rule 8). May run in a finalizer."""
+        """The call ended without a known outcome: it is in doubt (rule 8). May run in a finalizer."""
         try:
             self._settle(None, in_doubt=True)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a call is dropped")
 
     def _settle(self, stamp: Stamp | None, *, in_doubt: bool) -> None:
-        """Record the end, and only then say so: nobody may learn of it before."""
+        """Record the end before anything can reveal it."""
         if self.callbacks is not None:
             self.callbacks.call_ends()
         self.live.settled(self.made, stamp, in_doubt)
@@ -133,7 +133,7 @@ class OutgoingCall:
 
 
 class RecordedMethod:
-    """One method as it is called on one channel: where its calls begin."""
+    """One method of one channel; begins its calls."""
 
     __slots__ = ("_channel", "_name", "_timeout", "session")
 
@@ -147,10 +147,10 @@ class RecordedMethod:
     def begin(
         self, now: Now | None, timeout: float | None, metadata: Any, *, waiting: bool = False
     ) -> tuple[OutgoingCall | None, Any]:
-        """A call begins: its state, and ``metadata`` with its stamp; (None, as they were) when recording it failed.
+        """Begin a call: its state, and ``metadata`` with its stamp; (None, unchanged metadata) if recording it failed.
 
-        ``now`` says which party makes the call (None: unknown); ``timeout`` in seconds; ``waiting``: the party is blocked on it
-        from this step on. Raises :class:`~stilltrue.protocol.step.StepError`: the application's own mistake.
+        ``now`` returns the calling party (None: unknown); ``timeout`` in seconds; ``waiting``: the party is blocked on it
+        from this step on. Raises :class:`~stilltrue.protocol.step.StepError`: an error of the application.
         """
         session = self.session
         try:

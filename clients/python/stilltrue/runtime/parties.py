@@ -1,4 +1,4 @@
-"""Who acts now: the call that this thread or task serves, else the task, else the thread itself.
+"""The party that acts now: the call that this thread or task serves, else the task, else the thread itself.
 
 A thread that serves a call is found by thread, a task by task, never by what a context variable alone says: a thread or task
 that a handler starts copies its context, and must not be taken for the handler, whose waits are its own. A handler that runs
@@ -24,14 +24,14 @@ Task = asyncio.Task[Any]
 
 
 class _Here(threading.local):
-    """What is known of the thread that runs this line."""
+    """What is known about the current thread."""
 
     serving: ServerCall | None = None
     own: PartyName | None = None
 
 
 class Root:
-    """The task that serves a call, the party it is, and the application's coroutine in it (None until it runs)."""
+    """The task that serves a call, its party, and the application's coroutine in it (None until it runs)."""
 
     __slots__ = ("coroutine", "served", "task")
 
@@ -53,7 +53,7 @@ class Root:
 
 
 class Parties:
-    """Names for the parties of one process. No lock: names are given at the cut too, and by whoever a finalizer interrupts."""
+    """Names for the parties of one process. No lock: names are also given at the cut, and in finalizers."""
 
     def __init__(self, process: ProcessName) -> None:
         """``process`` begins every name."""
@@ -61,7 +61,7 @@ class Parties:
         self.restart(process)
 
     def restart(self, process: ProcessName) -> None:
-        """Begin anew, as after a fork."""
+        """Start again, as after a fork."""
         self._process = process
         self.here = _Here()
         """``here.serving`` is the call that this thread serves, or None."""
@@ -75,11 +75,11 @@ class Parties:
 
     @property
     def process(self) -> ProcessName:
-        """What begins every name."""
+        """The prefix of every name."""
         return self._process
 
     def now(self) -> PartyName:
-        """The party that runs this line."""
+        """The current party."""
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the documented way that does not raise
             task = asyncio.current_task()
             if task is not None:
@@ -93,7 +93,7 @@ class Parties:
         return own
 
     def serving(self) -> ServerCall | None:
-        """The call that runs this line serves, or None."""
+        """The call that the current party serves, or None."""
         served = self.here.serving
         if served is None and asyncio._get_running_loop() is not None:  # noqa: SLF001 - as above
             root = self.root.get()
@@ -102,7 +102,7 @@ class Parties:
         return served
 
     def of_current(self, task: Task) -> PartyName:
-        """The party of ``task``, which is the one that runs this line."""
+        """The party of ``task``, which is the current one."""
         root = self.root.get()
         if root is not None and root.task is task:
             return root.party
@@ -120,7 +120,7 @@ class Parties:
         return served.party
 
     def of(self, task: Task, root: Root | None) -> PartyName:
-        """The party of any task; one that never called or waited is named here and now, as a part of ``root``."""
+        """The party of any task; one that never called or waited is named now, as a part of ``root``."""
         if root is not None and root.task is task:
             return root.party
         known = self._names.get(ref(task))
@@ -148,7 +148,7 @@ class Parties:
         return [(name, thread) for name, weak in list(self._threads.items()) if (thread := weak()) is not None]
 
     def name_resource(self, kind: str, name: str, owner: object) -> str:
-        """A name for a lock of this process, unique in the fleet as long as ``owner`` lives."""
+        """A globally unique name for a lock of this process, as long as ``owner`` lives."""
         plain = f"{self._process}/{kind}:{name or next(self._numbers)}"
         return _claim(self._resources, plain, owner, "~")
 
@@ -169,7 +169,7 @@ class Parties:
             self._taken.pop(known[0], None)
 
     def of_thread(self, thread: threading.Thread) -> PartyName:
-        """The party that ``thread`` is when it serves no call; one that never called or waited is named here and now."""
+        """The party of ``thread`` when it serves no call; one that never called or waited is named now."""
         for name, weak in list(self._threads.items()):
             if weak() is thread:
                 return name
@@ -177,7 +177,7 @@ class Parties:
 
 
 def _claim(names: dict[Any, ref[Any]], plain: str, owner: Any, joint: str) -> str:
-    """``plain``, with a number behind it when somebody alive has that name already; free again when ``owner`` is gone."""
+    """``plain``, with a number appended if a live party already has that name; free again when ``owner`` is gone."""
 
     def forget(weak: ref[Any]) -> None:  # runs in a finalizer: single steps of a dictionary only
         if names.get(name) is weak:
@@ -195,6 +195,6 @@ def _claim(names: dict[Any, ref[Any]], plain: str, owner: Any, joint: str) -> st
 
 
 def _runs_loop(task: Task) -> bool:
-    """Whether somebody is blocked in ``run_until_complete`` for this very task; when that cannot be told, nobody is."""
+    """Whether a thread is blocked in ``run_until_complete`` for this very task; False if unknown."""
     callbacks = getattr(task, "_callbacks", None) or ()
     return any(getattr(entry[0], "__name__", "") == "_run_until_complete_cb" for entry in callbacks)

@@ -1,4 +1,4 @@
-"""Where the threads and tasks of this process stand, and which party each of them is."""
+"""The stacks of this process's threads and tasks, and which party each of them is."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Place:
-    """A thread (``ident``) or a ``task``, the party it is (None: none that is recorded), and its ``frames``, innermost first.
+    """A thread (``ident``) or a ``task``, its party (None: not recorded), and its ``frames``, innermost first.
 
-    ``serves`` is the call that it serves and ``context`` that call's, if it serves one. ``coroutines`` (of a task): what it
+    ``serves`` is the call it serves and ``context`` that call's, if any. ``coroutines`` (of a task): what it
     awaits, outermost first.
     """
 
@@ -51,7 +51,7 @@ class Place:
 
 
 def told(frame: FrameType) -> str:
-    """Where a frame stands, for people."""
+    """A frame's position, for people."""
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {compat.qualname_of(frame.f_code)}"
 
 
@@ -92,10 +92,10 @@ def _origin(code: CodeType) -> Origin:
 
 
 class Places:
-    """Every thread of the process, and the tasks that are asked for, at one moment."""
+    """Every thread of the process, and the requested tasks, at one moment."""
 
     def __init__(self, parties: Parties) -> None:
-        """``parties`` knows who is who."""
+        """``parties`` maps threads and tasks to parties."""
         self._parties = parties
         self._names = {thread.ident: name for name, thread in parties.threads()}
         self.threads: dict[int, Place] = {
@@ -121,12 +121,12 @@ class Places:
         ]
 
     def find(self, party: PartyName) -> Place | None:
-        """Where ``party`` stands; None when it has gone, or cannot be found."""
+        """The place of ``party``; None if it is gone or cannot be found."""
         task = self._tasks.get(party)
         return self._by_party.get(party) if task is None else self.of_task(task, party)
 
     def of_task(self, task: Task, party: PartyName | None) -> Place:
-        """Where ``task`` stands."""
+        """The place of ``task``."""
         root = None if party is None else self._parties.root_of(task, party)
         served = root.served if root is not None and root.task is task else None
         start = root.coroutine if root is not None and root.task is task and root.coroutine is not None else task.get_coro()
@@ -136,7 +136,7 @@ class Places:
         return Place(party=party, frames=frames, task=task, serves=served, context=context, coroutines=tuple(chain))
 
     def party_of(self, task: Task) -> PartyName | None:
-        """The party that ``task`` is, if it is known as one."""
+        """The party of ``task``, if known."""
         return self._parties_of_tasks.get(task)
 
     def coroutine_of(self, task: Task) -> Any:
@@ -150,12 +150,12 @@ class Places:
         return list(dict.fromkeys((*self.loop_threads.values(), *(task.get_loop() for task in tasks if task is not None))))
 
     def is_on_main_thread(self, place: Place) -> bool:
-        """Whether a signal's handler interrupts whoever stands at ``place``."""
+        """Whether a signal handler interrupts the party at ``place``."""
         main = threading.main_thread().ident
         return place.ident == main if place.task is None else self.loop_threads.get(main or 0) is place.task.get_loop()
 
     def is_of_stopping_server(self, place: Place) -> bool:
-        """Whether who stands there serves a call of a server that is being stopped."""
+        """Whether the party at ``place`` serves a call of a server that is being stopped."""
         if place.serves is None:
             return False
         if place.task is not None:
@@ -164,7 +164,7 @@ class Places:
         return any(compat.is_stopping(server) and id(state) in compat.calls_of(server) for server in self._servers)
 
     def feeder_of(self, place: Place) -> Place | None:
-        """Where the thread or task stands that feeds the request stream of the call that is waited for at ``place``."""
+        """The place of the thread or task that feeds the request stream of the call awaited at ``place``."""
         if place.task is not None:
             return self._feeding_task(place)
         if not self._feeders:
@@ -197,7 +197,7 @@ class Places:
 
 
 def served_by(frames: list[FrameType]) -> tuple[IncomingCall | None, Any]:
-    """The call that a thread serves, and its context: its shell stands in its frames."""
+    """The call that a thread serves, and its context, found through the shell in its frames."""
     for frame in frames:
         if frame.f_code.co_filename in _SHELLS:
             names = variables_of(frame)

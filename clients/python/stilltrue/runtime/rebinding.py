@@ -1,6 +1,6 @@
-"""Replaces functions wherever modules hold them by name: ``from grpc import insecure_channel`` before the agent came.
+"""Replaces functions wherever modules hold them by name, as after ``from grpc import insecure_channel``.
 
-Looked at in every loaded module: its attributes, the values of its dictionaries, the attributes of its classes, the defaults
+It searches every loaded module: its attributes, the values of its dictionaries, the attributes of its classes, the defaults
 of its functions, and ``functools.partial`` in any of these places.
 """
 
@@ -21,7 +21,7 @@ Undo = Callable[[], object]
 
 
 def rebind(replacements: Mapping[Any, Any]) -> list[Undo]:
-    """Put each replacement in the place of its original; what undoes that. Where it fails, the place stays as it is."""
+    """Replace each original; returns a function that undoes it. A place that cannot be replaced is left unchanged."""
     by_id = {id(original): replacement for original, replacement in replacements.items()}
     undo: list[Undo] = []
     for name, module in list(sys.modules.items()):

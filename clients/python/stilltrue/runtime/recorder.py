@@ -1,6 +1,6 @@
 """The recorder in a live process: the lock around it, the clock beside it, and the outbox for the reports of its cuts.
 
-One method per happening, as in :mod:`stilltrue.protocol.recorder`; each holds the lock for one step, never while blocking,
+One method per event, as in :mod:`stilltrue.protocol.recorder`; each holds the lock for one step, never while blocking,
 and calls no code of the application. Python may run a finalizer or a signal handler in the middle of a step, in the same
 thread: a step that finds its own thread inside already is refused (:class:`ReenteredError`) or, when it ends something, put
 off to the next step.
@@ -36,7 +36,7 @@ Put = SimpleQueue[object]
 
 
 def here() -> int:
-    """Who runs this line, as a key: its task, else its thread."""
+    """A key for the current task, else the current thread."""
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the documented way that does not raise
         task = asyncio.current_task()
         if task is not None:
@@ -45,7 +45,7 @@ def here() -> int:
 
 
 class ReenteredError(RuntimeError):
-    """A step was asked for in the middle of another by the same thread; the call goes unrecorded."""
+    """The same thread asked for a step in the middle of another; the call goes unrecorded."""
 
 
 class LockedRecorder:
@@ -80,9 +80,9 @@ class LockedRecorder:
         clock: Callable[[], float] = time.time,
         keys: StampKeys | None = None,
     ) -> None:
-        """``begin`` makes the recorder (anew after a fork); at most ``reports_max`` reports await sending.
+        """``begin`` makes the recorder (again after a fork); at most ``reports_max`` reports wait to be sent.
 
-        ``keys``: what stamps are tagged with, and must be tagged with to be believed.
+        ``keys`` sign stamps; only stamps signed with them are accepted.
         """
         self._begin = begin
         self.keys = keys or StampKeys()
@@ -91,11 +91,11 @@ class LockedRecorder:
         self.reports_max = reports_max
         self.wake: Callable[[], None] = lambda: None
         self.pools: dict[str, int | None] = {}
-        """The pools of workers that were opened, also before a fork: name and size."""
+        """The worker pools opened so far, also before a fork: name and size."""
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew, as after a fork: nothing that the parent's threads held or recorded is of this process."""
+        """Start again, as after a fork: nothing that the parent's threads held or recorded belongs to this process."""
         self.lock: Any = threading.RLock()
         self.recorder = self._begin()
         for name, size in self.pools.items():
@@ -103,11 +103,11 @@ class LockedRecorder:
         self.reports: deque[Report] = deque()
         self.deferred: deque[Callable[[], object]] = deque()
         self.steps: dict[int, Step] = {}
-        """The steps of the application that are open, by who runs them."""
+        """The application's open steps, by the task or thread that runs them."""
         self.called = False
-        """Whether a call was made here, or has arrived."""
+        """Whether any call was made here or has arrived."""
         self.covered: Word | None = None
-        """What the application's word covers, since its first call or its last ``idle``."""
+        """What the application's declaration covers, as of its first call or its last ``idle``."""
         self.dropped = 0
         self.faults = 0
         self.stamps_refused = 0
@@ -115,9 +115,9 @@ class LockedRecorder:
     # -- marks ---------------------------------------------------------------------------------------------------------
 
     def marked(self, snapshot: SnapshotId, settled: Iterable[CallNumber] = ()) -> Report | None:
-        """A marker came: the report of the cut it makes (not put into the outbox), or None.
+        """A marker arrived: the report of the cut it causes (not put into the outbox), or None.
 
-        ``settled``: calls in doubt of which the detector has learnt that they were answered.
+        ``settled``: calls in doubt that the detector knows to have been answered.
         """
         with self.lock:
             self._catch_up()
@@ -130,7 +130,7 @@ class LockedRecorder:
             self._put(report)
 
     def catch_up(self) -> None:
-        """Do what finalizers put off."""
+        """Do what finalizers deferred."""
         if self.deferred:
             with self.lock:
                 self._catch_up()
@@ -151,7 +151,7 @@ class LockedRecorder:
     def sent(
         self, method: str, channel: ChannelRecord, party: PartyName | None, timeout: float | None, waiting: bool
     ) -> tuple[ClientCall, Pair]:
-        """A call is made: its record, and the stamp to add to its metadata. ``timeout`` in seconds."""
+        """A call is made: returns its record, and the stamp to add to its metadata. ``timeout`` in seconds."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001 - what threading.Condition asks of every lock
             raise ReenteredError
@@ -169,7 +169,7 @@ class LockedRecorder:
         return made, self._pair(stamp, method, reply=False)
 
     def awaits(self, made: ClientCall, timeout: float | None = None) -> None:
-        """The maker of a call is blocked on it from now on, for ``timeout`` seconds at the most."""
+        """The maker of a call is blocked on it from now on, for at most ``timeout`` seconds."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
@@ -178,7 +178,7 @@ class LockedRecorder:
             self.recorder.awaits(made, now, None if timeout is None else now + timeout)
 
     def goes_on(self, made: ClientCall) -> None:
-        """The maker of a call waits for it no more."""
+        """The maker of a call no longer waits for it."""
         if made.wait:
             with self._step():
                 self.recorder.goes_on(made)
@@ -200,7 +200,7 @@ class LockedRecorder:
     # -- steps of the application --------------------------------------------------------------------------------------
 
     def open(self, step: Step) -> int:
-        """A step is open from now on for who runs this line: the key to :meth:`close` it. Raises :class:`StepError`."""
+        """Open a step for the current party; returns the key to :meth:`close` it. Raises :class:`StepError`."""
         key = here()
         with self._step():
             if key in self.steps:
@@ -209,7 +209,7 @@ class LockedRecorder:
         return key
 
     def close(self, key: int, step: Step) -> None:
-        """The step is over, and made."""
+        """The step is over: apply it."""
         with self._step():
             if self.steps.pop(key, None) is step:  # not after a fork inside it: it was the parent's
                 self.recorder.closed(step, self.clock())
@@ -231,7 +231,7 @@ class LockedRecorder:
         return served
 
     def started(self, served: ServerCall, deadline: float | None, *, interruptible: bool | None = None) -> None:
-        """A worker took the call; ``deadline`` (epoch) is the call's own. ``interruptible``: as known by now."""
+        """A worker took the call; ``deadline`` (epoch) is the call's own. ``interruptible``: as known now."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
@@ -239,12 +239,12 @@ class LockedRecorder:
             self.recorder.started(served, deadline=deadline, interruptible=interruptible)
 
     def queued(self, served: ServerCall, pool: str, timeout: float | None = None) -> None:
-        """The call waits behind a pool; ``timeout`` (seconds) is what is left of its time."""
+        """The call waits behind a pool; ``timeout`` (seconds) is its remaining time."""
         with self._step():
             self.recorder.queued(served, pool, None if timeout is None else self.clock() + timeout)
 
     def hung_up(self, served: ServerCall) -> None:
-        """What brought the call is gone. May run in a finalizer."""
+        """The caller is gone. May run in a finalizer."""
         if served.state is ServerState.OVER:  # as after every call: gRPC reports the end either way
             return
         if self.lock._is_owned():  # noqa: SLF001
@@ -254,7 +254,7 @@ class LockedRecorder:
             self.recorder.hung_up(served)
 
     def replied(self, served: ServerCall, *, failed: bool = False) -> Pair:
-        """The service of a call is over: the stamp to add to the reply's trailing metadata. ``failed``: it is an error."""
+        """The call is answered; returns the stamp for the reply's trailing metadata. ``failed``: with an error."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
@@ -263,7 +263,7 @@ class LockedRecorder:
         return self._pair(stamp, served.method, reply=True)
 
     def withdrawn(self, served: ServerCall) -> None:
-        """The call will never be served, or not to its end. May run in a finalizer, so it is put off to the next step."""
+        """The call will not be served, or not completely. May run in a finalizer, so it is deferred to the next step."""
         self.deferred.append(lambda: self.recorder.replied(served, failed=True))
 
     # -- waits and stream items ----------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class LockedRecorder:
         uncoloured: bool = False,
         what: str = "",
     ) -> WaitNumber:
-        """A party is blocked from now on, for ``timeout`` seconds at the most, and until ``deadline`` (epoch) at the most."""
+        """A party is blocked from now on, at most for ``timeout`` seconds and until ``deadline`` (epoch)."""
         now = self.clock()
         with self._step():
             return self.recorder.waits(
@@ -307,7 +307,7 @@ class LockedRecorder:
             self.recorder.item_sent(call)
 
     def item_received(self, call: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
-        """One item of a stream came, and ended the wait for it in the same step."""
+        """One item of a stream arrived, which ends the wait for it in the same step."""
         with self._step():
             self.recorder.item_received(call, wait)
 
@@ -322,13 +322,13 @@ class LockedRecorder:
             return self.recorder.releases(party, resource)
 
     def idle(self, party: PartyName) -> None:
-        """A party owes no message of its own accord any more."""
+        """A party no longer acts spontaneously."""
         with self._step():
             self.recorder.idle(party)
             self.covered = word_of_idle(self.clock())
 
     def active(self, party: PartyName) -> None:
-        """A party may do something of its own accord."""
+        """A party may act spontaneously."""
         with self._step():
             self.recorder.active(party)
 
@@ -351,7 +351,7 @@ class LockedRecorder:
             self.recorder.fact(changes)
 
     def renamed(self, process: ProcessId) -> None:
-        """The process bears another name from now on; reports under the old one are dropped."""
+        """The process has another name from now on; reports under the old one are dropped."""
         with self._step():
             self.recorder.renamed(process)
             self.reports.clear()
@@ -359,7 +359,7 @@ class LockedRecorder:
     # -- what fails ----------------------------------------------------------------------------------------------------
 
     def report_failure(self, where: str) -> None:
-        """Something of ours failed at the edge to the application: counted, logged once a minute, never raised."""
+        """An internal failure at the boundary to the application: counted, logged once a minute, never raised."""
         self.faults += 1
         now = time.monotonic()
         if now - self._logged_at >= FAULT_LOG_SECONDS or not self._logged_at:
@@ -367,7 +367,7 @@ class LockedRecorder:
             _LOGGER.exception("stilltrue failed open: where=%s faults=%d", where, self.faults)
 
     def several_stamps(self) -> None:
-        """A message came with several stamps: its sender is unknown. Counted, and warned of once."""
+        """A message had several stamps, so its sender is unknown. Counted, with one warning."""
         self.stamps_refused += 1
         if self.stamps_refused == 1:
             _LOGGER.warning("several stamps in one message: a program without an agent forwards them; caller unknown")
@@ -404,7 +404,7 @@ class LockedRecorder:
         self.wake()
 
     def _catch_up(self) -> None:
-        """Do what finalizers put off. No log here: a log's handler may make calls, and the lock is held."""
+        """Do what finalizers deferred. No logging here: a log handler may make calls, and the lock is held."""
         while self.deferred:
             try:
                 self.deferred.popleft()()

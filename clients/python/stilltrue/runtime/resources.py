@@ -1,6 +1,6 @@
-"""The record of one lock, semaphore or queue: who holds it, who waits for it, and whether its waits can be believed.
+"""The record of one lock, semaphore or queue: its holders and waiters, and whether its waits can be relied on.
 
-1. A share is held by a party only where that party is bound to give it back: it took it with ``with`` (or ``async with``), or
+1. A party holds a share only if it is bound to release it: it acquired it with ``with`` (or ``async with``), or
    nobody else can give it back (``RLock``), or the application says so (``owner_releases``). Any other share (taken with
    ``acquire``, with ``__enter__`` called outright, or on an ``ExitStack``, which may be closed elsewhere) is held by nobody
    known: somebody may give it back at any moment, so no wait for it lasts for ever.
@@ -30,7 +30,7 @@ class ResourceRecord:
         self._begin(unknown=0)
 
     def begin_wait(self, timeout: float | None = None) -> WaitNumber | None:
-        """The party that runs this line waits for a share; None when that is not recorded: then it counts as going on."""
+        """The current party waits for a share; None if that is not recorded, so that it counts as active."""
         if self._signals:
             return None
         live = self._session.live
@@ -47,7 +47,7 @@ class ResourceRecord:
         self._session.end_wait(wait)
 
     def took(self, wait: WaitNumber | None = None, *, bound: bool = False) -> None:
-        """The party that runs this line has a share now; ``bound``: it is the one that will give it back (rule 1)."""
+        """The current party has a share now; ``bound``: it is the one that will release it (rule 1)."""
         live = self._session.live
         try:
             self._check_process()
@@ -64,9 +64,9 @@ class ResourceRecord:
             self.end_wait(wait)
 
     def gives_back(self, *, bound: bool = False) -> bool:
-        """The party that runs this line is about to give a share back: whether it was one that it held itself.
+        """The current party is about to release a share; returns whether it held that share itself.
 
-        ``bound``: it leaves a ``with`` block; otherwise the share is that of nobody known if there is one.
+        ``bound``: it leaves a ``with`` block; otherwise it releases a share without a known holder, if there is one.
         """
         try:
             self._check_process()
@@ -84,18 +84,18 @@ class ResourceRecord:
         return False
 
     def _signal(self) -> None:
-        """Rule 3: it may be given back by anybody, so nobody counts as holding it."""
+        """Rule 3: anybody may release it, so nobody counts as holding it."""
         self._signals = True
         for holder in self._holders:
             self._session.live.releases(holder, self.resource)
 
     def _check_process(self) -> None:
-        """In the child of a fork it is a resource of the child's own; what the parent's threads held, nobody will give back."""
+        """In a forked child it is the child's own resource; shares held by the parent's threads will never be released."""
         if self._process != self._session.parties.process:
             self._begin(unknown=self._unknown + len(self._holders))
 
     def _begin(self, unknown: int) -> None:
-        """It is a resource of this very process; ``unknown`` shares are held by nobody known."""
+        """Make it a resource of this process; ``unknown`` shares have no known holder."""
         parties = self._session.parties
         self._process: ProcessName = parties.process
         self._holders: list[PartyName] = []
@@ -104,18 +104,18 @@ class ResourceRecord:
 
 
 class QueueEnd:
-    """Who waits at one end of a queue, for any of the parties that were declared to serve it from the other end."""
+    """The waiters at one end of a queue; they wait for any of the parties declared to serve it from the other end."""
 
     def __init__(self, session: Session, others: tuple[PartyName, ...]) -> None:
-        """``others`` are all that can end a wait here; when none were declared, no wait is recorded."""
+        """``others`` are all parties that can end a wait here; if none are declared, no wait is recorded."""
         self._session = session
         self._among = tuple(PartyTarget(party=other) for other in others)
         self.what = ""
-        """What is awaited here, in words."""
+        """What is awaited here, as text."""
         self._waiting: dict[WaitNumber, None] = {}
 
     def begin_wait(self, timeout: float | None = None) -> WaitNumber | None:
-        """The party that runs this line waits."""
+        """The current party waits."""
         if not self._among:
             return None
         live = self._session.live
@@ -134,6 +134,6 @@ class QueueEnd:
             self._session.end_wait(wait)
 
     def stirs(self) -> None:
-        """Somebody at the other end has acted: any party that waits here may go on, so none counts as waiting."""
+        """A party at the other end has acted: any waiter here may go on, so none counts as waiting."""
         for wait in list(self._waiting):
             self.end_wait(wait)

@@ -1,4 +1,4 @@
-"""Files that hold a secret, or say who may do what: worth nothing where everybody may write to them."""
+"""Checks files that hold secrets or roles: they are worthless if everybody may write to them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the options of a server say of the calls that it serves: when gRPC ends each of them by itself.
+"""Reads a server's options for when gRPC ends each of its calls by itself.
 
-An interceptor is told of no options; they are found, once for each server, behind gRPC's own thread or task that runs it. Where
-they cannot be found, they count as not given.
+An interceptor does not get the options; they are found, once for each server, through gRPC's own thread or task that runs it.
+If they cannot be found, they count as not given.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, *, repl
 
 
 def with_stamp(metadata: Any, pair: Pair) -> Any:
-    """``metadata`` with this stamp and no other; what is not metadata stays as it is, for gRPC to refuse."""
+    """``metadata`` with this stamp and no other; anything else is returned unchanged, for gRPC to refuse."""
     if not metadata:
         return (pair,)
     try:
@@ -53,7 +53,7 @@ def without_stamp(metadata: Any) -> tuple[Any, ...]:
 
 
 def hide_stamp(metadata: Any) -> Any:
-    """``metadata`` that came in, as it would have come without an agent at the other end; of the same type."""
+    """Received ``metadata`` as it would be without an agent at the other end; of the same type."""
     if not metadata or not any(entry[0] in _KEYS for entry in metadata):
         return metadata
     left = without_stamp(metadata)

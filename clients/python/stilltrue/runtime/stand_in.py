@@ -1,4 +1,4 @@
-"""What stands before an object of gRPC's and passes for it: what it does not name, it passes through."""
+"""Wrappers that pass for a gRPC object: attributes they do not define are passed through."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class StandIn:
-    """Stands before ``_inner``. ``isinstance`` is answered for both classes; a copy stands before the same object."""
+    """Wraps ``_inner``. ``isinstance`` is true for both classes; a copy wraps the same object."""
 
     __slots__ = ()
 
@@ -17,7 +17,7 @@ class StandIn:
 
     @property  # type: ignore[misc]  # mypy takes __class__ for a plain attribute
     def __class__(self) -> type:
-        """The inner object's class, as ``isinstance`` asks for it; ``type()`` tells the truth."""
+        """The inner object's class, for ``isinstance``; ``type()`` returns the wrapper's."""
         try:
             return type(self._inner)
         except AttributeError:

@@ -1,6 +1,6 @@
-"""What an asyncio task waits for, read from the task itself, from any thread, without running anybody's code.
+"""Reads what an asyncio task waits for from the task itself, from any thread, without running the application's code.
 
-Only waits that are understood whole are told; whatever else a task may be doing counts as work. The forms known:
+Only waits that are fully understood are reported; anything else that a task may be doing counts as work. The forms known:
 
 - ``await task``: that task must end.
 - ``await asyncio.gather(...)``: one of the children that are not done must end, for it may fail, and the gathering with it;
