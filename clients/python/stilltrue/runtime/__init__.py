@@ -1,1 +1,1 @@
-"""The live half of the agent: the recorder's lock and clock, parties, observation at the cut, the connection to the detector."""
+"""The live half of the agent: the recorder's lock and clock, parties, observation at the cut, and the connection."""
