@@ -170,7 +170,7 @@ class _Steps:
             click.echo(CLEAR, err=True, nl=False)
 
     def parts(self, done: int, total: int) -> None:
-        """So many of the step's parts are done."""
+        """Report how many of the step's parts are done."""
         if self._live:
             click.echo(f"{CLEAR}{self.seconds():6.1f} s  {done} of {total} parts done", err=True, nl=False)
 

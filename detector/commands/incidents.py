@@ -170,7 +170,7 @@ def written_incident(incident: pb.Incident) -> dict[str, Any]:
 
 
 def _open(incident: pb.Incident) -> str:
-    """That it is open; while processes of its core are lost, who they are and when it was last confirmed."""
+    """The state of an open incident; if processes of its core are lost, which ones, and when it was last confirmed."""
     if not incident.lost:
         return "open"
     return f"open, last confirmed {local_time(incident.seen)}; lost: {', '.join(incident.lost)}"

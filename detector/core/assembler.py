@@ -57,7 +57,7 @@ class Assembled:
 
 
 def reassembled(before: Assembled, reports: Mapping[ProcessName, Report], looks: Mapping[PartyName, PartyLook]) -> Assembled:
-    """The same snapshot from amended reports; ``looks`` are its evidence. What no report of it changed stays as it is."""
+    """The same snapshot from amended reports; ``looks`` are its evidence. Parts that no report changes stay as they are."""
     if all(report is before.reports[name] for name, report in reports.items()):
         return replace(before, snapshot=replace(before.snapshot, looks=looks))
     snapshot = _snapshot(before.snapshot.ref, reports, before.absent, _resolved(before.snapshot.ref, reports, before.absent))
@@ -69,7 +69,7 @@ class PendingSnapshot:
     """A snapshot that has begun and waits for its members' reports."""
 
     def __init__(self, *, snapshot: SnapshotId, members: Mapping[ProcessName, ProcessId], begun: float, begun_by: str) -> None:
-        """``begun``: seconds, the detector's clock when the marks went out; ``begun_by``: who or what wanted it."""
+        """``begun``: seconds, the detector's clock when the markers were sent; ``begun_by``: the trigger."""
         self.id = snapshot
         self.members = dict(members)
         self.begun = begun
@@ -98,7 +98,7 @@ class PendingSnapshot:
         return Refusal.DUPLICATE if process.instance in self._reports else None
 
     def gone(self, process: ProcessName) -> None:
-        """A member has left: nobody waits for its report, though it is taken if it comes."""
+        """A member has left: its report is no longer waited for, but is accepted if it comes."""
         self.awaited.discard(process)
 
     def back(self, process: ProcessId) -> None:

@@ -1,4 +1,4 @@
-"""Who could free a party by cancelling what it serves: its caller, where that is not itself bound to wait for the outcome.
+"""Finds who could free a party by cancelling the call it serves: its caller, unless that is bound to wait for the outcome.
 
 Rules:
 
@@ -33,7 +33,7 @@ _NONE = WaysOut()
 
 
 class Cancellation:
-    """The callers of one snapshot, and what they wait for."""
+    """The callers in one snapshot, and what they wait for."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Cancellation:
         self._waits: dict[tuple[ProcessName, CallNumber], list[LocalWait]] | None = None
 
     def ways(self, party: PartyName) -> WaysOut:
-        """How ``party`` may be freed by those who called it."""
+        """How its callers may free ``party``."""
         served = self._served.get(party)
         if served is None or not served.interruptible:
             return _NONE
@@ -66,7 +66,7 @@ class Cancellation:
         return ways
 
     def _callers(self, served: ServedCall, ways: WaysOut) -> list[PartyName]:
-        """The parties that are bound to wait for this call; everybody else who could cancel it goes into ``ways``."""
+        """The parties that are bound to wait for this call; all others that could cancel it go into ``ways``."""
         if served.caller is None or served.hung_up:
             return []
         name = served.caller.process
@@ -104,7 +104,7 @@ class Cancellation:
 
 
 def _is_bound(wait: LocalWait) -> bool:
-    """Whether the waiter goes on only when every target has come (an item of a stream may come before the stream is over)."""
+    """Whether the waiter goes on only when every target is satisfied (a stream item may come before the stream is over)."""
     return wait.needs == len(wait.among) and wait.deadline is None and not wait.uncoloured
 
 

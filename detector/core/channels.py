@@ -1,7 +1,7 @@
 """Channels by difference (rule 4): where each outstanding call is, from the two ends' cuts alone.
 
-A call outstanding at its caller's cut is *being served* by a party, *queued* behind a pool, its *reply in transit* (somebody
-has seen it and nobody serves it any more), or its *request in transit* (no member has seen it). Only positive evidence blocks:
+A call outstanding at its caller's cut is *being served* by a party, *queued* behind a pool, its *reply in transit* (a member
+has seen it and none serves it any more), or its *request in transit* (no member has seen it). Only positive evidence blocks:
 a call that no member has seen may be with anybody, and ends by itself; who has answered on its channel before proves nothing.
 Whatever cannot be told for certain is ``UNKNOWN``: doubt never makes a TRUE.
 """
@@ -31,10 +31,10 @@ class Where(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where one call is: ``among`` are the parties of which one must move for it to go on; none: it goes on by itself.
+    """Where one call is: one of the parties ``among`` must move for it to go on; if there are none, it goes on by itself.
 
-    ``server`` is the process that has it, when one is known; ``served`` and ``answered`` are its records there. ``repeated``:
-    perhaps the server has lost the caller and does not know yet, and the request is on its way to another (a later look tells).
+    ``server`` is the process that has it, if known; ``served`` and ``answered`` are its records there. ``repeated``: perhaps
+    the server has lost the caller without knowing yet, and the request is in transit to another (a later look decides).
     """
 
     where: Where
@@ -119,7 +119,7 @@ class Channels:
         return self._unseen(call)
 
     def _astray(self, call: OutstandingCall, *, lost: bool) -> Place:
-        """Whoever had the call has forgotten it, or (``lost``) nobody will hear the reply: its caller fails or asks another."""
+        """The server lost its record of the call, or (``lost``) no one will receive the reply: the caller fails or retries."""
         elsewhere = None if lost and call.copies_max <= 1 else self._perhaps_missing()
         return elsewhere or Place(where=Where.UNKNOWN)
 
@@ -152,7 +152,7 @@ class Channels:
         return Place(where=where, among=tuple(among), what=what, server=name, served=served, repeated=repeated)
 
     def _unseen(self, call: OutstandingCall) -> Place:
-        """No member that reported has it: anybody may, and answer it, unless a member is missing that may have it."""
+        """No member that reported has it: anybody may have it, and answer it, unless a missing member may have it."""
         missing = self._perhaps_missing()
         if missing is not None:
             return missing
@@ -172,7 +172,7 @@ class Channels:
         return any(name not in known or known[name].incarnation != run for name, run in call.servers.items())
 
     def forgetful(self) -> tuple[ProcessName, ...]:
-        """The processes that had to forget callers, doubts, or an answer to a call of which nobody else can tell."""
+        """The processes that had to forget callers, doubts, or an answer to a call about which no other member knows."""
         found = {name for name, report in self._reports.items() if report.lost}
         for report in self._reports.values():
             caller = Caller(report.process.instance, report.process.incarnation)
@@ -183,7 +183,7 @@ class Channels:
         return tuple(sorted(found))
 
     def given_up(self) -> Iterator[tuple[ProcessName, ProcessName, ServedCall]]:
-        """Calls that a server has and whose caller remembers them no longer, with both names; not what has been taken."""
+        """Calls that a server has and their caller no longer remembers, with both names; without facts that were taken."""
         made: dict[ProcessName, set[CallNumber]] = {}
         for (caller, number), records in self._served.items():
             source = self._reports.get(caller.process)

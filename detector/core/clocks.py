@@ -1,4 +1,4 @@
-"""Members' clocks: what a report says by its own, told by the detector's.
+"""Members' clocks: converts the times in a report to the detector's clock.
 
 A process cuts after the snapshot began and before it ended. A cut that its clock puts outside that time tells that the clock is
 wrong, and by how much at least; the moments of such a report are shifted as if it had cut when the snapshot began. That is the

@@ -1,4 +1,4 @@
-"""What the verification round brought home, put into the verdict: where each party stands, and who holds a way out."""
+"""Adds what the verification round saw to the verdict: where each party is blocked, and which ways out were found."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stilltrue.model import Evidence, Holds, PartyName, Verdict
 from stilltrue.protocol.look import PartyLook
 
 PARTIES_MAX = 50
-"""Parties whose place is told, at most."""
+"""The most parties whose place is listed."""
 
 
 def with_evidence(verdict: Verdict, snapshot: Snapshot) -> Verdict:
-    """The verdict with what was seen of the parties it names; as it is when nobody looked again."""
+    """The verdict with what was seen of the parties it names; unchanged without a second look."""
     if not snapshot.looks:
         return verdict
     if verdict.holds is Holds.TRUE:
@@ -39,7 +39,7 @@ def _place(look: PartyLook) -> str:
 
 
 def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
-    """Why those who were suspected are not accused: a bounded number of sentences, of parties of the verdict's scope."""
+    """Why suspects are not accused: a bounded number of sentences about parties in the verdict's scope."""
     told = 0
     inside = snapshot.processes
     for party, look in snapshot.looks.items():

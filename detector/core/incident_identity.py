@@ -21,7 +21,7 @@ from detector.graph.components import strong_components
 from stilltrue.model import PartyName
 
 WaitKey = tuple[str, int, int]
-"""One wait for ever: the party, its process's incarnation, the wait's number."""
+"""A globally unique wait: the party, its process's incarnation, the wait's number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""The initiator: when to begin a snapshot, which number it bears, and when to give up on it. Told the time, never asking it.
+"""The initiator: when to begin a snapshot, which number it gets, and when to give it up. The time is an argument.
 
 Rules:
 
-1. Ids only rise; a process's colour that is ahead of them pushes them on.
+1. Ids only rise; a process's colour that is ahead advances them.
 2. A snapshot begins when one is asked for, when a process wishes for one (a bounded number of times a second), and once a
    period; never more than ``pending_snapshots_max`` are under way: what is wanted meanwhile begins when one has ended.
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
@@ -63,7 +63,7 @@ Effect = Begin | Finish | Refuse
 
 
 class Initiator:
-    """Begins snapshots and ends them; each happening returns its effects, in order."""
+    """Begins snapshots and ends them; each event returns its effects, in order."""
 
     def __init__(self, timing: Timing | None = None, *, first: SnapshotId = SnapshotId(1)) -> None:
         """``first``: the first id to give (above all that were ever given)."""
@@ -87,7 +87,7 @@ class Initiator:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def joined(self, process: ProcessId, colour: SnapshotId, now: float) -> list[Effect]:
-        """A process is a member from the next snapshot on; another incarnation of it is no more."""
+        """A process is a member from the next snapshot on; its other incarnation no longer is."""
         effects = self.left(process.instance, now)
         self._members[process.instance] = process
         self._lost.discard(process.instance)
@@ -97,7 +97,7 @@ class Initiator:
         return effects
 
     def left(self, process: ProcessName, now: float) -> list[Effect]:
-        """A process is no member any more; pending snapshots still expect it, but do not wait for it."""
+        """A process is no longer a member; pending snapshots still expect it, but do not wait for it."""
         self._lost.discard(process)
         if self._members.pop(process, None) is None:
             return []
@@ -125,7 +125,7 @@ class Initiator:
     # -- what makes a snapshot begin (rule 2) --------------------------------------------------------------------------
 
     def asked(self, ticket: int, now: float) -> list[Effect]:
-        """Somebody asks; the ``Finish`` that answers bears the ticket."""
+        """A question arrived; the ``Finish`` that answers it has the ticket."""
         self._asking.append(ticket)
         return self._begin_wanted(now)
 
@@ -182,7 +182,7 @@ class Initiator:
     # -- rules ---------------------------------------------------------------------------------------------------------
 
     def _begin_wanted(self, now: float) -> list[Effect]:
-        """Rule 2: begin one snapshot if anybody wants one and there is room; it serves all who want it."""
+        """Rule 2: begin one snapshot if one is wanted and there is room; it serves all pending requests."""
         if self.held or len(self._pending) >= self.timing.pending_snapshots_max:
             return []
         by = self._wanted_by(now)
@@ -202,7 +202,7 @@ class Initiator:
         return [begin, *self._settle(now)]
 
     def _settled_members(self) -> dict[ProcessName, tuple[CallNumber, ...]]:
-        """What the members shall learn of their calls in doubt. Said once: a doubt that lasts shows up again."""
+        """What to tell the members about their calls in doubt. Sent once: a doubt that lasts shows up again."""
         told = {
             process.instance: numbers
             for process, numbers in self._settled.items()
@@ -236,7 +236,7 @@ class Initiator:
         return pending.begun + (self.timing.suspect_seconds if brief else self.timing.give_up_seconds)
 
     def _settle(self, now: float) -> list[Effect]:
-        """End every snapshot whose time has come (rule 3), the oldest first."""
+        """End every snapshot that is due (rule 3), the oldest first."""
         over = [pending for pending in self._pending.values() if now >= self._deadline(pending)]
         return [self._finish(pending, now) for pending in over]
 
@@ -250,5 +250,5 @@ class Initiator:
         return Finish(assembled=assembled, tickets=self._tickets.pop(pending.id))
 
     def story(self, snapshot: SnapshotId) -> list[str]:
-        """What is remembered of a snapshot: see :class:`~detector.core.story.SnapshotLog`."""
+        """The log of a snapshot: see :class:`~detector.core.story.SnapshotLog`."""
         return self._log.story(snapshot)

@@ -1,6 +1,6 @@
-"""What a second look makes of a report: waits that changed go, deadlines and ways out come in, and doubt is marked as doubt.
+"""Amends reports by a second look: removes waits that changed, adds deadlines and ways out, and marks doubt.
 
-Amended reports are reports: the archive stores them, and whoever evaluates them again comes to the same verdict.
+Amended reports are reports: the archive stores them, and evaluating them again gives the same verdict.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def amended(
     *,
     confirmed: Collection[PartyName] = (),
 ) -> dict[ProcessName, Report]:
-    """The reports with what ``looks`` show of their parties, and with ``doubts`` about the processes' being idle.
+    """The reports with what ``looks`` show of their parties, and with ``doubts`` about the idleness of processes.
 
     ``confirmed``: parties that wait for a call, or serve one, of which it is certain that no copy of it is elsewhere.
     """
@@ -55,7 +55,7 @@ def amend(
 
 
 def _amended(wait: LocalWait, look: PartyLook | None) -> Iterator[LocalWait]:
-    """What is left of a wait: nothing when its party is free."""
+    """The amended wait; None if its party is free."""
     if look is None:
         yield wait
         return

@@ -21,7 +21,7 @@ NO_SETTINGS: Mapping[str, Settings] = MappingProxyType({})
 
 
 class PluginError(Exception):
-    """A predicate, or its configuration, is at fault; the text names the predicate and where it comes from."""
+    """An error of a predicate or its configuration; the text names the predicate and its package."""
 
 
 class RefusedSettingError(PluginError):

@@ -25,12 +25,12 @@ from stilltrue.protocol.report import (
 _STAND_IN = re.compile(r"(.+)~\d+\.\d+")
 
 UNKNOWN_FACT = "unknown"
-"""What a fact is of which nobody can tell whether it still travels: no amount, so that no sum leans on it."""
+"""The value of a fact that may or may not still be in transit: not an amount, so that no sum includes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
-    """What one target of a wait comes to: 1 of ``among`` until ``deadline``, or (when empty) nothing that could last."""
+    """What one target of a wait resolves to: 1 of ``among`` until ``deadline``, or (if empty) something that ends by itself."""
 
     among: tuple[PartyName, ...]
     what: str = ""
@@ -67,7 +67,7 @@ class Resolution:
                 yield from self._unless_cancelled(wait, self._resolve(report, wait))
 
     def _unless_cancelled(self, wait: LocalWait, resolved: Iterator[Wait]) -> Iterator[Wait]:
-        """What a wait comes to, where its waiter may also be freed by somebody who cancels what it serves."""
+        """What a wait resolves to if its waiter may also be freed by a caller that cancels the call it serves."""
         ways = self._cancellation.ways(wait.waiter)
         if not (ways.parties or ways.by_itself or ways.doubtful):
             yield from resolved
@@ -206,7 +206,7 @@ class Resolution:
 
 
 def _some(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iterator[Wait]:
-    """``needs`` of several targets, each itself 1 of a set: where the sets are larger, a party of its own stands for each."""
+    """``needs`` of several targets, each itself 1 of a set: an auxiliary party represents each set of several."""
     if needs == len(lasting):
         for target in lasting:
             yield _wait(wait, target.among, 1, target.what or wait.what)
@@ -220,7 +220,7 @@ def _some(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iterator[
 
 
 def owner_of(stand: PartyName) -> PartyName | None:
-    """For whose wait a stand-in of that name (``party~3.1``) would be there; None: no stand-in has such a name."""
+    """The party for whose wait the auxiliary party of this name (``party~3.1``) exists; None for any other name."""
     found = _STAND_IN.fullmatch(stand) if "~" in stand else None
     return None if found is None else PartyName(found[1])
 

@@ -10,7 +10,7 @@ HAPPENINGS_MAX = 1_000
 
 
 class SnapshotLog:
-    """The newest happenings, each about the snapshots above one id and up to another."""
+    """The newest events, each about the snapshots above one id and up to another."""
 
     def __init__(self, happenings_max: int = HAPPENINGS_MAX) -> None:
         """``happenings_max``: beyond it the oldest are forgotten."""
@@ -22,6 +22,6 @@ class SnapshotLog:
         self._happenings.append((now, first, snapshot, text))
 
     def story(self, snapshot: SnapshotId) -> list[str]:
-        """What is remembered of one snapshot, the oldest first; times in seconds since the first."""
+        """The events of one snapshot, oldest first; times in seconds since the first."""
         told = [(now, text) for now, after, last, text in self._happenings if after < snapshot <= last]
         return [f"{now - told[0][0]:.3f} s: {text}" for now, text in told]

@@ -22,7 +22,7 @@ def write_verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def write_ref(ref: SnapshotRef) -> dict[str, Any]:
-    """The snapshot that a verdict is about, as a JSON object; what is unknown is null."""
+    """The snapshot that a verdict is about, as a JSON object; unknown values are null."""
     return {field.name: _written(getattr(ref, field.name), _WRITERS.get(field.name)) for field in fields(SnapshotRef)}
 
 

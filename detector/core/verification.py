@@ -1,9 +1,9 @@
-"""The verification round (rule 10): a snapshot makes a suspicion; what the suspects' processes see at a second look decides.
+"""The verification round (rule 10): a snapshot yields suspicions; a second look by the suspects' processes decides.
 
 Rules:
 
-1. Every look is asked for after the last report has come. So between the last cut and the first look lies an instant at which
-   all waits that are unchanged were in force at once, with their targets and full pools, whatever is in any channel.
+1. Every look is requested after the last report has arrived. So between the last cut and the first look there is an instant
+   at which all unchanged waits were in force at once, with their targets and full pools, whatever is in any channel.
 2. A wait that has changed is over: its party is free (in doubt where it is stuck by several waits, for others may last). The
    earliest deadline counts. A way out without a party makes the wait one that ends by itself; one with a party is a further
    target. Where a deadline of the suspects has passed meanwhile, those that have gone on may owe it to that deadline alone:
@@ -36,12 +36,12 @@ from stilltrue.protocol.report import Report
 
 DOUBLES = 2.0
 LATE_MAX = 16
-"""Snapshots of which it is remembered who did not answer in time."""
+"""Snapshots for which late members are remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """What must be looked at again before anybody is accused.
+    """What must be looked at again before a TRUE.
 
     ``parties`` seem stuck, each by the waits with these numbers; ``processes`` seem idle.
     """
@@ -82,7 +82,7 @@ class _Key:
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """What the newest look at a party showed.
+    """What the latest look at a party showed.
 
     ``since``: when the first round that saw it in these waits ended. ``until``: its deadline, by the detector's clock.
     """
@@ -105,7 +105,7 @@ class _Known:
 
 @dataclass(slots=True, kw_only=True)
 class _Idle:
-    """What the newest look at a process showed of its idleness after ``happenings`` steps; ``doubt`` is empty: it is idle."""
+    """What the latest look at a process showed of its idleness after ``happenings`` events; an empty ``doubt``: it is idle."""
 
     happenings: int
     doubt: str
@@ -128,7 +128,7 @@ class _Round:
 
 
 class Verifier:
-    """The rounds under way, and what is known from those before."""
+    """The rounds in progress, and what earlier ones showed."""
 
     def __init__(self, *, give_up_seconds: float = 1.0, again_seconds_min: float = 0.5) -> None:
         """``give_up_seconds``: how long a round waits for its looks; ``again_seconds_min``: until the first second look."""
@@ -143,9 +143,9 @@ class Verifier:
     # -- happenings ----------------------------------------------------------------------------------------------------
 
     def suspected(self, assembled: Assembled, suspicion: Suspicion, now: float) -> list[RoundEffect]:
-        """A snapshot has ended and shows this: ask for the looks that it takes, if any.
+        """A snapshot has ended and shows this: request the looks it needs, if any.
 
-        What a round has ended with may be suspected again, of being idle: that is a further round of the same snapshot.
+        The result of a round may need a second round, about idleness, for the same snapshot.
         """
         snapshot = assembled.snapshot.ref.id
         if snapshot is None or snapshot in self._rounds:
@@ -164,7 +164,7 @@ class Verifier:
         return found + self._settle(now)
 
     def looked(self, process: ProcessId, look: Look, now: float) -> list[RoundEffect]:
-        """A process says what it sees."""
+        """A process reports what it saw."""
         one = self._rounds.get(look.snapshot)
         if one is None or process.instance not in one.awaited or one.assembled.reports[process.instance].process != process:
             return []
@@ -173,7 +173,7 @@ class Verifier:
         return self._settle(now)
 
     def unable(self, process: ProcessName, reason: str, now: float, snapshot: SnapshotId | None = None) -> list[RoundEffect]:
-        """A process cannot look, or has gone: nobody waits for it in ``snapshot``'s round (None: in any)."""
+        """A process cannot look, or is gone: it is not waited for in ``snapshot``'s round (None: in any)."""
         for number, one in self._rounds.items():
             if process in one.awaited and snapshot in {None, number}:
                 one.awaited.discard(process)
@@ -210,7 +210,7 @@ class Verifier:
         }
 
     def _to_look_at(self, assembled: Assembled, keys: Mapping[PartyName, _Key], now: float) -> list[PartyName]:
-        """All that are still suspected once the ways out that are known are taken into account, but what stands verified."""
+        """All parties still suspected given the known ways out, except those already verified."""
         known = {party: one for party, key in keys.items() if (one := self._known.get(key)) is not None and not one.due(now)}
         barred = {party: replace(one.look, doubt="", unchanged=False) for party, one in known.items() if one.bars}
         others = {party: one.look for party, one in known.items() if one.look.ways_out and not one.bars}
@@ -227,7 +227,7 @@ class Verifier:
         return known is None or known.happenings != report.happenings or now >= known.looked_at + known.again_seconds
 
     def _forget(self, assembled: Assembled, keys: Mapping[PartyName, _Key], suspicion: Suspicion) -> None:
-        """Nothing is kept of parties that are suspected no more, nor of processes that are no members any more."""
+        """Forget parties that are no longer suspected, and processes that are no longer members."""
         if keys or not suspicion.processes:
             present = set(keys.values())
             self._known = {key: known for key, known in self._known.items() if key in present}
@@ -266,7 +266,7 @@ class Verifier:
         return found
 
     def _seen(self, one: _Round, party: PartyName, key: _Key, now: float) -> PartyLook:
-        """What is known of a suspect after the round."""
+        """What the round showed of a suspect."""
         known = self._known.get(key)
         name = key.process.instance
         request = one.asked.get(name)
@@ -316,7 +316,7 @@ class Verifier:
         return doubt
 
     def _confirmed(self, one: _Round, found: Assembled, old: set[PartyName], looks: Mapping[PartyName, PartyLook]) -> Assembled:
-        """Rule 5: a set that stands by parties alone that an earlier round saw in the very same waits."""
+        """Rule 5: whether an earlier round saw all parties of the set in the very same waits."""
         if not old:
             return found
         reports = found.reports
@@ -352,7 +352,7 @@ def _until(look: PartyLook, assembled: Assembled, name: ProcessName) -> float | 
 
 
 def suspicion_of(snapshot: Snapshot, *, leaning: bool) -> Suspicion:
-    """What a snapshot shows that must be looked at again; ``leaning``: some TRUE depends on which processes are idle."""
+    """What a snapshot shows that must be looked at again; ``leaning``: a TRUE depends on which processes are idle."""
     return Suspicion(parties=left_over(snapshot.waits, snapshot.missing), processes=idle_of(snapshot) if leaning else ())
 
 
@@ -362,7 +362,7 @@ def idle_of(snapshot: Snapshot) -> tuple[ProcessName, ...]:
 
 
 def _keys(reports: Mapping[ProcessName, Report], parties: Mapping[PartyName, tuple[WaitNumber, ...]]) -> dict[PartyName, _Key]:
-    """Each suspect with the waits that keep it stuck; not what stands for a part of a wait (``party~3.1``): nobody."""
+    """Each suspect with the waits that block it; without auxiliary parties that represent a part of a wait (``party~3.1``)."""
     found: dict[PartyName, _Key] = {}
     for party, numbers in parties.items():
         report = reports.get(process_of(party))

@@ -1,10 +1,10 @@
-"""Who is expected on Kubernetes: the pods of a Service, read from the API server again and again.
+"""The expected members on Kubernetes: the pods of a Service, polled from the API server.
 
 Rules:
 
 1. A Service's pods are those of its EndpointSlices, ready or not: one that is starting is expected too.
-2. An answer that cannot be had leaves what was known for :data:`STALE_SECONDS`; then the pods are not known, and whoever asks
-   about everybody is told so.
+2. An answer that cannot be had leaves what was known for :data:`STALE_SECONDS`; then the pods are unknown, and answers
+   about all members say so.
 3. A Service without any pod is not known either: the name may be wrong.
 """
 
@@ -63,7 +63,7 @@ class ApiServer:
 
 
 class ServicePods:
-    """Reads the pods of ``services`` (``NAMESPACE/NAME``), and tells ``found`` of each reading."""
+    """Polls the pods of ``services`` (``NAMESPACE/NAME``), and calls ``found`` with each result."""
 
     def __init__(
         self, api: ApiServer, services: Iterable[str], found: Callable[[str, Pods], None], log: Log,

@@ -26,7 +26,7 @@ def detector_version() -> str:
 
 
 class Metrics:
-    """What the service counts, in a registry of its own. No ids in labels."""
+    """The service's metrics, in a registry of their own. No ids in labels."""
 
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -99,7 +99,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def expect(self, predicate: str, scope: str) -> None:
-        """Make the series of a predicate before they first count: Prometheus sees no increase of what was not there."""
+        """Create a predicate's series before they first count: Prometheus sees no increase of a series that did not exist."""
         for state in Holds:
             self._state.labels(predicate, scope, state.value)
         for reason in ("failed", "overrun"):
@@ -148,7 +148,7 @@ class Metrics:
         self._open.labels(predicate).set(count)
 
     def cores(self, predicate: str, shown: tuple[str, ...]) -> None:
-        """What is open now: ``shown`` names each core by its services; what was shown before and is not any more goes."""
+        """Set the open incidents: ``shown`` names each core by its services; series no longer shown are removed."""
         for services in self._cores_shown.get(predicate, ()):
             if services not in shown:
                 self._cores.remove(predicate, services)
@@ -177,5 +177,5 @@ class Metrics:
         self._archive_dropped.inc()
 
     def archive_writable(self, *, writable: bool) -> None:
-        """Whether the archive takes what it is given."""
+        """Whether the archive can be written."""
         self._archive_up.set(1 if writable else 0)

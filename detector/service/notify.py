@@ -1,8 +1,8 @@
-"""Notifications to a webhook: each incident that opens or ends is told once, in order, and again until it is taken.
+"""Notifications to a webhook: each incident that opens or ends, in order, retried until acknowledged.
 
 Rules:
 
-1. The service never waits: a notification is put into a bounded queue, and a thread of its own delivers it. What does not
+1. The service never waits: a notification is put into a bounded queue, and a separate thread delivers it. One that does not
    fit is dropped and counted.
 2. They are delivered in order, so that an end is never told before its beginning. An incident that is seen again after its end
    is told again.
@@ -49,12 +49,12 @@ class Delivery:
 
 
 class Notifier:
-    """Tells a webhook of incidents."""
+    """Notifies a webhook of incidents."""
 
     def __init__(self, url: str, *, log: Log, known: Iterable[str] = (), delivery: Delivery | None = None) -> None:
         """``url``: http or https; raises :class:`NotificationRefusedError` for anything else.
 
-        ``known``: ids of the incidents that were open, and told, before a restart.
+        ``known``: ids of the incidents already notified before a restart.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -72,7 +72,7 @@ class Notifier:
         self._thread.start()
 
     def tell(self, incident: Incident) -> None:
-        """The state of an incident; told when it opened or ended. Never waits (rule 1)."""
+        """An incident changed; notify if it opened or ended. Never waits (rule 1)."""
         if incident.open is (incident.id in self._told_open):
             return
         if incident.open:
@@ -138,7 +138,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def notification(incident: Incident) -> dict[str, Any]:
-    """What is posted; ``text`` is what chat systems show."""
+    """The JSON to post; chat systems show its ``text``."""
     return {
         "version": 1,
         "event": _event(incident),
@@ -161,7 +161,7 @@ def notification(incident: Incident) -> dict[str, Any]:
 
 
 def summary(incident: Incident) -> str:
-    """One sentence: what it is, whose it is, and its id to look at."""
+    """One sentence: the kind of incident, its processes, and its id."""
     processes: list[ProcessName] = sorted({process_of(party) for party in incident.core})
     more = f" and {len(processes) - NAMED_MAX} more" if len(processes) > NAMED_MAX else ""
     who = ", ".join(processes[:NAMED_MAX]) + more

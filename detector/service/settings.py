@@ -26,7 +26,7 @@ LOG_FORMATS = ("logfmt", "json")
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used; ``name`` is its flag, the text says what it may be, in one line."""
+    """An invalid setting; ``name`` is its flag, the text says in one line what is valid."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")
@@ -44,7 +44,7 @@ def _text(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """A named group of processes: those that bear every one of ``labels``."""
+    """A named group of processes: those with all of ``labels``."""
 
     name: str
     labels: Mapping[str, str]
@@ -65,7 +65,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the service is told when it starts. Making one checks every bound and raises :class:`SettingError`."""
+    """The service's settings. Construction checks every bound and raises :class:`SettingError`."""
 
     host: str = _text("127.0.0.1", "address to listen on for gRPC; a non-local address needs TLS or --allow-plaintext")
     port: int = _bounded(7600, 0, 65535, "gRPC port; 0 picks a free one and prints it")
@@ -168,9 +168,9 @@ class Settings:
                 raise SettingError("--expect", f"there is no scope {name!r}; define it with --scope")
 
     def _check_security(self) -> None:
-        """TLS is whole or not there at all; nobody speaks in the clear beyond this machine unless told to.
+        """TLS is configured completely or not at all; plaintext beyond this machine must be allowed explicitly.
 
-        HTTP has no TLS, so an ``http_host`` beyond this machine is itself the telling.
+        HTTP has no TLS, so an ``http_host`` beyond this machine is itself explicit.
         """
         if (self.tls_cert_file is None) is not (self.tls_key_file is None):
             raise SettingError("--tls-cert-file", "needs --tls-key-file, and vice versa")
@@ -190,7 +190,7 @@ class Settings:
 
     @property
     def timing(self) -> Timing:
-        """What the initiator needs to know."""
+        """The settings of the initiator."""
         return Timing(
             period_seconds=self.period_seconds,
             wish_seconds_min=self.wish_seconds_min,

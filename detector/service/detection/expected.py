@@ -1,4 +1,4 @@
-"""Whom a scope expects, and who of them has not joined yet."""
+"""The expected members of a scope, and which of them have not joined yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Pods:
 
 
 class Expected:
-    """What the scopes expect, by what is known of their Services' pods."""
+    """The expected members of all scopes, given what is known about their Services' pods."""
 
     def __init__(self, expectations: Mapping[str, Expectation]) -> None:
         self._expectations = expectations
@@ -29,15 +29,15 @@ class Expected:
 
     @property
     def services(self) -> list[str]:
-        """The Kubernetes Services (``NAMESPACE/NAME``) whose pods have to be known."""
+        """The Kubernetes Services (``NAMESPACE/NAME``) whose pods must be known."""
         return sorted(self._pods)
 
     def found(self, service: str, pods: Pods) -> None:
-        """What is known of a Service's pods by now."""
+        """Set what is known about a Service's pods."""
         self._pods[service] = pods
 
     def __contains__(self, scope: str) -> bool:
-        """Whether somebody is expected in ``scope``."""
+        """Whether any member is expected in ``scope``."""
         return scope in self._expectations
 
     def lacking(self, scope: str, joined: Mapping[ProcessName, ProcessState]) -> int:
@@ -45,7 +45,7 @@ class Expected:
         return 0 if scope not in self else self._counted(self._expectations[scope], joined)[0]
 
     def doubt(self, scope: str, joined: Mapping[ProcessName, ProcessState]) -> str:
-        """Why not everybody is known to have joined, in words; empty when all have, or nobody is expected."""
+        """Why not all expected members are known to have joined, as text; empty if they have, or none are expected."""
         if scope not in self:
             return ""
         expectation = self._expectations[scope]
@@ -70,7 +70,7 @@ def _names_of(joined: Mapping[ProcessName, ProcessState]) -> frozenset[str]:
 
 
 def _pods_of(joined: Mapping[ProcessName, ProcessState]) -> frozenset[str]:
-    """A process is of the pod that its label names, or else of the pod that bears its name."""
+    """A process belongs to the pod that its label names, or else to the pod with its name."""
     return frozenset(joined) | frozenset(_labelled(joined.values()))
 
 

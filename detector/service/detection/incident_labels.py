@@ -1,13 +1,13 @@
-"""Names the core of each open incident for whoever is paged: by its services, in a metric with few series.
+"""Names the core of each open incident, for the person paged: by its services, in a metric with few series.
 
-A label must hold no id: parties, processes (pods) and incidents are new every time, and each would leave a series behind for
-ever. Services are as few as an operator has given names to, and which of them can deadlock together is decided by how the
-system is built. So the label is the set of services in the core, and the series is there only while an incident is open.
+A label must not hold ids: parties, processes (pods) and incidents differ every time, and each would leave a series behind
+forever. Operators named the services, so there are few, and the architecture decides which of them can deadlock together.
+So the label is the set of services in the core, and the series exists only while an incident is open.
 
 Rules:
 
-1. The label names services only: a process whose service nobody knows is not named by its own name.
-2. At most ``NAMED_MAX`` services are named, and at most ``SERIES_MAX`` sets at a time; what is beyond is told as a number.
+1. The label names services only: a process of unknown service is not named.
+2. At most ``NAMED_MAX`` services are named, and at most ``SERIES_MAX`` sets at a time; the rest is given as a number.
 3. Two incidents between the same services are one series.
 """
 
@@ -30,7 +30,7 @@ class IncidentLabels:
     """The services in the core of each open incident."""
 
     def __init__(self, metrics: Metrics, service_of: ServiceOf) -> None:
-        """``service_of``: a process's service; None when it is no member (any more)."""
+        """``service_of``: a process's service; None if it is not (or no longer) a member."""
         self._metrics = metrics
         self._service_of = service_of
         self._services: dict[tuple[str, str], frozenset[str]] = {}

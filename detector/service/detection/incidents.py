@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Two cores are of one incident when they share a party in the very same wait (same run of the process, same wait number):
-   who is stuck stays stuck, so a core that grows or shrinks while a cure is under way is still the same one. The same
+1. Two cores are the same incident if they share a party in the very same wait (same incarnation, same wait number): a stuck
+   party stays stuck, so a core that grows, or shrinks while it is being resolved, is still the same incident. The same
    names in new waits are a new incident.
 2. Each strongly connected part of a verdict's core is a core by itself, and the id comes from it
    (:mod:`detector.core.incident_identity`).
@@ -53,7 +53,7 @@ class Incident:
         return self.closed is None
 
     def detection_seconds(self) -> float | None:
-        """How long from its last wait's beginning to the first verdict; None when nobody knows when it formed."""
+        """Time from the beginning of its last wait to the first verdict; None if it is unknown when it formed."""
         return None if self.formed is None else max(0.0, self.opened - self.formed)
 
     def runs(self) -> frozenset[tuple[ProcessName, int]]:
@@ -62,7 +62,7 @@ class Incident:
 
 
 class Incidents:
-    """All open incidents, and what changes them. ``changed`` is told of each new state of an incident."""
+    """All open incidents, and what changes them. ``changed`` is called with each new state of an incident."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Incidents:
         return sorted(self._open.values(), key=lambda incident: (-incident.opened, incident.id))
 
     def look(self, verdict: Verdict, assembled: Assembled) -> Sighting | None:
-        """What a verdict shows, for :meth:`saw`; None when it neither opens nor ends any. Fit for any thread."""
+        """What a verdict shows, for :meth:`saw`; None if it neither opens nor ends any. Thread-safe."""
         if verdict.snapshot.scope != "all" or verdict.holds is Holds.UNDETERMINED:
             return None  # rule 3; and every core of a scope is one of all
         known = frozenset(key for predicate, key in list(self._by_wait) if predicate == verdict.predicate)
@@ -128,7 +128,7 @@ class Incidents:
         return min((self._open[each] for each in ids), key=lambda incident: (incident.opened, incident.id), default=None)
 
     def _see(self, incident: Incident, parts: list[Core], verdict: Verdict, now: float) -> None:
-        """An incident is seen again: its core is what there is of it now."""
+        """An incident is seen again: update its core."""
         parties = tuple(sorted(party for part in parts for party in part.parties))
         alone = len(parties) == len(verdict.core)
         fresh = replace(
@@ -189,7 +189,7 @@ class Incidents:
         return bool(unseen)
 
     def _proven(self, incident: Incident, seen: Sighting) -> bool:
-        """Whether there is word of every process of the core, and the answer is not about others alone."""
+        """Whether every process of the core is accounted for, and the answer is not only about others."""
         if any(name not in seen.words and (name, run) not in self._ended for name, run in incident.runs()):
             return False
         return seen.verdict.holds is Holds.FALSE or not seen.in_force.issuperset(incident.keys)
@@ -218,7 +218,7 @@ class Incidents:
 
 
 def _how(incident: Incident, seen: Sighting) -> str:
-    """How an incident ended: whose waits are over."""
+    """How an incident ended: which parties' waits are over."""
     freed = list(dict.fromkeys(key[0] for key in incident.keys if key not in seen.in_force))
     who = f"{', '.join(freed[:3])}{' and others' if len(freed) > 3 else ''} went on" if freed else "all could go on again"
     return f"{who} before snapshot {seen.verdict.snapshot.id}"

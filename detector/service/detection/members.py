@@ -1,4 +1,4 @@
-"""Who is a member: the agents that are connected, and those that ended without a goodbye and are not forgotten.
+"""The members: agents that are connected, and those that ended without a goodbye and are not forgotten.
 
 Rules:
 
@@ -43,7 +43,7 @@ class Stream(Protocol):
 
 
 class MemberState(Enum):
-    """What there is of a member: it reports; it does not; its lease has run out."""
+    """The state of a member: it reports; it does not; its lease has expired."""
 
     LIVE = "live"
     MISSING = "missing"
@@ -64,7 +64,7 @@ class TooManyMembersError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
-    """What is kept of a member over a restart."""
+    """What is kept of a member across a restart."""
 
     instance: str
     incarnation: int
@@ -107,7 +107,7 @@ class Sight:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """One agent's connection and what was last heard on it. ``stream`` is None once it broke. Times in seconds.
+    """One agent's connection and what was last received on it. ``stream`` is None once it broke. Times in seconds.
 
     ``joined_at``: when this incarnation first came; ``sight``: what its agent sees; ``report``: its last one.
     ``lost_at``: since when it is lost (rule 1); ``restored``: known from before a restart, and not back yet.
@@ -138,7 +138,7 @@ class Member:
         return self.process.instance
 
     def unseen(self) -> tuple[str, ...]:
-        """What is out of its agent's sight, in words; nothing when the agent says that it sees all, or does not say."""
+        """What its agent cannot see, as text; nothing if the agent sees everything, or does not say."""
         sight = self.sight
         if sight is None:
             return ()
@@ -158,7 +158,7 @@ class Member:
         return 0 if report is None else len({*(s.party for s in report.served), *(w.waiter for w in report.waits)})
 
     def record(self) -> MemberRecord:
-        """What is kept of it."""
+        """The record to keep of it."""
         return MemberRecord(
             instance=self.process.instance,
             incarnation=self.process.incarnation,
@@ -199,7 +199,7 @@ class Roster:
         return [self._members[name] for name in sorted(self._members)]
 
     def in_excess(self) -> Member | None:
-        """Rule 6: who has to be forgotten before another process can be admitted."""
+        """Rule 6: the member to forget before another process can be admitted."""
         if len(self._members) < self._members_max:
             return None
         return min(self._lost(), key=lambda member: (member.lost_at, member.name), default=None)
@@ -234,7 +234,7 @@ class Roster:
         return True
 
     def lapsed(self, now: float) -> list[Member]:
-        """The members whose lease has run out and who are not lost yet, by name."""
+        """The members whose lease has expired and that are not lost yet, by name."""
         oldest = now - self._lease_seconds
         return [member for member in self.all() if member.lost_at is None and member.heard_at < oldest]
 
@@ -255,7 +255,7 @@ class Roster:
 
 
 def unknowns(report: Report) -> Iterable[str]:
-    """What a report leaves open about its process, in words."""
+    """What a report leaves open about its process, as text."""
     for pool in report.pools:
         if pool.size is None:
             yield f"the size of pool {pool.name} is unknown"

@@ -16,7 +16,7 @@ _ROUNDS_SECONDS_MAX = 4.0
 """How long the verification rounds of a snapshot, and of the one before it, may take."""
 
 Begin = Callable[[int], None]
-"""Tells the initiator that somebody asks, under this number."""
+"""Tells the initiator about a question with this number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,7 +61,7 @@ class PendingAsks:
                 ask.answer.set_result(verdict)
 
     def nobody(self, numbers: tuple[int, ...]) -> None:
-        """There is nobody to take a snapshot of."""
+        """There is no process to take a snapshot of."""
         for ask in self._waiting(numbers):
             ask.answer.set_result(self._no_answer(ask.predicate, ask.scope, "missing", "no process is connected"))
 

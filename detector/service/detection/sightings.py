@@ -1,4 +1,4 @@
-"""What one verdict shows of deadlocks: its separate cores, and whose word there is. Pure, and fit for any thread."""
+"""What one verdict shows of deadlocks: its separate cores, and which processes are accounted for. Pure and thread-safe."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ GRIDLOCK = "gridlock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """What a verdict shows: the cores, every wait in force, and which incarnation of each process gave its word.
+    """What a verdict shows: the cores, every wait in force, and the incarnation of each process that reported.
 
-    ``told`` describes the cores that were not known, by their waits.
+    ``told`` describes the cores that are new, by their waits.
     """
 
     verdict: Verdict

@@ -43,7 +43,7 @@ class SnapshotVerdicts:
         metrics: Metrics,
         log: Log,
     ) -> None:
-        """Whom to ask, and whom to tell."""
+        """The parts that judge, and those that publish."""
         self._scopes = settings.scopes
         self._clock = clock
         self._roster = roster
@@ -67,7 +67,7 @@ class SnapshotVerdicts:
             self._log.failure("verdicts not recorded", error, snapshot=assembled.snapshot.ref.id)
 
     async def _judge_all(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
-        """Verify first, if there is anything to verify; take a second round when a TRUE leans on idleness."""
+        """Verify first, if there is anything to verify; take a second round when a TRUE depends on idleness."""
         seen = _Seen(await self._rounds.of_waits(assembled), self._rounds)
         self._snapshot_store.taken(seen.looked_at)
         views = range(1 + len(self._scopes))

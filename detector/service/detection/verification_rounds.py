@@ -1,4 +1,4 @@
-"""The verification rounds in the service: sends what the verifier asks for to the agents, and waits for what comes of it."""
+"""The verification rounds in the service: sends the verifier's requests to the agents, and awaits the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rounds:
     """Every method is called on the event loop."""
 
     def __init__(self, *, roster: Roster, clock: Clock, settings: Settings, metrics: Metrics) -> None:
-        """``roster``: who can be reached, and who can look."""
+        """``roster``: which members can be reached and can look."""
         self._roster = roster
         self._clock = clock
         self._give_up_seconds = settings.look_give_up_seconds
@@ -36,17 +36,17 @@ class Rounds:
         self._timer: asyncio.TimerHandle | None = None
 
     async def of_waits(self, assembled: Assembled) -> Assembled:
-        """The snapshot after the round about those who seem stuck; as it is when nobody does."""
+        """The snapshot after the round about parties that seem stuck; unchanged if there are none."""
         suspicion = suspicion_of(assembled.snapshot, leaning=False)
         return await self._of(assembled, suspicion) if suspicion else assembled
 
     async def of_idleness(self, assembled: Assembled) -> Assembled:
-        """The same after a further round about those who seem idle."""
+        """The same after a second round, about processes that seem idle."""
         suspicion = suspicion_of(assembled.snapshot, leaning=True)
         return await self._of(assembled, Suspicion(processes=suspicion.processes))
 
     def looked(self, process: ProcessId, look: Look) -> None:
-        """A process says what it sees."""
+        """A process reports what it saw."""
         self._step(lambda now: self._verifier.looked(process, look, now))
 
     def unable(self, process: ProcessName, reason: str) -> None:
@@ -55,7 +55,7 @@ class Rounds:
             self._step(lambda now: self._verifier.unable(process, reason, now))
 
     def close(self) -> None:
-        """End all rounds with what is known."""
+        """End all rounds with what is known so far."""
         self._step(lambda _: self._verifier.ticked(math.inf))
         if self._timer is not None:
             self._timer.cancel()
@@ -73,7 +73,7 @@ class Rounds:
         return verified
 
     def _step(self, happening: Step) -> None:
-        """Tell the verifier what happened now, and do what it answers."""
+        """Tell the verifier what happened now, and carry out its answer."""
         now = self._clock.now()
         effects = deque(happening(now))
         while effects:

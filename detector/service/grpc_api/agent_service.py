@@ -50,7 +50,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class RefusedError(Exception):
-    """What an agent sent is refused: the status of its stream, and a word for the metrics."""
+    """An agent's message is refused: the status for its stream, and a reason for the metrics."""
 
     def __init__(self, status: grpc.StatusCode, text: str, reason: str) -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ class ReplacedError(Exception):
 
 @lru_cache(maxsize=8)
 def _mark(snapshot: SnapshotId) -> bytes:
-    """The mark of those who have nothing more to learn, which are most."""
+    """The marker for agents without settled doubts, which are most."""
     return _mark_that_settles(snapshot, ())
 
 
@@ -145,7 +145,7 @@ class _Stream:
         self.ended = self.ended or text
 
     async def end(self, status: grpc.StatusCode, text: str) -> None:
-        """End the stream with a status, once what is being written has gone out."""
+        """End the stream with a status, once the current write is done."""
         self._open = False
         if self._writer is not None:
             await asyncio.wait([self._writer], timeout=_WRITE_SECONDS_MAX)
@@ -162,7 +162,7 @@ class AgentServicer:
     def __init__(
         self, *, driver: Driver, settings: Settings, clock: Clock, metrics: Metrics, log: Log, roles: Roles | None = None
     ) -> None:
-        """What the streams need. ``roles`` None: everybody may report as anybody."""
+        """The parts that the streams need. ``roles`` None: every client may report under any name."""
         self._roles = roles
         self._driver = driver
         self._settings = settings
@@ -207,7 +207,7 @@ class AgentServicer:
         return pb.ConnectResponse(welcome=welcome)
 
     async def _admit(self, stream: _Stream, context: Context) -> Member:
-        """Take the hello: the member. Whoever is welcomed afterwards is one already."""
+        """Take the hello and admit the member, before it is welcomed."""
         try:
             data = await asyncio.wait_for(context.read(), _HELLO_SECONDS_MAX)
         except TimeoutError:

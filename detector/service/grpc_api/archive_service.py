@@ -1,4 +1,4 @@
-"""The archive's door: streams rows of its tables to whoever asks, read on threads of its own, a bounded batch at a time."""
+"""The archive's gRPC methods: stream rows of its tables, read on separate threads, a bounded batch at a time."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ TABLES = ("reports", "snapshots", "verdicts", "incidents")
 class ArchiveService:
     """Answers about the archive, and streams of its rows.
 
-    What is held of a stream is one batch, and what gRPC's flow control lets through: a reader that takes nothing is waited
-    for on the event loop, which costs nothing, for ``archive_take_seconds_max``.
+    A stream holds one batch and what gRPC's flow control lets through: a reader that reads nothing is waited for on the event
+    loop, which costs nothing, for ``archive_take_seconds_max``.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -73,9 +73,9 @@ class ArchiveService:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
 
     async def _write_all(self, batches: Iterator[pb.ReadArchiveResponse], context: Context) -> asyncio.Future[None] | None:
-        """Write until all is written; or until one is not taken in time: the write that still goes on.
+        """Write until all is written, or until a response is not read in time: then return the pending write.
 
-        gRPC cannot end a call while a write is under way. So such a reader gives up its place, and is told when it takes again.
+        gRPC cannot end a call during a write. So such a reader loses its slot, and gets its error when it reads again.
         """
         while (response := await self._call(lambda: next(batches, None), context)) is not None:
             write = asyncio.ensure_future(context.write(response))
@@ -137,7 +137,7 @@ def _described(indexes: list[Index]) -> pb.DescribeArchiveResponse:
 
 
 def _responses(index: Index, request: pb.ReadArchiveRequest) -> Iterator[pb.ReadArchiveResponse]:
-    """What a call is answered with, each part read when it is asked for."""
+    """The responses of a call, each read when it is needed."""
     from detector.archive.reader import ROWS_MAX, columns_schema, read_range, schema_message  # noqa: PLC0415 - pyarrow is an extra
 
     schema = columns_schema(index.table, request.columns)

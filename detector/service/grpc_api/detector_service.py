@@ -70,7 +70,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         return pb.AskResponse(verdict=verdict_to_wire(verdict))
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:  # noqa: N802
-        """The verdict as it stands, then each that differs; a response without a verdict says that there is no news."""
+        """The current verdict, then each that differs; a response without a verdict is a heartbeat."""
         if request.predicate:
             await self._check(request.predicate, request.scope, context)
         elif request.scope:
@@ -94,7 +94,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
 
     @contextlib.asynccontextmanager
     async def _one_of(self, under_way: Counter[str], most: int, flag: str, context: Context) -> AsyncIterator[None]:
-        """One of the calls of a connection, of which there are at most ``most``."""
+        """Counts a call of this connection, which may have at most ``most``."""
         peer = context.peer()
         if under_way[peer] >= most:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{most} of this connection are in progress ({flag})")

@@ -1,4 +1,4 @@
-"""Who may do what: the roles agent, reader and operator, granted in a file to certificates by their names and to tokens."""
+"""The roles agent, reader and operator, which a file grants to certificates by name and to tokens."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _ASK = "/stilltrue.v1.DetectorService/Ask"
 
 
 class SecurityError(ValueError):
-    """Files that make no security; one line that names the file and what is wrong with it."""
+    """Unusable security files; one line that names the file and the error."""
 
 
 class Role(Enum):
-    """What somebody may do: report as an agent; look; look and have snapshots taken."""
+    """What a client may do: report as an agent; read; read and take snapshots."""
 
     AGENT = "agent"
     READER = "reader"
@@ -35,12 +35,12 @@ class Role(Enum):
 
 
 LOOKERS = frozenset({Role.READER, Role.OPERATOR})
-"""Who may look at pages and metrics."""
+"""The roles that may read pages and metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A role, for the certificates whose name fits a pattern (``*``, ``?``), and for the tokens with these SHA-256 sums.
+    """A role for the certificates whose name matches a pattern (``*``, ``?``), and for the tokens with these SHA-256 sums.
 
     ``processes`` (of an agent): patterns of the instances or services that it may report as; none: any.
     """
@@ -52,7 +52,7 @@ class Grant:
 
 
 class Roles:
-    """The roles file (TOML: ``[[grant]]`` with ``role``, ``certificates``, ``tokens_sha256``), read anew when it changes."""
+    """The roles file (TOML: ``[[grant]]`` with ``role``, ``certificates``, ``tokens_sha256``), reloaded when it changes."""
 
     def __init__(self, path: Path, log: Log) -> None:
         """Raises :class:`SecurityError`."""
@@ -148,7 +148,7 @@ def _kind(name: str) -> str:
 
 
 def wanted(method: str) -> frozenset[Role]:
-    """The roles of which one is needed to call a method; empty: none is."""
+    """The roles that may call a method; empty: any client may."""
     if method.startswith(_OPEN):
         return frozenset()
     if method.startswith(_AGENT_SERVICE):

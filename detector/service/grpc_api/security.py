@@ -1,4 +1,4 @@
-"""Who may speak with the detector: TLS and mTLS with certificates that may rotate, and the roles of those who are let in."""
+"""Access to the detector: TLS and mTLS with certificates that may rotate, and roles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BEARER = "bearer "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """The PEM files of a server: its certificate (with the chain) and key; and who signs its peers' (None: nobody is asked)."""
+    """The PEM files of a server: certificate (with the chain), key, and the CA of its clients' (None: clients need none)."""
 
     certificate: Path
     key: Path
@@ -116,9 +116,9 @@ def check_pair(certificate: Path, key: Path) -> None:
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Stands before every method: whoever has no role is refused before their request is read, and what is read is bounded.
+    """Guards every method: a client without the role is refused before its request is read, and requests are bounded.
 
-    UNAUTHENTICATED if nobody knows them, else PERMISSION_DENIED. A stream of answers ends when its role is revoked.
+    UNAUTHENTICATED if the client is unknown, else PERMISSION_DENIED. A stream of answers ends when its role is revoked.
     """
 
     def __init__(self, roles: Roles | None, refused: Callable[[str], None], log: Log) -> None:

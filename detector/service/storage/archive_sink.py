@@ -1,7 +1,7 @@
 """Writes every finished snapshot to the analytical archive (Parquet), on a thread of its own; fails open.
 
-The snapshot store keeps what the service itself needs; this is for those who analyse a month later. A full disk, no pyarrow, or
-a thread that cannot keep up costs rows, with a line in the log and a metric, and nothing else.
+The snapshot store keeps what the service itself needs; this is for later analysis. A full disk, a missing pyarrow, or a thread
+that cannot keep up costs rows, with a line in the log and a metric, and nothing else.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ArchiveSink:
         self._add(writer, None, changed)
 
     def _add(self, writer: ArchiveWriter, work: _Finished | None, changed: list[Incident]) -> None:
-        """One snapshot with the incidents that changed before it ended; None: write what was gathered."""
+        """One snapshot with the incidents that changed before it ended; None: write what has been collected."""
         try:
             if work is None:
                 written = writer.flush()

@@ -1,4 +1,4 @@
-"""Has the archive's older days compacted once a day, on a thread of its own beside the one that writes; fails open."""
+"""Compacts the archive's older days once a day, on a separate thread beside the writer; fails open."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Compactor:
             self._thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Wait for what was begun."""
+        """Wait for a compaction in progress."""
         if self._thread is not None:
             self._thread.join(seconds)
 

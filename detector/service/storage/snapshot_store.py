@@ -1,7 +1,7 @@
-"""The snapshot store: snapshots and incidents, kept on disk by a thread of its own; it goes on without a disk that fails.
+"""The snapshot store: snapshots and incidents, written to disk by a separate thread; it continues without a failing disk.
 
-What is newest is in memory, so that it can be shown at once, and also while nothing can be written. Incidents are never
-dropped: one that could not be written is written as soon as the disk takes it again.
+The newest data is in memory, so that it can be shown at once, even while nothing can be written. Incidents are never dropped:
+one that could not be written is written as soon as the disk accepts it again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Signal(Enum):
 
 
 class _Finished:
-    """One snapshot with its verdicts; the document is made when it is first wanted, by whichever thread wants it."""
+    """One snapshot with its verdicts; the document is made on first use, by any thread."""
 
     def __init__(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         self._assembled = assembled
@@ -82,7 +82,7 @@ def _summary(assembled: Assembled, verdicts: tuple[Verdict, ...]) -> pb.Snapshot
 
 
 class SnapshotStore:
-    """Takes what is to be kept from the event loop, and answers what was kept."""
+    """Stores snapshots and incidents from the event loop, and returns stored ones."""
 
     def __init__(self, *, directory: Path, bounds: Bounds, queue_max: int, clock: Clock, metrics: Metrics, log: Log) -> None:
         """Open the archive. Raises ``ArchiveInUseError``; a disk that fails is only logged."""
@@ -113,7 +113,7 @@ class SnapshotStore:
         self._thread.start()
 
     def _start(self) -> None:
-        """What the last run left."""
+        """The state that the last run left."""
         with contextlib.suppress(OSError):
             self._lock = lock_directory(self._directory)
         if self._attempt(self._load, writes=True) is None:
@@ -313,7 +313,7 @@ class SnapshotStore:
         return self._database
 
     def _vanished(self, database: Database) -> None:
-        """Somebody deleted the directory or the file: begin anew, with all that a restart would need."""
+        """The directory or the file was deleted: start again, with everything that a restart would need."""
         self._metrics.archive_failed()
         self._log.failure("archive vanished", directory=self._directory, consequence="a new archive begins")
         database.close()

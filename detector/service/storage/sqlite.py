@@ -49,7 +49,7 @@ INSERT OR IGNORE INTO members
     );
 """
 MIGRATIONS = (_BASE, _MEMBERS)
-"""Forward, one step a version: ``PRAGMA user_version`` counts the steps that a file has had.
+"""Migrations, one step per version: ``PRAGMA user_version`` counts the steps applied to a file.
 
 To 2: who is a member. The processes of open incidents are, as far as an older version knew.
 """
@@ -64,7 +64,7 @@ class NewerStateError(Exception):
 
 
 class DamagedError(Exception):
-    """The file is no archive any more."""
+    """The file is no longer an archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class Database:
             self._db.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
 
     def is_there(self) -> bool:
-        """Whether what is written still goes where a restart would look for it: nobody has deleted or replaced the file."""
+        """Whether the file is still where a restart would look for it, neither deleted nor replaced."""
         try:
             return self._file.stat().st_ino == self._inode
         except FileNotFoundError:
@@ -195,14 +195,14 @@ class Database:
         self._writes += 1
 
     def put_incident(self, incident: Incident) -> None:
-        """Keep an incident as it is now."""
+        """Store an incident's present state."""
         body = json.dumps(dataclasses.asdict(incident))
         self._db.execute(
             "INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", (incident.id, incident.opened, incident.closed, body)
         )
 
     def put_members(self, members: Mapping[str, MemberRecord | None]) -> None:
-        """Keep who is a member; None: no more."""
+        """Store a member; None removes it."""
         with self._together() as db:
             for name, record in members.items():
                 if record is None:
@@ -267,7 +267,7 @@ class Database:
         return answer
 
     def members(self) -> list[MemberRecord]:
-        """Who was a member, by name."""
+        """The stored members, by name."""
         rows = self._db.execute("SELECT body FROM members ORDER BY name")
         return [_known_fields(MemberRecord, json.loads(body)) for (body,) in rows]
 

@@ -1,4 +1,4 @@
-"""The pages that people look at: what stands, who is there, what was seen. No script, nothing from elsewhere."""
+"""The web pages: current verdicts, members, snapshots and incidents. No scripts, no external resources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pages:
     """Makes the pages; on the event loop, but for what takes long."""
 
     def __init__(self, *, driver: Driver, snapshot_store: SnapshotStore) -> None:
-        """What is shown."""
+        """The sources of what is shown."""
         self._driver = driver
         self._snapshot_store = snapshot_store
         self._templates = Environment(

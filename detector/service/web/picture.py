@@ -1,4 +1,4 @@
-"""The picture of a kept snapshot: which of its verdicts is shown in it, and the drawing."""
+"""The drawing of a stored snapshot, with one of its verdicts highlighted."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FIRST = ("deadlock", "gridlock")
 
 
 def picture_of(answer: pb.GetSnapshotResponse, form: Format, predicate: str = "") -> str:
-    """Who waits for whom, with the core of ``predicate``'s verdict (empty: of the one that has most to show) highlighted.
+    """The wait-for graph, with the core of ``predicate``'s verdict (empty: of the most telling one) highlighted.
 
-    It takes long for a large snapshot: not for the event loop.
+    Slow for a large snapshot: do not call it on the event loop.
     """
     _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
     verdict = shown([verdict_from_wire(verdict) for verdict in answer.verdicts], predicate)
@@ -25,7 +25,7 @@ def picture_of(answer: pb.GetSnapshotResponse, form: Format, predicate: str = ""
 
 
 def shown(verdicts: Sequence[Verdict], predicate: str = "") -> Verdict | None:
-    """The verdict to show: one that holds before others, ``predicate``'s, or else deadlock's and gridlock's, before others."""
+    """The verdict to show: ``predicate``'s first, then one that holds, then deadlock's and gridlock's."""
 
     def rank(verdict: Verdict) -> tuple[bool, bool, int, str]:
         place = _FIRST.index(verdict.predicate) if verdict.predicate in _FIRST else len(_FIRST)

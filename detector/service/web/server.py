@@ -21,7 +21,7 @@ from detector.service.web.pages import Pages
 
 
 class Web:
-    """What the detector serves by HTTP."""
+    """The detector's HTTP side."""
 
     def __init__(
         self,
