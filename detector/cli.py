@@ -33,6 +33,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "detector.commands.stream:stream",
         "Evaluate an archive or a live detector continuously, with Spark.",
     ),
+    "backup": ("detector.commands.backup:backup", "Copy a detector's state, also while it runs."),
+    "restore": ("detector.commands.restore:restore", "Put a backup of a detector's state back."),
     "compact": ("detector.commands.compact:compact", "Merge the small files of an archive."),
     "generate-archive": (
         "detector.commands.generate_archive:generate_archive",

@@ -180,6 +180,13 @@ class Store:
         self.remove(gone)
         return gone
 
+    def prune_before(self, day: str) -> list[str]:
+        """Remove the files of all days before ``day``; what was removed."""
+        old = [(table, each) for table in TABLES for each in self.days(table) if each < day]
+        gone = [entry.path for table, each in old for entry in self.entries(table, each)]
+        self.remove(gone)
+        return gone
+
     def days(self, table: str) -> list[str]:
         """The days that ``table`` has, sorted."""
         found = self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}", allow_not_found=True))

@@ -1,19 +1,21 @@
 """Writes finished snapshots to the archive: gathers a few, then writes each table's file, the snapshots' own last.
 
 A snapshot counts as archived when its row in ``snapshots`` is there. A crash in between leaves rows that no snapshot names:
-readers of whole snapshots pass over them.
+readers of whole snapshots pass over them. With a journal, the next writer goes on with them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from detector.archive.files import Positions, Store, day_of
+from detector.archive.files import Positions, Store, day_of, snapshots_of_name
+from detector.archive.journal import Journal
 from detector.archive.local_state_rows import Row
 from detector.archive.offsets import starting
 from detector.archive.row_encoder import report_rows, snapshot_row, verdict_row
@@ -38,8 +40,11 @@ class ArchiveWriter:
         reports_max: int = 20_000,
         seconds_max: float = 300.0,
         clock: Callable[[], float] = time.time,
+        journal: Journal | None = None,
     ) -> None:
-        """``archive``: the detector's own id, by which its snapshots are told from another's in the same folder.
+        """``journal`` keeps what is gathered over a kill; None: it is lost then.
+
+        ``archive``: the detector's own id, by which its snapshots are told from another's in the same folder.
 
         A file is written when it would hold ``reports_max`` reports, or spans ``seconds_max``, or the day is over."""
         self.store = store
@@ -48,7 +53,8 @@ class ArchiveWriter:
         self._next: dict[str, Positions] = {}
         self._reports_max = reports_max
         self._seconds_max = seconds_max
-        self._rows: dict[str, list[Row]] = {table: [] for table in ORDER}
+        self._tables: dict[str, list[pa.Table]] = {table: [] for table in ORDER}
+        self._journal = journal
         self._day = ""
         self._began = 0.0
         self.dropped = 0
@@ -57,7 +63,7 @@ class ArchiveWriter:
     @property
     def gathered(self) -> int:
         """Snapshots gathered and not yet written."""
-        return len(self._rows["snapshots"])
+        return len(self._tables["snapshots"])
 
     def add(
         self,
@@ -79,22 +85,49 @@ class ArchiveWriter:
         written = self.flush() if self.gathered and self._due(begun) else []
         if not self.gathered:
             self._day, self._began = day_of(begun), begun
-        self._rows["reports"] += report_rows(assembled)
-        self._rows["verdicts"] += map(verdict_row, verdicts)
-        self._rows["incidents"] += (row | {"snapshot": ref.id, "begun": ref.begun} for row in incidents)
-        self._rows["snapshots"].append(snapshot_row(assembled, members or {}))
+        rows: dict[str, list[Row]] = {
+            "reports": list(report_rows(assembled)),
+            "verdicts": list(map(verdict_row, verdicts)),
+            "incidents": [row | {"snapshot": ref.id, "begun": ref.begun} for row in incidents],
+            "snapshots": [snapshot_row(assembled, members or {})],
+        }
+        tables = {table: table_of(table, rows[table], self._archive) for table in ORDER if rows[table]}
+        self.dropped += sum(len(rows[table]) - data.num_rows for table, data in tables.items())
+        for table, data in tables.items():
+            self._tables[table].append(data)
+        if self._journal is not None:
+            self._journal.append(tables)
         return written
 
+    def recover(self) -> int:
+        """Write what a killed writer left in the journal: how many snapshots. Called before anything is added."""
+        left: dict[tuple[str, str], list[pa.Table]] = {}
+        for table, data in () if self._journal is None else self._journal.read():
+            left.setdefault((table, day_of(data.column("begun")[0].as_py())), []).append(data)
+        snapshots = 0
+        for (table, day), parts in sorted(left.items(), key=lambda each: (each[0][1], ORDER.index(each[0][0]))):
+            there = _written(self.store, table, day, {_number(part) for part in parts})
+            wanted = [part for part in parts if _number(part) not in there]
+            if wanted:
+                self._day = day
+                self._write(table, _joined(wanted))
+                snapshots += len(wanted) if table == "snapshots" else 0
+        if self._journal is not None:
+            self._journal.clear()
+        return snapshots
+
     def _due(self, begun: float) -> bool:
-        full = len(self._rows["reports"]) >= self._reports_max
+        full = sum(data.num_rows for data in self._tables["reports"]) >= self._reports_max
         return full or day_of(begun) != self._day or begun - self._began >= self._seconds_max
 
     def flush(self) -> list[str]:
         """Write what was gathered; the paths. What could not be written is given up (OSError): the next rows start anew."""
-        rows, self._rows = self._rows, {table: [] for table in ORDER}
-        tables = {table: table_of(table, rows[table], self._archive) for table in ORDER if rows[table]}
-        self.dropped += sum(len(rows[table]) - data.num_rows for table, data in tables.items())
-        return [self._write(table, data) for table, data in tables.items()]
+        tables, self._tables = self._tables, {table: [] for table in ORDER}
+        try:
+            return [self._write(table, _joined(tables[table])) for table in ORDER if tables[table]]
+        finally:
+            if self._journal is not None:
+                self._journal.clear()
 
     def _write(self, table: str, data: pa.Table) -> str:
         at = self._next.get(table) or starting(self.store, table, self._clock())
@@ -112,6 +145,27 @@ def table_of(table: str, rows: Sequence[Row], archive: str = "") -> pa.Table:
         return pa.Table.from_pylist(named, schema=TABLES[table])
     except (pa.ArrowException, OverflowError):  # a number that no column holds costs its own row, not the others
         return pa.Table.from_pylist([row for row in named if _fits(table, row)], schema=TABLES[table])
+
+
+def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+    """The tables of several snapshots as one, by snapshot."""
+    return pa.concat_tables(sorted(parts, key=_number))
+
+
+def _number(part: pa.Table) -> int:
+    """Which snapshot a table is of."""
+    return int(part.column("snapshot")[0].as_py() or 0) if part.num_rows else 0
+
+
+def _written(store: Store, table: str, day: str, snapshots: set[int]) -> set[int]:
+    """Which of ``snapshots`` have rows in the day's files already."""
+    found: set[int] = set()
+    for entry in store.entries(table, day) if day in store.days(table) else ():
+        low, high = snapshots_of_name(PurePosixPath(entry.path).name) or (0, -1)
+        if any(low <= number <= high for number in snapshots):
+            with store.filesystem.open_input_file(entry.path) as file:
+                found.update(pq.read_table(file, columns=["snapshot"]).column("snapshot").to_pylist())
+    return found
 
 
 def _fits(table: str, row: Row) -> bool:

@@ -88,7 +88,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     incidents, watchers = _incidents(snapshot_store, metrics, log)
     archive_sink = ArchiveSink(
         directory=settings.data, bytes_max=settings.archive_bytes_max, metrics=metrics, log=log,
-        compact_seconds_min=settings.compact_seconds_min,
+        compact_seconds_min=settings.compact_seconds_min, age_seconds_max=settings.retention_seconds_max,
     )  # fmt: skip
     driver = Driver(
         settings=settings, clock=clock, evaluator=evaluator, incidents=incidents, snapshot_store=snapshot_store,
@@ -161,6 +161,8 @@ def _snapshot_store(settings: Settings, clock: Clock, metrics: Metrics, log: Log
         documents_max=settings.store_documents_max,
         documents_pinned_max=settings.store_documents_pinned_max,
         bytes_max=settings.store_bytes_max,
+        incidents_max=settings.store_incidents_max,
+        age_seconds_max=settings.retention_seconds_max,
     )
     return SnapshotStore(
         directory=settings.data, bounds=bounds, queue_max=settings.store_queue_max, clock=clock, metrics=metrics, log=log

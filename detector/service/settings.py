@@ -142,6 +142,10 @@ class Settings:
         2**30, 0, 2**50, "size of the Parquet archive; the oldest files are deleted beyond it; 0: no archive",
         was="history_bytes_max",
     )  # fmt: skip
+    store_incidents_max: int = _bounded(100_000, 1, 10**8, "closed incidents kept; the oldest are deleted beyond it")
+    retention_seconds_max: float = _bounded(
+        7_776_000.0, 0, 10**10, "age beyond which snapshots, closed incidents and archived days are deleted; 0: by size alone"
+    )
     compact_seconds_min: float = _bounded(86400.0, 0, 10**9, "how long after a day's end its files are merged; 0: never")
     archive_readers_max: int = _bounded(32, 1, 10_000, "concurrent streams of the archive's rows")
     archive_take_seconds_max: float = _bounded(300.0, 0.1, 86400, "how long the reader of such a stream may read nothing")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -332,3 +334,23 @@ def test_reading_an_archive_of_another_kind_fails_clearly(tmp_path: Path) -> Non
     log = Lines()
     snapshot_store(tmp_path, log).close(5)
     assert log.said("archive cannot be used") == 1
+
+
+async def test_an_incident_is_shown_once_it_would_survive_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = snapshot_store(tmp_path)
+    held, put = threading.Event(), Database.put_incident
+
+    def slow(self: Database, incident: Incident) -> None:
+        held.wait(10)
+        put(self, incident)
+
+    monkeypatch.setattr(Database, "put_incident", slow)
+    store.incident(incident("i"))
+    shown = asyncio.create_task(store.incidents(10, [incident("i")], open_only=False))
+    done, _ = await asyncio.wait([shown], timeout=0.1)
+    assert not done
+    held.set()
+    assert [each.id for each in await shown] == ["i"]
+    with sqlite3.connect(tmp_path / "stilltrue.sqlite3") as there:
+        assert there.execute("SELECT count(*) FROM incidents").fetchone() == (1,)
+    await asyncio.to_thread(store.close, 10)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +39,22 @@ class _Finished:
 class ArchiveSink:
     """Takes finished snapshots and changed incidents from the event loop, and writes them."""
 
-    def __init__(self, *, directory: Path, bytes_max: int, metrics: Metrics, log: Log, compact_seconds_min: float = 0) -> None:
+    def __init__(
+        self,
+        *,
+        directory: Path,
+        bytes_max: int,
+        metrics: Metrics,
+        log: Log,
+        compact_seconds_min: float = 0,
+        age_seconds_max: float = 0,
+    ) -> None:
         """``directory``: the service's data directory; ``bytes_max``: beyond it the oldest files go. 0: nothing is written.
 
-        ``compact_seconds_min``: how long after a day's end its files are merged; 0: never.
+        ``compact_seconds_min``: how long after a day's end its files are merged; 0: never. ``age_seconds_max``: older days
+        are deleted; 0: however old.
         """
+        self._age_seconds_max = age_seconds_max
         self._compactor = Compactor(location=str(directory / FOLDER), seconds_min=compact_seconds_min, log=log)
         self._directory = directory
         self._location = str(directory / FOLDER)
@@ -83,6 +95,7 @@ class ArchiveSink:
     def _write_all(self) -> None:
         try:
             from detector.archive.files import Store  # noqa: PLC0415 - pyarrow is an extra
+            from detector.archive.journal import Journal  # noqa: PLC0415
             from detector.archive.writer import ArchiveWriter, archive_id  # noqa: PLC0415
         except ImportError:
             self._log.info("archive not kept", reason="pyarrow is not installed")
@@ -93,7 +106,8 @@ class ArchiveSink:
         except OSError as error:
             self._log.failure("archive without its id", error, location=self._location, consequence="the service goes on")
             archive = ""
-        writer = ArchiveWriter(store, archive=archive, seconds_max=SECONDS_PER_FILE)
+        writer = ArchiveWriter(store, archive=archive, seconds_max=SECONDS_PER_FILE, journal=Journal(self._directory))
+        self._recover(writer)
         changed: list[Incident] = []
         while (work := self._queue.get()) is not None:
             if isinstance(work, Incident):
@@ -102,6 +116,16 @@ class ArchiveSink:
                 self._add(writer, work, changed)
                 changed = []
         self._add(writer, None, changed)
+
+    def _recover(self, writer: ArchiveWriter) -> None:
+        try:
+            snapshots = writer.recover()
+        except Exception as error:  # noqa: BLE001 - as below
+            self._metrics.archive_failed()
+            self._log.failure("journal not recovered", error, location=self._location, consequence="the service goes on")
+        else:
+            if snapshots:
+                self._log.info("journal recovered", snapshots=snapshots, location=self._location)
 
     def _add(self, writer: ArchiveWriter, work: _Finished | None, changed: list[Incident]) -> None:
         """One snapshot with the incidents that changed before it ended; None: write what has been collected."""
@@ -117,6 +141,10 @@ class ArchiveSink:
                 writer.dropped = 0
             if written:
                 writer.store.prune(self._bytes_max)
+                if self._age_seconds_max:
+                    from detector.archive.files import day_of  # noqa: PLC0415 - as above
+
+                    writer.store.prune_before(day_of(time.time() - self._age_seconds_max))
                 self._compactor.look()
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs rows and nothing else
             self._metrics.archive_failed()

@@ -39,6 +39,8 @@ _IDS_AT_ONCE = 1000
 _RECENT_MAX = 32
 _CLOSED_MAX = 10_000
 _RETRY_SECONDS = 1.0
+WRITTEN_SECONDS_MAX = 2.0
+"""How long a list of incidents waits for the disk to have them."""
 _CALM_SECONDS = 3.0
 
 
@@ -101,6 +103,7 @@ class SnapshotStore:
         self._members: dict[str, MemberRecord | None] = {}
         self._current: tuple[dict[str, MemberRecord], dict[str, Incident]] = ({}, {})
         self._guard = threading.Lock()  # of _unwritten, _members and _current
+        self._written = threading.Condition(self._guard)
         self._in_hand = threading.Lock()  # of _database
         self._queue: queue.Queue[_Finished | _Signal] = queue.Queue(queue_max)
         self._stopped = threading.Event()
@@ -216,13 +219,23 @@ class SnapshotStore:
         return await asyncio.to_thread(self._attempt, lambda database: database.snapshot(wanted))
 
     async def incidents(self, limit: int, open_ones: list[Incident], *, open_only: bool) -> list[Incident]:
-        """The newest first; ``open_ones``: as they are now."""
+        """The newest first; ``open_ones``: as they are now. What is shown would survive a kill, while the disk works."""
+        if self._unwritten and not self._failing:
+            await asyncio.to_thread(self._wait_until_written)
         found = {} if open_only else dict(self._closed)
         if not open_only and limit > len(found):
             older = await asyncio.to_thread(self._attempt, lambda database: database.incidents(limit)) or []
             found = {incident.id: incident for incident in older} | found
         found |= {incident.id: incident for incident in open_ones}
         return sorted(found.values(), key=lambda incident: (-incident.opened, incident.id))[:limit]
+
+    def _wait_until_written(self) -> None:
+        with self._written:
+            waiting = dict(self._unwritten)
+            self._written.wait_for(
+                lambda: self._failing or not any(self._unwritten.get(name) is each for name, each in waiting.items()),
+                WRITTEN_SECONDS_MAX,
+            )
 
     # -- writing (its own thread) --------------------------------------------------------------------------------------
 
@@ -256,9 +269,10 @@ class SnapshotStore:
             database.put_incident(incident)
             database.pin(incident.first_snapshot)
             database.pin(incident.last_snapshot)
-            with self._guard:
+            with self._written:
                 if self._unwritten.get(name) is incident:
                     del self._unwritten[name]
+                self._written.notify_all()
 
     def _write_reserve(self, database: Database) -> None:
         below = self._wanted_below
@@ -338,6 +352,8 @@ class SnapshotStore:
         self._metrics.archive_writable(writable=False)
         if not self._failing:
             self._failing = True
+            with self._written:
+                self._written.notify_all()
             self._log.failure(
                 "archive cannot be used", directory=self._directory, reason=str(error), consequence="the service goes on"
             )

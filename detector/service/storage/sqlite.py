@@ -69,12 +69,20 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much is kept."""
+    """How much is kept; ``age_seconds_max`` 0: however old. Open incidents are kept for ever, and not counted."""
 
     summaries_max: int
     documents_max: int
     documents_pinned_max: int
     bytes_max: int
+    incidents_max: int = 100_000
+    age_seconds_max: float = 0
+    damaged_max: int = 5
+
+
+def state_file(directory: Path) -> Path:
+    """The SQLite file of the state in ``directory``."""
+    return directory / _FILE
 
 
 def lock_directory(directory: Path) -> int:
@@ -98,6 +106,17 @@ def set_aside(directory: Path, now: float) -> Path:
         if file.exists():
             file.rename(f"{kept}{suffix}")
     return kept
+
+
+def prune_damaged(directory: Path, bounds: Bounds, now: float) -> None:
+    """Delete archives that were set aside, but for the newest; those that are too old go all."""
+    aside = sorted(directory.glob(f"{_FILE}.damaged-*"), reverse=True)
+    names = list(dict.fromkeys(path.name.removesuffix("-wal").removesuffix("-shm") for path in aside))
+    kept = set(names[: bounds.damaged_max])
+    for path in aside:
+        old = bounds.age_seconds_max and path.stat().st_mtime < now - bounds.age_seconds_max
+        if old or path.name.removesuffix("-wal").removesuffix("-shm") not in kept:
+            path.unlink(missing_ok=True)
 
 
 class Database:
@@ -191,7 +210,7 @@ class Database:
                 "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", (ref.id, pinned, len(body) + len(rest), body, rest)
             )
             if self._writes % _TRIM_EACH == 0:
-                self._trim(db)
+                self._trim(db, ref.ended)
         self._writes += 1
 
     def put_incident(self, incident: Incident) -> None:
@@ -215,8 +234,8 @@ class Database:
         """Keep the whole of a snapshot although it is old."""
         self._db.execute("UPDATE documents SET pinned = 1 WHERE id = ?", (id,))
 
-    def _trim(self, db: sqlite3.Connection) -> None:
-        """Hold the bounds: the oldest go first, and those that nothing points to before those that something does."""
+    def _trim(self, db: sqlite3.Connection, now: float) -> None:
+        """Hold the bounds as of ``now``: the oldest go first; what nothing points to goes before what something does."""
         db.execute(
             "DELETE FROM snapshots WHERE id <= (SELECT id FROM snapshots ORDER BY id DESC LIMIT 1 OFFSET ?)",
             (self._bounds.summaries_max,),
@@ -232,6 +251,17 @@ class Database:
             "(SELECT id, sum(bytes) OVER (ORDER BY pinned DESC, id DESC) AS total FROM documents) WHERE total > ?)",
             (self._bounds.bytes_max,),
         )
+        db.execute(
+            "DELETE FROM incidents WHERE closed IS NOT NULL AND closed <= "
+            "(SELECT closed FROM incidents WHERE closed IS NOT NULL ORDER BY closed DESC LIMIT 1 OFFSET ?)",
+            (self._bounds.incidents_max,),
+        )
+        if self._bounds.age_seconds_max:
+            before = now - self._bounds.age_seconds_max
+            db.execute("DELETE FROM documents WHERE id IN (SELECT id FROM snapshots WHERE ended < ?)", (before,))
+            db.execute("DELETE FROM snapshots WHERE ended < ?", (before,))
+            db.execute("DELETE FROM incidents WHERE closed < ?", (before,))
+        prune_damaged(self._file.parent, self._bounds, now)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

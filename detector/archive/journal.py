@@ -1,0 +1,88 @@
+"""The journal: rows that are gathered for the archive's next files, kept in one file so that a kill loses none of them.
+
+Rules:
+
+1. The rows of a snapshot are appended before the snapshot counts as taken, all its tables in one write. Nothing is synced:
+   what is written outlives the process, not the machine.
+2. When the rows have become files, the journal begins anew.
+3. What a killed writer left is made into files by the next one, but for tables of which its files are there already: killed
+   between the two steps of rule 2, it doubles nothing.
+4. A torn end is left out: it was never acknowledged.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from detector.archive.schema import TABLES
+
+FILE = "archive-journal"
+_HEAD = struct.Struct(">4sBQI")
+_MAGIC = b"stj1"
+_NAMES = sorted(TABLES)
+BYTES_MAX = 2**30
+"""A journal that is larger was not written by a writer: it is read so far."""
+
+
+class Journal:
+    """One writer's journal. Raises ``OSError`` when the disk fails."""
+
+    def __init__(self, directory: Path) -> None:
+        """``directory``: the service's data directory."""
+        self._path = directory / FILE
+
+    def append(self, tables: Mapping[str, pa.Table]) -> None:
+        """Rule 1."""
+        frames = b"".join(_frame(name, table) for name, table in tables.items() if table.num_rows)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab", buffering=0) as file:
+            at = file.seek(0, 2)
+            try:
+                written = file.write(frames)
+            except OSError:
+                file.truncate(at)
+                raise
+            if written != len(frames):
+                file.truncate(at)
+                raise OSError(28, "No space left on device", str(self._path))
+
+    def clear(self) -> None:
+        """Rule 2."""
+        self._path.unlink(missing_ok=True)
+
+    def read(self) -> Iterator[tuple[str, pa.Table]]:
+        """What is in it, in the order of writing, up to a torn end (rule 4)."""
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(BYTES_MAX)
+        except FileNotFoundError:
+            return
+        at = 0
+        while at + _HEAD.size <= len(content):
+            magic, number, length, sum_ = _HEAD.unpack_from(content, at)
+            at += _HEAD.size
+            body = content[at : at + length]
+            at += length
+            if magic != _MAGIC or number >= len(_NAMES) or len(body) != length or zlib.crc32(body) != sum_:
+                return
+            name = _NAMES[number]
+            try:
+                with pa.ipc.open_stream(body) as reader:
+                    table = reader.read_all()
+            except (pa.ArrowException, OSError):
+                return
+            if table.schema.equals(TABLES[name]):
+                yield name, table
+
+
+def _frame(name: str, table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    body = bytes(sink.getvalue())
+    return _HEAD.pack(_MAGIC, _NAMES.index(name), len(body), zlib.crc32(body)) + body

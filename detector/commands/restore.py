@@ -1,0 +1,35 @@
+"""The command `stilltrue restore`: puts a backup of a detector's state where none is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from detector.commands.shared.run import CommandError
+from detector.service.storage.backup import BackupError
+from detector.service.storage.backup import restore as put_back
+from detector.service.storage.sqlite import ArchiveInUseError, DamagedError, NewerStateError
+
+EPILOG = """\b
+Example:
+  stilltrue restore /backups/2026-11-22 --data stilltrue-data
+
+Snapshot numbers still only rise: agents report the newest they have seen. Exit code: 0; 2 when SOURCE is no backup, was made
+by a later version, or the directory is in use or holds state.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("source", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option(
+    "--data", default=Path("stilltrue-data"), show_default=True, type=click.Path(path_type=Path, file_okay=False),
+    envvar="STILLTRUE_SERVE_DATA", show_envvar=True, help="Directory to restore to (serve --data); it must hold no state.",
+)  # fmt: skip
+def restore(source: Path, *, data: Path) -> None:
+    """Put the backup SOURCE into the detector's directory, which must hold no state."""
+    try:
+        files = put_back(source, data)
+    except (BackupError, NewerStateError, ArchiveInUseError, DamagedError, OSError) as error:
+        raise CommandError(str(error)) from None
+    click.echo(f"restored {source} to {data}: {files} files")

@@ -1,0 +1,106 @@
+"""Copies of a detector's state: taken while it runs, and put back where none is. Pure files; nothing here knows the service.
+
+A copy holds the SQLite file as of one instant, the archive's files (which never change once they have their names), the
+journal, and ``backup.json``, which is written last: a folder without it is no backup.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from detector.ops.atomic_file import write_atomically
+from detector.service.storage.sqlite import MIGRATIONS, DamagedError, NewerStateError, lock_directory, state_file
+
+MANIFEST = "backup.json"
+_WHOLE = ("archive-id", "archive-journal")
+_ARCHIVE = "archive"
+
+
+class BackupError(Exception):
+    """A backup that cannot be made or used; one line."""
+
+
+def back_up(data: Path, target: Path) -> int:
+    """Copy the state in ``data`` to ``target``, which must be empty or not there: how many files.
+
+    Raises :class:`BackupError`.
+    """
+    if not state_file(data).exists():
+        raise BackupError(f"{data}: no state of a detector here")
+    if target.exists() and any(target.iterdir()):
+        raise BackupError(f"{target}: is not empty")
+    target.mkdir(parents=True, exist_ok=True)
+    version = _copy_database(state_file(data), state_file(target))
+    files = 1 + _copy_rest(data, target)
+    manifest = {"schema": version, "made": datetime.now(UTC).isoformat(timespec="seconds"), "files": files}
+    write_atomically(target / MANIFEST, json.dumps(manifest).encode())
+    return files
+
+
+def restore(source: Path, data: Path) -> int:
+    """Put a backup into ``data``, which must hold no state: how many files.
+
+    Raises :class:`BackupError`, and :class:`~detector.service.storage.sqlite.ArchiveInUseError`.
+    """
+    try:
+        manifest = json.loads((source / MANIFEST).read_text(encoding="utf-8"))
+        version = int(manifest["schema"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BackupError(f"{source}: no whole backup ({MANIFEST} is missing or cannot be read)") from None
+    if version > len(MIGRATIONS):
+        raise NewerStateError(f"{source}: made by a later version (schema {version}, this one knows {len(MIGRATIONS)})")
+    lock = lock_directory(data)
+    try:
+        if state_file(data).exists():
+            raise BackupError(f"{data}: holds state already; give an empty directory, or move it away")
+        files = _copy_rest(source, data)
+        aside = state_file(data).with_suffix(".part")
+        _copy_database(state_file(source), aside)
+        aside.replace(state_file(data))
+    finally:
+        os.close(lock)
+    return 1 + files
+
+
+def _copy_database(source: Path, target: Path) -> int:
+    """A copy of one instant, checked: its schema's version."""
+    target.unlink(missing_ok=True)
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as there,
+            contextlib.closing(sqlite3.connect(target)) as here,
+        ):
+            there.backup(here, pages=1024)
+            (health,) = here.execute("PRAGMA quick_check(1)").fetchone()
+            (version,) = here.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error as error:
+        raise BackupError(f"{source}: {error}") from None
+    if health != "ok":
+        raise DamagedError(f"{source}: {health}")
+    return int(version)
+
+
+def _copy_rest(source: Path, target: Path) -> int:
+    count = 0
+    for path in _files(source):
+        to = target / path.relative_to(source)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copy2(path, to)
+        except FileNotFoundError:  # compacted or deleted for its age meanwhile
+            continue
+        count += 1
+    return count
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The journal first: what has left it for a file by the time it is copied is in the files, which come after."""
+    yield from (folder / name for name in _WHOLE if (folder / name).exists())
+    yield from sorted(path for path in (folder / _ARCHIVE).rglob("*.parquet") if not path.name.startswith("_"))
