@@ -1,1 +1,1 @@
-"""The detector: the service, the command, the simulator and the pipeline; none of it ever runs in a stranger's process."""
+"""The detector: the service, the command, the simulator and the pipeline; none of it runs in a user's process."""

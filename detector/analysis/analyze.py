@@ -1,4 +1,4 @@
-"""One archive analysed from end to end: verdicts, what follows from them, result tables, the report."""
+"""Analyses one archive end to end: verdicts, incidents and counts, result tables, the report."""
 
 from __future__ import annotations
 

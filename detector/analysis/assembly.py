@@ -1,4 +1,4 @@
-"""Reports in any order, some twice, some from afar, put together to rows of ``snapshots``: whole columns at a time.
+"""Assembles reports, in any order and possibly duplicated, into rows of ``snapshots``, whole columns at a time.
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""What the reports of an archive add up to, counted some whole snapshots at a time: columns in, a few rows out.
+"""Totals over the reports of an archive, counted a few whole snapshots at a time: columns in, a few rows out.
 
 A tally's rows are put together by :func:`merged`, in any order and any grouping, with the same result: their measures are
 sums of whole numbers and greatest values, so no rounding depends on the order.

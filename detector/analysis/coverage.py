@@ -1,4 +1,4 @@
-"""What the snapshots' own rows tell without their waits: when each was, what was covered, who was silent."""
+"""What the rows of ``snapshots`` show without their waits: times, coverage, silent members."""
 
 from __future__ import annotations
 

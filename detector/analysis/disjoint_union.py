@@ -1,4 +1,4 @@
-"""Many snapshots as one wait graph: their parties get disjoint numbers, so one run of the reduction answers for all of them."""
+"""Many snapshots as one wait-for graph: their parties get disjoint numbers, so one reduction serves them all."""
 
 from __future__ import annotations
 

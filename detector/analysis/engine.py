@@ -1,4 +1,4 @@
-"""One interface for two engines: units of an archive go in, a kernel works on them, a small table comes out.
+"""The interface of the two engines: units of an archive go in, a kernel processes them, a small table comes out.
 
 The kernels are pure Arrow. ``LocalEngine`` runs them here, in one process or several;
 :class:`detector.spark.analyze.SparkEngine` runs the same ones in Spark's workers.

@@ -1,4 +1,4 @@
-"""From the verdicts of an archive to its incidents and near misses: the service's rules, applied afterwards."""
+"""Derives incidents and near misses from the verdicts of an archive, by the service's rules."""
 
 from __future__ import annotations
 

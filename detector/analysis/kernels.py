@@ -1,4 +1,4 @@
-"""The two kernels of an analysis: one evaluates snapshots and writes their verdicts, one counts what the reports add up to."""
+"""The two kernels of an analysis: one evaluates snapshots and writes their verdicts, one counts over the reports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an analysis wants to know beyond the verdict: a deadlock's separate cores with their ids, and what came close to one.
+"""Findings beyond the verdict: a deadlock's separate cores with their ids, and near misses.
 
 A *near miss* is a snapshot without a deadlock in which one more wait would have made a core: if one party that waits for
-nothing (``saved_by``) had never come back, the others would wait for one another in a circle for ever.
+nothing (``saved_by``) had never come back, the others would wait for one another in a circle forever.
 """
 
 from __future__ import annotations

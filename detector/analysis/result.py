@@ -1,4 +1,4 @@
-"""What an analysis found: small enough to be held at once, written as ``summary.json`` and shown by the report."""
+"""The result of an analysis: small enough for memory, written as ``summary.json`` and shown by the report."""
 
 from __future__ import annotations
 

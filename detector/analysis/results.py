@@ -1,4 +1,4 @@
-"""The folder of an analysis: a folder of Parquet for each result table, written whole or not at all, on any filesystem."""
+"""The output folder of an analysis: one Parquet folder per result table, written atomically on any filesystem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a deadlock could form that never has: circles of services that hold a worker while they wait for the next one's."""
+"""Finds potential deadlocks: cycles of services that hold a worker while they wait for the next one's."""
 
 from __future__ import annotations
 

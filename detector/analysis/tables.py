@@ -1,4 +1,4 @@
-"""The result tables that a tally of an archive gives: rows in their order, as analysts read them."""
+"""The result tables made from the counters of an archive, in reading order."""
 
 from __future__ import annotations
 

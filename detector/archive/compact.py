@@ -1,4 +1,4 @@
-"""Puts the small files of a day together, a row group at a time; readers see the old ones or the new one, never both.
+"""Merges the small files of a day, a row group at a time; readers see the old ones or the new one, never both.
 
 The new file's footer names those that it replaces, so a reader passes over them from the moment it is there; then they
 are deleted. A crash in between costs disk until the next time, nothing else. Only files that follow each other are put

@@ -1,4 +1,4 @@
-"""Where the archive's files lie, and how one comes to be: written aside, then renamed, so that a reader sees it whole or not.
+"""The archive's files: where they are, and how they are written: aside, then renamed, so that readers never see part of one.
 
 ``ROOT/TABLE/day=YYYY-MM-DD/FIRST-LAST-TOKEN.parquet``: the snapshots FIRST to LAST, whole, sorted by snapshot. A name that
 begins with ``_`` or ``.`` is a file in the making: readers (ours and Spark's) pass over it.

@@ -1,4 +1,4 @@
-"""Arrow's columns of lists as flat arrays with their lengths, and back."""
+"""Arrow list columns to flat arrays with lengths, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From one process's report to its row, and back: the columns that say its local state."""
+"""One process's report to its row and back: the columns of its local state."""
 
 from __future__ import annotations
 

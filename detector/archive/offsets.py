@@ -1,4 +1,4 @@
-"""In which order an archive's rows were written: a number for every row, which holds over restarts, removal and compaction.
+"""Positions: a number for every row of an archive, in the order of writing, stable across restarts, removal and compaction.
 
 Rules:
 

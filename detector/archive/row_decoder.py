@@ -1,4 +1,4 @@
-"""From the archive's rows back to the nouns: snapshots, reports, verdicts, equal to what was written."""
+"""Decodes the archive's rows to snapshots, reports and verdicts, equal to those written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the nouns to the archive's rows: a finished snapshot, its reports, verdicts and incidents as plain dicts."""
+"""Encodes a finished snapshot, its reports, verdicts and incidents as the archive's rows (plain dicts)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which row groups of a file hold whole snapshots together, and which columns of it a reader asks for."""
+"""Groups a file's row groups so that each group holds whole snapshots, and selects the columns to read."""
 
 from __future__ import annotations
 

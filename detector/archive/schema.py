@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A column is only ever added, with null for "not known then"; none changes its type or meaning. So old files read for ever.
+1. A column is only ever added, with null for "not known then"; none changes its type or meaning. So old files read forever.
 2. Each file's footer says which table and which version of the columns it holds.
 3. A snapshot's number is its detector's own: ``archive`` and ``snapshot`` together name it. A null archive is that of a file
    of before version 4.
@@ -155,7 +155,7 @@ REPORTS = pa.schema(
 """A row per snapshot and process: its local state.
 
 ``resolved``: its waits as the assembler resolved them to parties; ``before``: those of the snapshot that may confirm this one,
-null when no wait of this snapshot needs confirming. ``in_transit``: the messages under way that this process sent.
+null when no wait of this snapshot needs confirming. ``in_transit``: the messages in transit that this process sent.
 """
 
 SNAPSHOTS = pa.schema(

@@ -1,4 +1,4 @@
-"""An archive between two days, and the units that it is read by: whole snapshots, each in one unit."""
+"""An archive between two days, and its units of reading: whole snapshots, each in one unit."""
 
 from __future__ import annotations
 

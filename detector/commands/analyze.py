@@ -165,7 +165,7 @@ class _Steps:
         click.echo(f"{CLEAR if self._live else ''}{self._step} ...", err=True)
 
     def end(self) -> None:
-        """No step is under way any more."""
+        """No step is in progress any more."""
         if self._live:
             click.echo(CLEAR, err=True, nl=False)
 

@@ -4,7 +4,7 @@ Rules:
 
 1. Ids only rise; a process's colour that is ahead advances them.
 2. A snapshot begins when one is asked for, when a process wishes for one (a bounded number of times a second), and once a
-   period; never more than ``pending_snapshots_max`` are under way: what is wanted meanwhile begins when one has ended.
+   period; never more than ``pending_snapshots_max`` are in progress: what is wanted meanwhile begins when one has ended.
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
    ``give_up_seconds``; it is incomplete then.
 4. Whoever asks gets a snapshot that began after the question.

@@ -192,7 +192,7 @@ class Resolution:
                     yield Message(source=source, target=None, facts=call.facts, what=f"request {call.method}")
 
     def _between(self, source: ProcessName, call: OutstandingCall, place: Place) -> Iterator[Message]:
-        """Facts not yet taken, and stream items under way, between a caller and the server that has its call."""
+        """Facts not yet taken, and stream items in transit, between a caller and the server that has its call."""
         served = place.served
         if served is None:
             return

@@ -115,7 +115,7 @@ class _Idle:
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    """One snapshot's round under way."""
+    """One snapshot's round in progress."""
 
     assembled: Assembled
     suspicion: Suspicion
@@ -278,7 +278,7 @@ class Verifier:
         else:
             known.looked_at = now
             known.again_seconds *= DOUBLES
-            if known.verified and look.doubt:  # what was verified is so for ever
+            if known.verified and look.doubt:  # what was verified is so forever
                 return known.look
         known.look, known.until = look, _until(look, one.assembled, name)
         return look

@@ -1,4 +1,4 @@
-"""The programs of ``healthy`` that are written as people write gRPC programs: for a moment each looks stuck, and none is.
+"""Programs of ``healthy`` in the idioms of real gRPC programs: each looks stuck for a moment, and none is.
 
 ``desk``'s race is a circle of waits that only a watchdog ends; ``clerk`` releases its limiter in done callbacks, which also
 send; ``relay`` passes on the metadata that it was called with; ``gateway`` has no agent; ``kiosk`` ends its connections by age;
@@ -71,7 +71,7 @@ class Program:
         """It begins by itself."""
 
     def stop(self) -> None:
-        """As a pod that is told to end: the calls under way are finished, and the detector is told goodbye."""
+        """As a pod that is told to end: the calls in progress are finished, and the detector is told goodbye."""
         self.server.stop(grace=1.0).wait()
         if self.agent:
             self.agent.close()

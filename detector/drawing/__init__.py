@@ -1,1 +1,1 @@
-"""Pictures of wait graphs: DOT, SVG, GraphML and JSON, made without any program but Python."""
+"""Drawings of wait-for graphs: DOT, SVG, GraphML and JSON, in pure Python."""

@@ -1,4 +1,4 @@
-"""Strongly connected components of some parties of a wait graph."""
+"""Strongly connected components among some parties of a wait-for graph."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every long-running process needs: logs and a clock."""
+"""What long-running processes share: logs, a clock, addresses, HTTP, files written in one step."""

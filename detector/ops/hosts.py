@@ -1,4 +1,4 @@
-"""Names of hosts: which are this machine's own, and what a ``Host`` header names."""
+"""Host names: whether one is loopback, and the host in a ``Host`` header."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody outside this machine can reach what listens on ``host``."""
+    """Whether ``host`` can only be reached from this machine."""
     if host == "localhost":
         return True
     try:

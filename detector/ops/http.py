@@ -76,7 +76,7 @@ class HttpServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Listen no more, and end what is under way."""
+        """Listen no more, and end what is in progress."""
         if self._server is not None:
             self._server.close()
         await self._http.shutdown(0.5)

@@ -1,4 +1,4 @@
-"""One event a line on standard error, as logfmt or JSON: a time, a level, an event, and what belongs to it."""
+"""One event per line on standard error, as logfmt or JSON: time, level, event, values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Log:
     """Writes events: ``log.info("snapshot ended", snapshot=7, outcome="complete")``."""
 
     def __init__(self, name: str) -> None:
-        """``name``: who speaks."""
+        """``name``: the logger's name."""
         self._logger = logging.getLogger(name)
 
     def info(self, event: str, **values: object) -> None:
@@ -43,7 +43,7 @@ class LineFormatter(logging.Formatter):
         self._as_json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever the values hold."""
+        """One line, whatever the values contain."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         values: dict[str, object] = {"time": time, "level": record.levelname.lower(), "event": record.getMessage()}
         values.update(getattr(record, _FIELDS, {}))

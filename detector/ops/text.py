@@ -1,4 +1,4 @@
-"""Text from outside made safe to show: nothing in it can steer a terminal or turn the direction of a line."""
+"""Makes text from outside safe to print: it can neither control a terminal nor reverse the direction of a line."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Rules:
    fit is dropped and counted.
 2. They are delivered in order, so that an end is never told before its beginning. An incident that is seen again after its end
    is told again.
-3. Any 2xx is a receipt. No connection, a time-out, 429 and 5xx are tried again, ever more slowly, a bounded number of times;
+3. Any 2xx is a receipt. No connection, a timeout, 429 and 5xx are tried again, ever more slowly, a bounded number of times;
    any other answer is final, since the same words would be refused again.
 4. Delivery is at least once: the header ``Idempotency-Key`` is the same each time.
 """
@@ -125,7 +125,7 @@ class Notifier:
         except urllib.error.HTTPError as error:
             error.close()
             return f"status {error.code}", error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in _TRIED_AGAIN
-        except (OSError, ValueError) as error:  # no connection, time-outs, and answers that are no HTTP
+        except (OSError, ValueError) as error:  # no connection, timeouts, and answers that are no HTTP
             return f"{type(error).__name__}: {error}", False
         return "", True
 

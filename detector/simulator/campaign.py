@@ -1,4 +1,4 @@
-"""Many seeded runs on several cores: what they amounted to, world by world, and which of them broke a promise."""
+"""Many seeded runs on several cores: totals per world, and the runs that violated a promise."""
 
 from __future__ import annotations
 

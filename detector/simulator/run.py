@@ -1,4 +1,4 @@
-"""One seeded run: a world, its faults and its watch, stepped at random to the end, then led to rest and asked once more."""
+"""One seeded run: a world, its faults and its detector, stepped at random to the end, brought to rest, checked again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Result:
 
 
 class Run:
-    """A world under way."""
+    """A world in progress."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Run:
             self._live()
 
     def _drain(self) -> None:
-        """Until nobody can move and no snapshot is under way."""
+        """Until nobody can move and no snapshot is in progress."""
         turns = 0
         while not self.world.breaches:
             turns += 1

@@ -1,4 +1,4 @@
-"""The detector's side of a world: the real initiator and predicates, and the promises that each verdict is held to."""
+"""The detector's side of a world: the real initiator and predicates, with the promises checked for each verdict."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Watch:
         self.verifier = self._verifier()
         self.begun: dict[SnapshotId, Instant] = {}
         self._ended: dict[SnapshotId, tuple[Assembled, Instant]] = {}
-        """Snapshots whose verification round is under way, and the truth when they ended."""
+        """Snapshots whose verification round is in progress, and the truth when they ended."""
         self._outside_before = 0
         self.finished: list[tuple[Assembled, tuple[Verdict, ...]]] = []
         self.in_doubt: set[SnapshotId] = set()
@@ -150,7 +150,7 @@ class Watch:
                 self.leaves(name)
 
     def restarts(self) -> None:
-        """The detector begins anew: it knows which numbers it has given, and who was there; these are lost until they dial."""
+        """The detector starts again: it knows which numbers it has given, and who was there; these are lost until they dial."""
         now, before = self.world.now, self.initiator
         self.initiator = self._initiator(first=before.next_id)
         self.verifier = self._verifier()

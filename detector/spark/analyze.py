@@ -1,4 +1,4 @@
-"""Spark as an engine of an analysis, and how far it is, for people who wait at a terminal."""
+"""Spark as an engine of an analysis, with its progress for a terminal."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def interruptible() -> Iterator[None]:
     """Ctrl-C or SIGTERM in the block ends the process at once, and Java goes when it sees that.
 
     An exception in the middle of a word to Java would leave pages; one while Java starts would take away the file in which
-    Java says where it listens, and leave Java behind for ever.
+    Java says where it listens, and leave Java behind forever.
     """
 
     def end(number: int, _: object) -> None:

@@ -1,4 +1,4 @@
-"""A made-up fleet at work: snapshots of many processes as whole columns, for archives of any size with a known truth.
+"""A synthetic fleet: snapshots of many processes as whole columns, for archives of any size with known truth.
 
 Each process serves calls from outside and from others along a call graph, behind a bounded pool. Planted *rings* are
 processes whose every worker waits for a call that is queued behind the next one's workers: a deadlock. In a near miss one of

@@ -1,4 +1,4 @@
-"""The nouns of a made-up fleet: its processes and call graph, its planted rings, the calls of some snapshots as columns."""
+"""The types of a synthetic fleet: processes, call graph, planted rings, and the calls of some snapshots as columns."""
 
 from __future__ import annotations
 

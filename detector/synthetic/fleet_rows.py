@@ -1,4 +1,4 @@
-"""A made-up fleet's calls as rows of ``reports``: a whole column at a time, equal to what the agents' reports would say."""
+"""A synthetic fleet's calls as rows of ``reports``, a whole column at a time, equal to real agents' reports."""
 
 from __future__ import annotations
 

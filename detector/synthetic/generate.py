@@ -1,4 +1,4 @@
-"""Writes archives of a made-up fleet, an hour or so at a time, with what was planted beside them in ``truth.json``."""
+"""Writes archives of a synthetic fleet, about an hour at a time, with the planted truth in ``truth.json``."""
 
 from __future__ import annotations
 

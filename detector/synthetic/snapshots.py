@@ -1,4 +1,4 @@
-"""Random snapshots from random local states, for tests and benchmarks: every kind of wait, place of a call, and doubt.
+"""Random snapshots from random local states, for tests and benchmarks: every kind of wait, call position and doubt.
 
 The reports are made up; all that follows from them (where each call is, the waits, the messages) is found by the
 detector's own assembler.

@@ -46,7 +46,7 @@ class Settings:
     agent ask for a snapshot. ``welcome_seconds_max`` is how long a detector may take to answer a hello before it is left;
     attempts to reach one are up to ``backoff_seconds_max`` apart. ``reports_max`` reports await sending at the most.
     The ``tls`` files are PEM: ``tls_ca_file`` whom to trust, ``tls_cert_file`` and ``tls_key_file`` who we are; ``token_file``
-    holds a bearer token. All are read anew at each dial. ``stamp_key`` (or a file of keys, one a line, read anew when it
+    holds a bearer token. All are read again at each dial. ``stamp_key`` (or a file of keys, one a line, read again when it
     changes) is the fleet's secret: stamps are tagged with the first key, and those that no key has tagged count as none.
     ``enabled=False``: record nothing, dial nobody.
     ``excluded_methods`` are patterns (``/pkg.Service/*``) of methods that are not recorded.

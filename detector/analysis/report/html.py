@@ -1,4 +1,4 @@
-"""What the report's page is made of, and the page itself: every text is escaped by the template."""
+"""The report's page and its parts; the template escapes every text."""
 
 from __future__ import annotations
 

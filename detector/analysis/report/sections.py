@@ -1,4 +1,4 @@
-"""The report of an analysis: one HTML file with nothing outside it, read from the top down as an operator would ask."""
+"""The sections of the report, in the order of an operator's questions; one self-contained HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Depth-first search over named edges: which edges close a cycle, what is reached, what hangs together."""
+"""Depth-first search over named edges: back edges, reachability, connected components."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Name = TypeVar("Name", bound=str)
 
 
 def back_edges(starts: Sequence[Name], edges: Collection[tuple[Name, Name]]) -> frozenset[tuple[Name, Name]]:
-    """The edges that lead back to where the search is still under way; without them the graph has no cycle.
+    """The edges that lead back to where the search is still in progress; without them the graph has no cycle.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which vertex owns a key: keys fall into a fixed number of groups, groups into ranges, one range a vertex.
+"""Maps keys to vertices: keys fall into a fixed number of groups, groups into ranges, one range per vertex.
 
 The number of groups never changes, so that state can be shared out anew to any number of vertices up to it (as Flink's key
 groups do). The hash is CRC-32 of the key's UTF-8 bytes: the same in every process and every release.

@@ -1,4 +1,4 @@
-"""The coordinator's plan for one point: who begins it, who must acknowledge it, whose end is already known.
+"""The coordinator's plan for one point: which vertices begin it, which must acknowledge it, which have finished.
 
 After Flink's practice (FLIP-147, checkpoints after tasks finished): a vertex begins by itself when nothing that still runs
 flows into it, back edges apart.

@@ -1,4 +1,4 @@
-"""Which channels a record goes along when a vertex emits it."""
+"""Selects the channels along which a vertex sends a record."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The coordinator of one connected pipeline: when to take a point, who takes part, and when it is complete or aborted.
 
-1. *Triggers.* A periodic point is due every ``interval_seconds``, if fewer than ``pending_max`` are under way. A savepoint
-   is taken on demand under a name of its own, whatever is under way, and kept for ever.
+1. *Triggers.* A periodic point is due every ``interval_seconds``, if fewer than ``pending_max`` are in progress. A savepoint
+   is taken on demand under a name of its own, whatever is in progress, and kept forever.
 2. *Plan.* Who begins and who must acknowledge is settled when the point is triggered (:mod:`detector.checkpoints.graph.plan`).
 3. *Completion.* A point is completed when all have acknowledged and the two ends of every channel agree. Older pending periodic
    points are then subsumed; of completed periodic points the newest ``kept_max`` are kept.
@@ -116,7 +116,7 @@ class Coordinator:
         return effects + (final or self._trigger(PointKind.PERIODIC, "", now))
 
     def savepoint(self, name: str, now: float) -> Effects | Refusal:
-        """Take a named point now, to be kept for ever (rule 1)."""
+        """Take a named point now, to be kept forever (rule 1)."""
         if not name:
             raise ValueError("a savepoint needs a name")
         if blocked := self._blocked():
@@ -185,7 +185,7 @@ class Coordinator:
         return periodic >= self._schedule.pending_max
 
     def _final_if_due(self, now: float) -> Effects:
-        """Trigger the final point, unless one that saw all sources exhausted is under way already."""
+        """Trigger the final point, unless one that saw all sources exhausted is in progress already."""
         done = self._exhausted | self._finished.keys()
         if not self._sources <= done or self._blocked():
             return ()

@@ -1,4 +1,4 @@
-"""The nouns of checkpointing: points pending and completed, records, and why a trigger is refused or a point aborted."""
+"""The types of checkpointing: pending and completed points, records, reasons for refusals and aborts."""
 
 from __future__ import annotations
 

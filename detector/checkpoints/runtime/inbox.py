@@ -1,4 +1,4 @@
-"""What a vertex can receive: one bounded FIFO queue per input, taken in turn, held inputs passed over; commands first."""
+"""The inbox of a vertex: one bounded FIFO queue per input, served in turn, skipping held inputs; commands first."""
 
 from __future__ import annotations
 

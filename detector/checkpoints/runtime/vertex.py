@@ -1,4 +1,4 @@
-"""A running vertex: takes from its inbox, lets its source or operator work, and does what its recorder asks for."""
+"""A running vertex: takes from its inbox, runs its source or operator, and carries out its recorder's effects."""
 
 from __future__ import annotations
 

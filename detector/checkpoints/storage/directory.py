@@ -1,4 +1,4 @@
-"""A directory of completed points: one folder a pipeline, one file a point, savepoints under their names."""
+"""A directory of completed points: one folder per pipeline, one file per point, savepoints under their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The snapshot file: a line that says what it is, a line that says how long and with which checksum, and JSON.
+"""The snapshot file: a line with its format, a line with its kind, length and checksum, and JSON.
 
 .. code-block:: text
 

@@ -346,7 +346,7 @@ class Driver:
             self._timer = asyncio.get_running_loop().call_later(delay, self._step, self._initiator.ticked)
 
     async def close(self) -> None:
-        """Begin nothing more, and let the verdicts under way be given."""
+        """Begin nothing more, and let the verdicts in progress be given."""
         if self._timer is not None:
             self._timer.cancel()
         self._arming = True

@@ -1,4 +1,4 @@
-"""Tests the told size of the program's pool: a health check sent to a pool that counts as full must not be answered.
+"""Tests the declared size of the program's pool: a health check sent to a pool that counts as full must not be answered.
 
 The rules:
 
@@ -43,7 +43,7 @@ Check = Callable[[], Awaitable[Answer]]
 
 
 class PoolProbe:
-    """Keeps a health check under way while ``pool`` counts as full."""
+    """Keeps a health check in progress while ``pool`` counts as full."""
 
     def __init__(self, pool: ProgramPool, check: Check, clock: Callable[[], float]) -> None:
         """``check`` sends one health check and waits for its answer; ``clock`` gives seconds."""

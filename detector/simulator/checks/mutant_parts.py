@@ -1,4 +1,4 @@
-"""The wrong functions that mutants put in place of right ones; each takes the right one."""
+"""The wrong functions with which mutants replace right ones; each takes the right one."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def no_doubt(right: Function) -> Function:
 
 
 def waits_on(right: Function) -> Function:
-    """A call that failed stays outstanding for ever."""
+    """A call that failed stays outstanding forever."""
     return lambda self, made, stamp, now, *, in_doubt=False, **rest: None if in_doubt else right(self, made, stamp, now, **rest)
 
 
@@ -279,7 +279,7 @@ def no_climbing(right: Function) -> Function:
 
 
 def cancelled_is_on(right: Function) -> Function:
-    """A call that is over at its caller is still served for ever."""
+    """A call that is over at its caller is still served forever."""
 
     def callers(self: Cancellation, served: ServedCall, ways: WaysOut) -> list[PartyName]:
         bound: list[PartyName] = right(self, served, ways)

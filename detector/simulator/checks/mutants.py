@@ -1,4 +1,4 @@
-"""Mutants: each rule broken on purpose, and how many worlds it takes until the oracle, or a check of our own, notices.
+"""Mutants: each rule broken on purpose, and the number of worlds until the oracle or an assertion catches it.
 
 A mutant replaces a function of the real code while the hunt lasts. If one is never caught, the worlds are too tame.
 """

@@ -1,4 +1,4 @@
-"""The oracle: who can ever move again, reckoned naively from the world's truth alone; it reads nothing that recorders recorded.
+"""The oracle: which parties can ever move again, computed naively from the world's true state, without any recorder.
 
 A party can move if it waits for nothing, or if some sequence of grants frees it: everybody who can move gives back what it
 holds and answers what it serves; messages arrive; deadlines fire. What is left can never move.
@@ -193,7 +193,7 @@ def quiet(world: World, stuck_now: frozenset[PartyName]) -> bool:
 
 
 def knowably_quiet(world: World, knowable: frozenset[PartyName]) -> bool:
-    """Whether nobody can move and no message is under way that anybody might receive, as far as can be known."""
+    """Whether nobody can move and no message is in transit that anybody might receive, as far as can be known."""
     if any(not process.idle or process.parties.keys() - knowable for process in world.processes.values()):
         return False
     if world.enabled.has("take") or any(_in_doubt(world, call, since) for call, since in world.doubts.values()):

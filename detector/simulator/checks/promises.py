@@ -216,7 +216,7 @@ def _undisturbed(begun: Instant, ended: Instant) -> bool:
 
 
 def _of_the_dead(world: World) -> bool:
-    """Whether a request is under way whose sender is no more: nobody can know of it."""
+    """Whether a request is in transit whose sender is no more: nobody can know of it."""
     return any(world.alive(call.key[0], call.key[1]) is None for call in world.calls.values() if call.requests)
 
 

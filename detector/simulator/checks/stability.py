@@ -1,6 +1,6 @@
-"""Is a predicate stable? Hunts for a run in which it holds and later does not, and shrinks the one it finds.
+"""Tests whether a predicate is stable: searches for a run in which it holds and later does not, and shrinks it.
 
-Only one snapshot is under way at a time, so that each begins after the one before has ended: a stable predicate that held in
+Only one snapshot is in progress at a time, so that each begins after the one before has ended: a stable predicate that held in
 the first must hold in the second. Nothing strikes from outside; deadlines, for they are the system's own, may fire.
 """
 

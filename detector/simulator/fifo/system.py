@@ -80,7 +80,7 @@ def markers(process: ProcessName, topology: Topology) -> Recorder:
 
 
 class FifoSystem:
-    """The system: processes' facts, the channels' queues, the snapshots under way and completed, and all that happened."""
+    """The system: processes' facts, the channels' queues, the snapshots in progress and completed, and all that happened."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""The scenario language: stories as text, played and checked."""
+"""The scenario language: scenarios as text, run and checked."""

@@ -1,4 +1,4 @@
-"""Run a scenario about FIFO channels from its text: play it, hold its expectations, hand back what to print and to draw."""
+"""Runs a scenario about FIFO channels from its text: checks its expectations, returns the output and the diagram's events."""
 
 from __future__ import annotations
 

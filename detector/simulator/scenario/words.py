@@ -1,4 +1,4 @@
-"""Global states in the scenario language's words, written the same way in every print and expectation."""
+"""Global states in the scenario language, written the same way in output and expectations."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Transcripts: the main algorithm (recorder, initiator, assembler, verdict) played step by step, with what it answered."""
+"""Transcripts: the main algorithm (recorder, initiator, assembler, verdict) step by step, with its answers."""

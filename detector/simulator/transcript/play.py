@@ -1,4 +1,4 @@
-"""Play a transcript: each command is carried out, and what it answered stands indented below it.
+"""Runs a transcript: carries out each command and writes its answer, indented, below it.
 
 A transcript is a text that documents the algorithm and tests it. Comments begin with ``#``; a command begins at the margin; the
 indented lines below it are what it answered. :func:`replayed` returns the text with the answers as they are now: a test

@@ -1,4 +1,4 @@
-"""Stamps, reports, snapshots and verdicts in the words of a transcript."""
+"""Stamps, reports, snapshots and verdicts as written in transcripts."""
 
 from __future__ import annotations
 

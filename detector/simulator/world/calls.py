@@ -1,4 +1,4 @@
-"""A call between its two ends: requests that set out, calls that nobody waits for, calls of which nothing is left."""
+"""Calls between their two ends: requests sent, calls without a waiter, calls that can be forgotten."""
 
 from __future__ import annotations
 

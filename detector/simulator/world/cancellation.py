@@ -25,7 +25,7 @@ def hedges(world: World, call: SimCall) -> None:
 
 
 def may_hedge(world: World, call: SimCall) -> bool:
-    """Whether a further copy may be sent while others are under way."""
+    """Whether a further copy may be sent while others are in transit."""
     return world.plan.hedged and not call.over and call.copies_there < world.plan.copies_max
 
 

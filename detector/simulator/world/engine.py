@@ -1,4 +1,4 @@
-"""The engine: it lets one action of a world happen, by the handler that the table has for it, and keeps the log."""
+"""The engine: performs one action of a world with the handler from the table, and keeps the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acts from outside the system: crashes, stalls, lost reports. They end what was stable by decree, not by a step of its own."""
+"""Faults from outside the system: crashes, stalls, lost reports. They may end a stable state; no step of the system does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Membership(Protocol):
         """A process's stream to the detector breaks, without a goodbye."""
 
     def restarts(self) -> None:
-        """The detector itself begins anew."""
+        """The detector itself starts again."""
 
 
 class Faults:

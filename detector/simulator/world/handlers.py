@@ -1,4 +1,4 @@
-"""What happens at each kind of action: the table that the engine is given."""
+"""The handler of each kind of action: the table for the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks of the simulated processes and of the store they share: shares taken, queued for, given back and handed over."""
+"""Locks of the simulated processes and of the store they share: acquiring, queueing, releasing, handing over."""
 
 from __future__ import annotations
 

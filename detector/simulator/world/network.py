@@ -1,4 +1,4 @@
-"""The network between processes: what is under way, in which order it arrives, and which lost connections go unnoticed.
+"""The network between processes: what is in transit, the order of arrival, and lost connections that go unnoticed.
 
 What it promises: when a snapshot has ended since a connection was lost, and another begins, the server knows of it.
 """
@@ -12,7 +12,7 @@ from detector.simulator.world.plan import Order
 
 
 class Network:
-    """Packets under way; each is an action that can happen when it may arrive."""
+    """Packets in transit; each is an action that can happen when it may arrive."""
 
     def __init__(self, order: Order, enabled: EnabledActions) -> None:
         self._order = order

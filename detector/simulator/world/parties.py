@@ -1,4 +1,4 @@
-"""How parties run: one step of a task or handler at a time, each told to the recorder as one atomic event (rule 7)."""
+"""How parties run: one step of a task or handler at a time, each recorded as one atomic event (rule 7)."""
 
 from __future__ import annotations
 

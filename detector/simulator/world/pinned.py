@@ -1,4 +1,4 @@
-"""Plans as JSON: a world that matters is kept whole, for its seed grows another plan when a recipe draws otherwise."""
+"""Plans as JSON: an important world is stored in full, since its seed gives another plan once its recipe changes."""
 
 from __future__ import annotations
 

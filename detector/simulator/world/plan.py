@@ -1,4 +1,4 @@
-"""The nouns of a seeded world: what its processes run, which faults may strike, how unruly its channels are."""
+"""The types of a seeded world: what its processes run, which faults may occur, how its channels order messages."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class Plan:
     ``roots`` are the tasks that processes run by themselves; ``locks`` the capacities of the locks that have more than
     one share; ``asks`` how many snapshots are asked for; ``faults`` how often each fault may strike; ``spares`` the
     instances that may join; ``depth`` how deep calls nest; ``copies_max`` how often a request may be sent in all, and
-    ``hedged`` whether also while another copy is under way; ``reruns``: the tasks run again when their process restarts.
+    ``hedged`` whether also while another copy is in transit; ``reruns``: the tasks run again when their process restarts.
 
     ``routes``: the services behind an address that is not a service's own name; ``also``: further services that a process has a
     server for; ``uninstrumented``: processes without an agent; ``gateways``: those of them that pass a request's stamp on with

@@ -1,4 +1,4 @@
-"""Worlds by name: from a seed to a plan, each name a different mixture of what can happen."""
+"""Worlds by name: each recipe makes a plan from a seed, with a different mixture of what can happen."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _repeats(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _hedges(random: Random, seed: int, processes: int) -> Plan:
-    """Several copies of one request under way at once, sent by a timer; the first answer counts."""
+    """Several copies of one request in transit at once, sent by a timer; the first answer counts."""
     usual = mixture("hedges", random, seed, processes, wide=0.2, lock=0.1, cancel=0.1, heeding=0.2, pools=(0, 1, 1, 2))
     weights = replace(usual.weights, expire=random.choice((0.05, 0.2, 1.0)), deliver=random.choice((0.1, 0.3, 1.0)))
     return replace(usual, copies_max=2, hedged=True, depth=2, weights=weights, asks=random.randint(4, 8))

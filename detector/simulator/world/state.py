@@ -1,4 +1,4 @@
-"""The world's own truth: processes, parties, calls and locks as they are, whatever the recorders say of them."""
+"""The true state of a world: processes, parties, calls and locks, independent of the recorders."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
 
 CallKey = tuple[ProcessName, int, CallNumber]
-"""Who called, in which incarnation, and the number: unique for ever."""
+"""Who called, in which incarnation, and the number: unique forever."""
 
 
 class SimCall:
-    """One call, from the moment it is sent: how many copies of it are under way, who serves it, what is known of it."""
+    """One call, from the moment it is sent: how many copies of it are in transit, who serves it, what is known of it."""
 
     __slots__ = (
         "answered",
@@ -152,7 +152,7 @@ class Block:
 
 
 class Party:
-    """A task or a handler under way. ``waits`` are the numbers of the waits that its recorder was told of."""
+    """A task or a handler in progress. ``waits`` are the numbers of the waits that its recorder was told of."""
 
     __slots__ = (
         "aborted",

@@ -1,4 +1,4 @@
-"""Streams: items in both directions, counted as the agent counts them, and the end of the requests as one item more.
+"""Streams: items in both directions, counted as the agent counts them, with the half-close as one more item.
 
 Items bear no stamp. On its way an item is in flight, then in the reader's buffer; it counts as received in the step in which
 the reader takes it, and that step ends the reader's wait.

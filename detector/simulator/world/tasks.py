@@ -1,4 +1,4 @@
-"""Tasks of one process that wait for each other and stop each other, and what can be seen of that at a cut, or at a look.
+"""Tasks of one process that wait for each other and cancel each other, and what a cut or a look can see of that.
 
 Nothing of it is told to a recorder when it happens: as in a live process it is observed. Whoever has a ``Stop`` before it holds
 a reference to the task that it stops. ``deep`` ones are not seen at a cut, only when somebody looks again.

@@ -1,4 +1,4 @@
-"""Variants of other worlds, in which there is more to answer: messages that are counted and lost, groups of processes."""
+"""Variants of other worlds for more predicates: counted and lost messages, groups of processes."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Entry:
 
 
 class World:
-    """The truth. ``frozen`` are parties that were said to be stuck for ever: one that moves is a breach."""
+    """The truth. ``frozen`` are parties that were said to be stuck forever: one that moves is a breach."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class World:
             self.story.append(f"{self.now:7.2f}  {process.name:<10} {text}")
 
     def decree(self) -> None:
-        """Something came from outside: what was said to be for ever was said of the system without it."""
+        """Something came from outside: what was said to be forever was said of the system without it."""
         self.outside += 1
         self.frozen.clear()
         self.frozen_until.clear()

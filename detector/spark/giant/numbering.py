@@ -1,4 +1,4 @@
-"""Numbers for the names of a giant snapshot's parties, in the names' order, so that :func:`reduce_giant` can take it.
+"""Numbers the parties of a giant snapshot, in the order of their names, for :func:`reduce_giant`.
 
 The rules:
 

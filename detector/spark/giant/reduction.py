@@ -1,4 +1,4 @@
-"""One giant snapshot: a wait graph of up to some 10^8 targets, reduced in shards, with verdicts as if by one kernel.
+"""One giant snapshot: a wait-for graph of up to some 10^8 targets, reduced in shards, with the same verdicts as one kernel.
 
 The rules:
 

@@ -1,4 +1,4 @@
-"""One shard of a giant wait graph: some of its waits, and what a round of the reduction can tell from them alone.
+"""One shard of a giant wait-for graph: some of its waits, and what a round of the reduction can derive from them alone.
 
 A shard holds whole waits, any of them, over parties numbered 0 to P - 1 for the entire graph. What it knows of the rest of the
 graph is one bit a party: free or not. Between rounds its state lies in a file, so that any worker can go on with it.

@@ -1,4 +1,4 @@
-"""Where a giant graph's waits and the state of its rounds lie: files that every worker can read and write."""
+"""Stores a giant graph's waits and the state of its rounds, in files that every worker can read and write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of an archive as a stream's source: in the order of their days and names, each once, whatever their times say.
+"""The files of an archive as a stream source: in the order of their days and names, each once, whatever their timestamps.
 
 What was read in which micro-batch is kept in a folder beside the stream's state, so a batch that Spark runs again gets the same
 files. A file whose size has changed since (it was being copied) is read again.

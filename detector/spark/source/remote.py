@@ -1,4 +1,4 @@
-"""A live detector's archive by gRPC: how far it goes, and its rows as Arrow's own bytes, through restarts of the detector."""
+"""A live detector's archive over gRPC: its extent, and its rows as Arrow bytes, across restarts of the detector."""
 
 from __future__ import annotations
 

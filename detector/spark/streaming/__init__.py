@@ -1,1 +1,1 @@
-"""Verdicts on snapshots as they come: Structured Streaming round the analysis kernels."""
+"""Verdicts on snapshots as they arrive: Structured Streaming around the analysis kernels."""

@@ -1,4 +1,4 @@
-"""One bucket of one micro-batch: what waited and what came, what is judged now, its verdicts, and what goes on waiting.
+"""One bucket of one micro-batch: joins waiting and new rows, judges what is ready, and keeps the rest waiting.
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""A set of snapshots' numbers that takes little room however long it grows: numbers rise, so it is a few intervals."""
+"""A set of snapshot numbers that stays small however many it holds: numbers rise, so it is a few intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of reports and headers as they come, from files or from a detector, packed by bucket: Spark moves them unopened.
+"""Packs rows of reports and headers, from files or a detector, by bucket, so that Spark moves them undecoded.
 
 Spark turns nested columns to rows and back at every exchange with Python. A packed row holds many reports as an Arrow stream,
 and costs Spark what one row costs.

@@ -1,4 +1,4 @@
-"""The pipeline as a stream: reports put together as they come, every verdict written once, whatever is killed whenever.
+"""The pipeline as a stream: assembles reports as they arrive, and writes every verdict exactly once, whatever is killed.
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""What a stream remembers between two micro-batches: one small file, renamed into place, which is the batch's commit."""
+"""A stream's state between two micro-batches: one small file, whose rename into place commits the batch."""
 
 from __future__ import annotations
 

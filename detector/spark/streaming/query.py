@@ -1,4 +1,4 @@
-"""What `stilltrue stream` does: checks what it is told, starts Spark and the query, and follows it to its end."""
+"""Runs `stilltrue stream`: checks the options, starts Spark and the query, and follows it to its end."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
    number above all it has seen. So any process may begin without asking anybody.
 2. *Collection.* Records are flooded (section 3.3 of the paper): every process comes to hold every snapshot.
 3. *Giving up.* A snapshot that somebody cannot finish is given up by all: that too is flooded, once.
-4. *Loss.* A lost process ends snapshots for good: those under way are given up and no new one can begin. The way on is to
+4. *Loss.* A lost process ends snapshots for good: those in progress are given up and no new one can begin. The way on is to
    restore all processes from the last completed snapshot.
 """
 

@@ -1,7 +1,7 @@
 """FIFO channels live: processes joined by bidirectional gRPC streams, with snapshots that keep the messages themselves.
 
 Every pair of processes that share a channel has one stream; the one whose name comes first dials. All rules are in
-:mod:`stilltrue.fifo.participant`; this file is the shell: streams, queues, time-outs. One event loop runs it all, and an
+:mod:`stilltrue.fifo.participant`; this file is the shell: streams, queues, timeouts. One event loop runs it all, and an
 application's ``received`` and ``state`` are plain functions on that loop, so that what happens in one of them is one step.
 """
 

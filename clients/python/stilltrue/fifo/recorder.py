@@ -8,10 +8,10 @@ The rules (Chandy and Lamport 1985, "Distributed Snapshots", section 3; each is 
    state of the marker's channel is empty.
 3. *Receiving, later.* Otherwise the state of the marker's channel is what was received on it after the cut and
    before the marker.
-4. *Beginning.* Any process may begin, several may begin the same snapshot, and several snapshots may be under way: each
+4. *Beginning.* Any process may begin, several may begin the same snapshot, and several snapshots may be in progress: each
    follows rules 1 to 3 as if it were alone.
 5. *Ending* (section 3.3). A process has finished when a marker has come on every incoming channel. Every channel
-   carries exactly one marker for a snapshot, so a finished one is forgotten: memory is bounded by what is under way.
+   carries exactly one marker for a snapshot, so a finished one is forgotten: memory is bounded by what is in progress.
 6. *Abandoning.* A snapshot that a process cannot finish is abandoned, said so, and its later markers are swallowed
    (so that they do not begin it again).
 
@@ -58,7 +58,7 @@ class _Recording(Generic[S, M]):
 
 
 class MarkerRecorder(Generic[S, M]):
-    """Records one process's state and incoming channels for every snapshot under way.
+    """Records one process's state and incoming channels for every snapshot in progress.
 
     ``messages_max`` bounds the messages kept for one snapshot; beyond it the snapshot is abandoned, never the
     application. ``state`` arguments are called once, in the step in which the process cuts, and not otherwise.
@@ -148,7 +148,7 @@ class MarkerRecorder(Generic[S, M]):
         return effects
 
     def gives_up(self, snapshot: SnapshotId) -> tuple[Effect[S, M], ...]:
-        """The host gives ``snapshot`` up (its time is over, say); nothing if it is not under way (rule 6)."""
+        """The host gives ``snapshot`` up (its time is over, say); nothing if it is not in progress (rule 6)."""
         recording = self._under_way.get(snapshot)
         return () if recording is None else self._abandon(snapshot, recording, AbandonReason.GIVEN_UP)
 

@@ -201,7 +201,7 @@ def is_asyncio(callback: Any) -> bool:
 
 
 def is_of_a_task(callback: Any) -> bool:
-    """Whether a scheduled callback is a task's own: its next step, the end of its sleep, its time-out."""
+    """Whether a scheduled callback is a task's own: its next step, the end of its sleep, its timeout."""
     if any(is_task(one) for one in bound_to(callback)):
         return True
     code, _, _ = called_in(callback)
@@ -255,7 +255,7 @@ def waiting_threads() -> dict[int, Where]:
 
 
 def waits_at(frame: FrameType) -> Where | None:
-    """Where a thread waits for others: with no time-out of its own, or for what comes on a queue; None: it does not."""
+    """Where a thread waits for others: with no timeout of its own, or for what comes on a queue; None: it does not."""
     outer = caller_of(frame)
     polls = frame.f_code is _CONDITION_WAIT and outer is not None and outer.f_code is _QUEUE_GET
     if not (polls or is_endless_wait(frame)):
@@ -276,7 +276,7 @@ def is_timer_thread(started: threading.Thread | None, frames: Iterable[FrameType
 
 
 def is_endless_wait(frame: FrameType) -> bool:
-    """Whether a thread stands in a wait of Python's own that has no time-out: for a condition, an event, a queue, a thread."""
+    """Whether a thread stands in a wait of Python's own that has no timeout: for a condition, an event, a queue, a thread."""
     code = frame.f_code
     if code.co_filename == threading.__file__ and code.co_name == "wait":
         return variables_of(frame).get("timeout", 0) is None
@@ -287,7 +287,7 @@ def is_endless_wait(frame: FrameType) -> bool:
 
 
 def future_awaited(frame: FrameType) -> Any:
-    """The future for whose result a thread waits without a time-out, if it stands here in that wait."""
+    """The future for whose result a thread waits without a timeout, if it stands here in that wait."""
     outer = caller_of(frame)
     if frame.f_code is not _CONDITION_WAIT or outer is None or outer.f_code not in _RESULTS:
         return None

@@ -3,7 +3,7 @@
 1. A party holds a share only if it is bound to release it: it acquired it with ``with`` (or ``async with``), or
    nobody else can give it back (``RLock``), or the application says so (``owner_releases``). Any other share (taken with
    ``acquire``, with ``__enter__`` called outright, or on an ``ExitStack``, which may be closed elsewhere) is held by nobody
-   known: somebody may give it back at any moment, so no wait for it lasts for ever.
+   known: somebody may give it back at any moment, so no wait for it lasts forever.
 2. A share is taken before it is recorded, and its record is dropped before it is given back. So at no cut is a free share
    recorded as held.
 3. Given back by a party that holds none, while nobody unknown does, it is a signal: from then on its waits count for nothing.

@@ -28,7 +28,7 @@ Options = Iterable[tuple[str, Any]]
 class MethodPolicy(NamedTuple):
     """How gRPC treats the calls of one method.
 
-    ``copies_max``: how many times one request may be sent; ``hedged``: also while another copy is under way. ``timeout`` in
+    ``copies_max``: how many times one request may be sent; ``hedged``: also while another copy is in transit. ``timeout`` in
     seconds: gRPC ends the call then, or its first try, if it has no earlier deadline.
     """
 

@@ -1,4 +1,4 @@
-"""The fleet's stamp keys, from a setting or a file that is read anew when it changes."""
+"""The fleet's stamp keys, from a setting or a file that is read again when it changes."""
 
 from __future__ import annotations
 

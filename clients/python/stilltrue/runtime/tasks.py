@@ -150,7 +150,7 @@ def group_of(task: Task) -> Any:
 
 
 def awaiters(task: Task) -> list[Task]:
-    """The tasks that await ``task``, by whatever of the known forms: their time-outs are its own."""
+    """The tasks that await ``task``, by whatever of the known forms: their timeouts are its own."""
     found: list[Task] = []
     for callback, _ in getattr(task, "_callbacks", None) or ():
         for thing in _known_to(callback):
@@ -201,7 +201,7 @@ def _slots_of(thing: Any) -> dict[str, Any]:
 
 
 def _tasks_in(thing: Any) -> list[Task]:
-    """The tasks that a time-out, ours or another library's, is for."""
+    """The tasks that a timeout, ours or another library's, is for."""
     try:
         attributes = object.__getattribute__(thing, "__dict__")
     except AttributeError:

@@ -6,7 +6,7 @@ Rules:
    timers and tasks. It does not cover what came of messages: callbacks, what a handler left behind, threads started since.
 2. A thread of gRPC's, or of an executor, that is inside the application's code is at work, but for one that serves a call which
    the record has (it is known), and one that feeds a request stream (its call is outstanding).
-3. A thread that was started since is at work unless it waits with no time-out of its own; so is one that waited for others
+3. A thread that was started since is at work unless it waits with no timeout of its own; so is one that waited for others
    at the first call, and has been woken, and a task likewise: on a queue, say, that handlers feed.
 4. A task or timer whose context comes from a handler that has ended was left behind by it.
 """
@@ -114,7 +114,7 @@ def _is_young(thread: threading.Thread | None, covered: Word | None) -> bool:
 
 
 def _waits_for_ever(frames: tuple[FrameType, ...]) -> bool:
-    """Whether a thread waits for another, and no time-out of its own will wake it."""
+    """Whether a thread waits for another, and no timeout of its own will wake it."""
     return compat.is_endless_wait(frames[0])
 
 

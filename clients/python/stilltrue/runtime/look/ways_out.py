@@ -144,7 +144,7 @@ class Search:
         frame = next((frame for frame in feeding.frames if is_application(frame.f_code)), None)
         if frame is not None:
             one.add(f"the iterator of its requests, which may fail: {told(frame)}", feeding.party)
-        else:  # it will be asked again when the one under way is sent
+        else:  # it will be asked again when the one in progress is sent
             one.doubt = one.doubt or "gRPC is sending one of its requests"
 
 
