@@ -106,6 +106,7 @@ class LoopWorld:
         self.go = asyncio.Event()
         self.held = asyncio.Semaphore(0)
         self.body: Body
+        self.report: Report
 
     async def start(self) -> None:
         async def do(request: bytes, context: Any) -> bytes:
@@ -153,7 +154,7 @@ class LoopWorld:
             await asyncio.wait_for(self.held.acquire(), PATIENCE_SECONDS)
         for _ in range(20):
             await asyncio.sleep(0)
-        report = report_of(self.front)
+        report = self.report = report_of(self.front)
         look = await asyncio.to_thread(look_at, self.front, report)
         self.go.set()
         await call

@@ -340,8 +340,10 @@ async def test_a_server_that_is_being_stopped_ends_what_it_serves(world: LoopWor
         await world.stuck(b"")
         del stopping
 
-    (way,) = handler_of(await world.look(body)).ways_out
+    seen = handler_of(await world.look(body))
+    (way,) = seen.ways_out
     assert "stopped" in way.text
+    assert [wait.deadline is not None for wait in world.report.waits] == [True]  # known at the cut already
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
@@ -650,13 +652,17 @@ def test_a_server_of_threads_that_is_being_stopped(alone: Callable[..., Agent], 
             stub: Any = client.channel(to_front).unary_unary("/s/Place")
             outer = stub.future(b"")
             stuck.wait_for_callers()
-            before = of(look_at(front, report_of(front)), "front/Place#")
+            report = report_of(front)
+            before = of(look_at(front, report), "front/Place#")
             stopped = server.stop(FAR_SECONDS)
-            after = of(look_at(front, report_of(front)), "front/Place#")
+            report_after = report_of(front)
+            after = of(look_at(front, report_after), "front/Place#")
             stuck.go.set()
             assert outer.result() == b""
             stopped.wait()
         assert (before.ways_out, len(after.ways_out)) == ((), 1)
+        ends = [wait.deadline is not None for one in (report, report_after) for wait in one.waits]
+        assert ends == [False, True]  # known at the cut, for who has been looked at before is not looked at again soon
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -292,7 +292,7 @@ class Agent:
 
     def _begin(self) -> Recorder:
         settings = self.settings
-        self._observer = Observer(self.parties)
+        self._observer = Observer(self.parties, lambda: any(server.is_stopping() for server in list(self.sight.servers)))
         return Recorder(
             process=self._process,
             reactive=settings.reactive,

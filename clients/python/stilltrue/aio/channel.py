@@ -31,7 +31,7 @@ class RecordedAioChannel(StandIn, grpc.aio.Channel):
     def __init__(self, inner: grpc.aio.Channel, session: Session, target: str, config: ServiceConfig = NO_CONFIG) -> None:
         """``inner`` does the work; ``target`` is the address as dialled; ``config``: how gRPC treats calls."""
         self._inner = inner
-        self._methods = RecordedMethods(session, target, config)
+        self._methods = RecordedMethods(session, target, config, inner)
 
     async def __aenter__(self) -> RecordedAioChannel:
         await self._inner.__aenter__()

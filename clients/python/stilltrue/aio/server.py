@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.aio.context import RecordedContext, RecordedSyncContext
+from stilltrue.runtime.compat import aio_server_of, stopping_of
 from stilltrue.runtime.incoming_call import IncomingCall, has_failed, receive_call
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.server_options import call_seconds_max, options_of_task
@@ -34,6 +35,8 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         self._session = session
         self._seconds_max: float | None = None
         self._knows_options = False
+        self.is_stopping: Callable[[], bool] = bool
+        """Whether the server is being stopped; nobody knows before its first call."""
         self._methods: dict[int, tuple[Any, type[_Handler]]] = {}
 
     async def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
@@ -65,6 +68,8 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         self._knows_options = True
         try:
             self._seconds_max = call_seconds_max(options_of_task())
+            task = asyncio.current_task()
+            self.is_stopping = stopping_of(None if task is None else aio_server_of(task))
         except Exception:  # noqa: BLE001 - fail open
             self._session.live.report_failure("a server's options are read")
 

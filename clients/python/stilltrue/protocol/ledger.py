@@ -23,7 +23,7 @@ _HUNG_UP = (ServerState.ABANDONED, ServerState.UNHEARD)
 class ChannelRecord:
     """A ``grpc.Channel``: its address, and which processes have answered on it."""
 
-    __slots__ = ("copies_max", "hedged", "servers", "strangers", "target")
+    __slots__ = ("copies_max", "dialled", "hedged", "servers", "strangers", "target")
 
     def __init__(self, target: str, *, copies_max: int = 1, hedged: bool = False) -> None:
         """``target``: the address as dialled; the others as :class:`~stilltrue.protocol.report.OutstandingCall`."""
@@ -32,6 +32,8 @@ class ChannelRecord:
         self.hedged = hedged
         self.servers: dict[ProcessName, int] = {}
         self.strangers = False
+        self.dialled: Callable[[], object] | None = None
+        """What gives gRPC's own channel, while there is one; opaque here."""
 
     def answered_by(self, server: ProcessName, incarnation: int) -> None:
         """A reply with this server's stamp came over the channel. Beyond the bound the oldest server becomes a stranger."""

@@ -13,7 +13,7 @@ import sched
 import threading
 import time
 from asyncio import tasks
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import _base, thread
 from contextvars import Context
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 from weakref import ref
 
 import grpc
+import grpc.aio
 
 from stilltrue.runtime.frames import caller_of, frame_of, frames_of_threads, innermost_frames, variables_of
 
@@ -36,6 +37,10 @@ _WHERE_MAX = 8
 _ATTEMPTS = 10
 _GRPC = str(Path(grpc.__file__).parent)
 _ASYNCIO = str(Path(asyncio.__file__).parent)
+THREAD_START: CodeType = threading.Thread.start.__code__
+"""Where a thread waits for one that it starts to begin."""
+ASYNCIO_WAITS = frozenset({asyncio.locks.__file__, asyncio.queues.__file__})
+"""Where asyncio's own waits for an event, a lock or a queue stand."""
 _FUTURE_FILE = _base.__file__
 _WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper", "anext_awaitable"})
 _AWAITING = frozenset({"coroutine", "generator", "async_generator", *_WRAPPERS})
@@ -49,6 +54,12 @@ _OF_TASKS = frozenset({"_set_result_unless_cancelled", "_release_waiter", "_on_t
 _EXECUTOR_FILE = thread.__file__
 """Which field of a thread's ``stat`` is its start, counted from behind its name."""
 SCHED_FILE = sched.__file__
+_SERVER_DEPTH_MAX = 6
+_AIO_SERVER = "AioServer"
+_STANDS_BEFORE = (
+    ((grpc.Channel, grpc.aio.Channel), ("_inner", "_channel")),
+    ((grpc.Server, grpc.aio.Server), ("_state", "_server")),
+)
 _GRPC_COMPILED = "grpc/_cython/"
 _GRPC_COROUTINES = ("AioServer.", "AioChannel.", "_AioCall.", "_handle_", "_request_call", "_server_", "_schedule_rpc_coro")
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
@@ -146,15 +157,6 @@ def is_being_cancelled(task: Task) -> bool:
     return True
 
 
-def is_stopping_on_loop(task: Task) -> bool:
-    """Whether this task is in the middle of ``grpc.aio.Server.stop``."""
-    for one in chain_of(task.get_coro()):
-        code = code_of(one)
-        if code is not None and code.co_name == "stop" and is_grpc(code.co_filename):
-            return True
-    return False
-
-
 def chain_of(coroutine: Any) -> list[Any]:
     """``coroutine`` and what it awaits, outermost first, down to the last that Python can look into."""
     chain: list[Any] = []
@@ -190,6 +192,17 @@ def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
         return None
     loop = variables_of(frame).get("self")
     return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
+
+
+def run_by_asyncio(frames: Iterable[FrameType]) -> Task | None:
+    """The task for which ``asyncio.run`` runs a loop in a thread with these frames: at its end all others are cancelled."""
+    task = None
+    for frame in frames:
+        if is_loop_code(frame.f_code) and frame.f_code.co_name == "run_until_complete":
+            task = variables_of(frame).get("future")
+        if is_loop_code(frame.f_code) and qualname_of(frame.f_code) == "run":
+            return task if is_task(task) else None
+    return None
 
 
 def is_asyncio(callback: Any) -> bool:
@@ -278,7 +291,7 @@ def is_timer_thread(started: threading.Thread | None, frames: Iterable[FrameType
 def is_endless_wait(frame: FrameType) -> bool:
     """Whether a thread stands in a wait of Python's own that has no timeout: for a condition, an event, a queue, a thread."""
     code = frame.f_code
-    if code.co_filename == threading.__file__ and code.co_name == "wait":
+    if code.co_filename == threading.__file__ and code.co_name in ("wait", "join"):  # "join": from Python 3.13
         return variables_of(frame).get("timeout", 0) is None
     if code.co_filename != threading.__file__ or code.co_name != "_wait_for_tstate_lock":
         return False
@@ -395,14 +408,58 @@ def is_serving(frame: FrameType) -> bool:
     return code.co_name == "_serve" and is_grpc(code.co_filename)
 
 
-def is_stopping(server_state: Any) -> bool:
-    """Whether this server (as its thread keeps it) takes no more calls: it has been stopped, and grace may be left."""
-    return getattr(getattr(server_state, "stage", None), "value", "started") != "started"
+def is_stopping(server: Any) -> bool:
+    """Whether a server, as gRPC keeps it, takes no more calls: it has been stopped, and grace may be left.
+
+    One on an event loop shows it by the lock of its shutdown, and by the end of the task in which it accepts calls.
+    """
+    if type(server).__name__ == _AIO_SERVER:
+        return any(map(_shows_stop, gc.get_referents(server)))
+    return getattr(getattr(server, "stage", None), "value", "started") != "started"
+
+
+def _shows_stop(part: Any) -> bool:
+    return bool(part.done()) if is_task(part) else type(part) is asyncio.Lock and part.locked()
+
+
+def stopping_of(server: Any) -> Callable[[], bool]:
+    """What says, as :func:`is_stopping` does, whether a server is being stopped, and keeps nothing of it alive."""
+    if server is None:
+        return bool
+    if type(server).__name__ == _AIO_SERVER:
+        parts = [ref(one) for one in gc.get_referents(server) if is_task(one) or type(one) is asyncio.Lock]
+        return lambda: any((one := weak()) is None or _shows_stop(one) for weak in parts)
+    state = ref(server)
+    return lambda: (found := state()) is not None and is_stopping(found)
 
 
 def calls_of(server_state: Any) -> set[int]:
     """The identities of the calls that a server has, as their contexts keep them."""
     return {id(state) for state in list(getattr(server_state, "rpc_states", ()))}
+
+
+def aio_server_of(task: Task) -> Any:
+    """gRPC's own server object whose call ``task`` serves, on an event loop; None when it cannot be found."""
+    level: list[Any] = [task.get_coro()]
+    for _ in range(_SERVER_DEPTH_MAX):
+        level = [one for holder in level for one in gc.get_referents(holder)]
+        for one in level:
+            if type(one).__name__ == _AIO_SERVER:
+                return one
+        level = [one for one in level if type(one).__module__.startswith(("grpc.", "_cython"))]
+    return None
+
+
+def beneath(thing: Any) -> tuple[Any, ...] | None:
+    """What a channel or server, ours or gRPC's, stands before, and ends when it is closed; None for anything else."""
+    kind = type(thing)
+    if not isinstance(kind.__module__, str) or not kind.__module__.startswith(("grpc.", "stilltrue.")):
+        return None
+    for kinds, names in _STANDS_BEFORE:
+        if issubclass(kind, kinds):
+            found = (getattr(thing, name, None) for name in names)
+            return tuple(one for one in found if one is not None)
+    return None
 
 
 # -- references --------------------------------------------------------------------------------------------------------
@@ -422,6 +479,11 @@ def bound_to(function: Any) -> tuple[Any, ...]:
         return (_content(function),)
     own = getattr(function, "__self__", None) if kind is BuiltinFunctionType or _is_of_asyncio(kind) else None
     return () if own is None else (own,)
+
+
+def is_function(thing: Any) -> bool:
+    """Whether it is a function or method of Python's, or a partial one."""
+    return type(thing) in (FunctionType, MethodType, functools.partial)
 
 
 def called_in(callback: Any) -> tuple[CodeType | None, dict[str, Any], Any]:

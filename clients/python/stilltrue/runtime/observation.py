@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ref
 
@@ -20,6 +20,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.blocked_threads import Workers
 from stilltrue.runtime.frames import innermost_frames
 from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.places import Places
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, group_of, read, timers
 
 NUMBER_MIN = 2**52
@@ -46,22 +47,32 @@ class _Seen:
 class Observer:
     """Looks at the tasks of one process."""
 
-    def __init__(self, parties: Parties) -> None:
-        """``parties`` knows the tasks."""
+    def __init__(self, parties: Parties, is_stopping: Callable[[], bool] = bool) -> None:
+        """``parties`` knows the tasks; ``is_stopping`` says whether some server of the process is being stopped."""
         self._parties = parties
+        self._is_stopping = is_stopping
         self._numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float]] = {}
         self._before = self._numbers
         self._seen: dict[WaitNumber, Callable[[], bool]] = {}
         self._next = NUMBER_MIN
+        self.waiting: frozenset[PartyName] = frozenset()
+        """The parties whose waits were seen at the newest cut."""
 
     def __call__(self, now: float) -> Observation:
         """The observation at a cut taken ``now`` (epoch). Never raises."""
         known = self._parties.tasks()
         try:
             workers = Workers(self._parties)
-            return self._observe(known, now, workers)
+            seen = self._observe(known, now, workers)
+            return replace(seen, deadlines={**seen.deadlines, **self._stopped(now)}) if self._is_stopping() else seen
         except Exception:  # noqa: BLE001 - on any doubt, every wait of every task may end by itself
             return Observation(deadlines={party: now for _, party in known})
+
+    def _stopped(self, now: float) -> dict[PartyName, float]:
+        """Those who serve a call of a server that is being stopped: the call ends by itself."""
+        places = Places(self._parties)
+        stand = (*places.threads.values(), *(places.of_task(task, party) for task, party in self._parties.tasks()))
+        return {place.party: now for place in stand if place.party is not None and places.is_of_stopping_server(place)}
 
     def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: Workers) -> Observation:
         blocked = workers.blocked()
@@ -169,6 +180,7 @@ class Observer:
             target = self._worker_on(future, seen, workers)
             if target is not None and target != party:
                 waits.append(self._wait_of_thread(party, ident, future, target, now))
+        self.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
 
     def _wait_of_task(self, one: _Seen, among: tuple[PartyTarget, ...], now: float) -> LocalWait:

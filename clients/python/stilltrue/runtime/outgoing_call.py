@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import grpc
 
@@ -166,16 +167,25 @@ class RecordedMethod:
         return OutgoingCall(session, made), with_stamp(metadata, pair)
 
 
+def weakly(thing: object) -> Callable[[], object] | None:
+    """A weak reference; None to what has none."""
+    try:
+        return ref(thing)
+    except TypeError:
+        return None
+
+
 class RecordedMethods:
     """The methods of one channel."""
 
-    __slots__ = ("_channels", "_config", "_session", "_target")
+    __slots__ = ("_channels", "_config", "_inner", "_session", "_target")
 
-    def __init__(self, session: Session, target: str, config: ServiceConfig) -> None:
-        """``target`` is the address as dialled; ``config``: how gRPC treats calls."""
+    def __init__(self, session: Session, target: str, config: ServiceConfig, inner: object) -> None:
+        """``target`` is the address as dialled; ``config``: how gRPC treats calls. ``inner`` is gRPC's own channel."""
         self._session = session
         self._target = target
         self._config = config
+        self._inner = weakly(inner)
         self._channels: dict[MethodPolicy, ChannelRecord] = {}
 
     def recorded(self, kind: Callable[[Any, RecordedMethod], Any], name: str, inner: Any) -> Any:
@@ -184,4 +194,5 @@ class RecordedMethods:
             return inner
         policy = self._config.of(name)
         record = ChannelRecord(self._target, copies_max=policy.copies_max, hedged=policy.hedged)
+        record.dialled = self._inner
         return kind(inner, RecordedMethod(self._session, name, self._channels.setdefault(policy, record), policy.timeout))

@@ -156,12 +156,23 @@ class Places:
 
     def is_of_stopping_server(self, place: Place) -> bool:
         """Whether the party at ``place`` serves a call of a server that is being stopped."""
+        return any(map(compat.is_stopping, self.servers_of(place)))
+
+    def servers_of(self, place: Place) -> list[Any]:
+        """What gRPC keeps of the server whose call is served at ``place``; of several, where it may be any of these."""
         if place.serves is None:
-            return False
+            return []
         if place.task is not None:
-            return any(compat.is_stopping_on_loop(task) for task in compat.tasks_of(place.task.get_loop()) or ())
-        state = getattr(place.context, "_state", None)
-        return any(compat.is_stopping(server) and id(state) in compat.calls_of(server) for server in self._servers)
+            server = compat.aio_server_of(place.task)
+            return [] if server is None else [server]
+        state = id(getattr(place.context, "_state", None))
+        found = [server for server in self._servers if state in compat.calls_of(server)]
+        if found:
+            return found
+        tasks = (
+            task for loop in self.loop_threads.values() for task in compat.tasks_of(loop) or () if compat.is_grpc_task(task)
+        )
+        return [server for task in tasks if (server := compat.aio_server_of(task)) is not None]
 
     def feeder_of(self, place: Place) -> Place | None:
         """The place of the thread or task that feeds the request stream of the call awaited at ``place``."""

@@ -39,6 +39,12 @@ def options_of_thread() -> list[Any]:
     return []
 
 
+def server_of_thread() -> Any:
+    """What gRPC keeps of the server whose thread runs this line; None when it cannot be found."""
+    states = (variables_of(frame).get("state") for frame in frames_of_this_thread())
+    return next((state for state in states if hasattr(state, "rpc_states")), None)
+
+
 def options_of_task() -> list[Any]:
     """The options of the server whose task runs this line."""
     task = asyncio.current_task()

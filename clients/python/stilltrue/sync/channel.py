@@ -21,7 +21,7 @@ class RecordedChannel(StandIn, grpc.Channel):
     def __init__(self, inner: grpc.Channel, session: Session, target: str, config: ServiceConfig = NO_CONFIG) -> None:
         """``inner`` does the work; ``target`` is the address as dialled; ``config``: how gRPC treats calls."""
         self._inner = inner
-        self._methods = RecordedMethods(session, target, config)
+        self._methods = RecordedMethods(session, target, config, inner)
 
     def subscribe(self, callback: Callable[..., None], try_to_connect: bool = False) -> None:
         """As ``grpc.Channel.subscribe``."""

@@ -13,8 +13,9 @@ from typing import Any
 import grpc
 
 from stilltrue.model import WaitNumber
+from stilltrue.runtime.compat import stopping_of
 from stilltrue.runtime.incoming_call import IncomingCall, has_failed, receive_call
-from stilltrue.runtime.server_options import call_seconds_max, options_of_thread
+from stilltrue.runtime.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
 from stilltrue.sync.context import record_context
@@ -31,6 +32,8 @@ class RecordedServer(grpc.ServerInterceptor):
         self._session = session
         self._seconds_max: float | None = None
         self._knows_options = False
+        self.is_stopping: Callable[[], bool] = bool
+        """Whether the server is being stopped; nobody knows before its first call."""
         self._classes: dict[int, tuple[Any, type[_Handler]]] = {}
 
     def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
@@ -69,6 +72,7 @@ class RecordedServer(grpc.ServerInterceptor):
         self._knows_options = True
         try:
             self._seconds_max = call_seconds_max(options_of_thread())
+            self.is_stopping = stopping_of(server_of_thread())
         except Exception:  # noqa: BLE001 - fail open
             self._session.live.report_failure("a server's options are read")
 

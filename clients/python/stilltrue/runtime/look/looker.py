@@ -56,8 +56,16 @@ class Looker:
 
     def _see(self, places: Places, parties: Iterable[PartyName]) -> dict[PartyName, Found]:
         stand = [place for party in parties if (place := places.find(party)) is not None]
-        search = Search(places, self._open_calls(), self._live.clock(), Budget())
+        search = Search(places, self._open_calls(), self._live.clock(), Budget(), self._waiting())
         return search.find(stand)
+
+    def _waiting(self) -> frozenset[PartyName]:
+        """The parties with a wait that is recorded, or was seen at the cut."""
+        with self._live.lock:
+            recorder = self._live.recorder
+            told = {wait.waiter for wait in recorder._waits.values()}  # noqa: SLF001 - same house
+            made = {call.party for call in recorder._made.values() if call.wait and call.party is not None}  # noqa: SLF001
+        return frozenset(told | made | self._observer.waiting)
 
     def _open_calls(self) -> list[Any]:
         """gRPC's own objects of the calls that are open, where the shells keep them."""

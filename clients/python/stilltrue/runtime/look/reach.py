@@ -172,7 +172,7 @@ def _named_by(thing: Any) -> Iterable[Any] | None:
     for container in _CONTAINERS:
         if issubclass(kind, container):
             return _first(container.__iter__(thing))
-    return None
+    return compat.beneath(thing)
 
 
 def _first(things: Iterable[Any]) -> list[Any]:
@@ -214,6 +214,20 @@ def speaks_of_ending(code: CodeType, names: dict[str, Any], owner: Any = None, h
         known = any(_speaks_itself(one) for one in _called(code, names, _kinds(near), _NAMED_DEPTH))
         _by_near[key] = walks + 1, known
     return known
+
+
+def codes_named(of: Iterable[str], names: dict[str, Any], near: Iterable[Any]) -> Iterator[CodeType]:
+    """The code of the application's functions that ``of`` name, among the globals ``names`` or as methods of what is ``near``.
+
+    And of those that these name in turn.
+    """
+    kinds = _kinds(near)
+    for name in of:
+        function = names.get(name)
+        for one in [function] if type(function) is FunctionType else []:
+            yield from _called(one.__code__, one.__globals__, kinds, _NAMED_DEPTH - 1)
+        for one in _methods(name, kinds):
+            yield from _called(one.__code__, one.__globals__, kinds, _NAMED_DEPTH - 1)
 
 
 def _called(code: CodeType, names: dict[str, Any], kinds: Iterable[type], depth: int) -> Iterator[CodeType]:

@@ -11,7 +11,8 @@ import grpc.aio
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.places import Place, is_ours
+from stilltrue.runtime.outgoing_call import OutgoingCall
+from stilltrue.runtime.places import Place, Places, is_ours
 from stilltrue.runtime.tasks import blocking_future
 
 _CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)
@@ -25,6 +26,30 @@ def handles_of(place: Place) -> list[Any]:
             found += _calls_in(frame)
     if place.task is not None:
         found += _of_task(place)
+    return found
+
+
+def owners_of(place: Place, places: Places) -> list[Any]:
+    """The channels of the calls that are waited for at ``place``, and the server for which it serves one.
+
+    When one of these is closed or stopped, the wait ends.
+    """
+    found: list[Any] = []
+    for frame in place.frames:
+        names = variables_of(frame) if is_ours(frame.f_code) else {}
+        for name in ("call", "self"):
+            call = names.get(name)
+            call = call if isinstance(call, OutgoingCall) else getattr(call, "_call", None)
+            if isinstance(call, OutgoingCall) and call.made.channel.dialled is not None:
+                found += _with_beneath(call.made.channel.dialled())
+    return found + places.servers_of(place)
+
+
+def _with_beneath(channel: Any) -> list[Any]:
+    found = []
+    while isinstance(channel, grpc.Channel | grpc.aio.Channel):
+        found.append(channel)
+        channel = next(iter(compat.beneath(channel) or ()), None)
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,10 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.look import actors
 from stilltrue.runtime.look.actors import Actor
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.closers import Closer, closers, of_alarm, of_calls
 from stilltrue.runtime.look.reach import Reach
-from stilltrue.runtime.look.suspects import handles_of
+from stilltrue.runtime.look.standing import NEVER, Standing
+from stilltrue.runtime.look.suspects import handles_of, owners_of
 from stilltrue.runtime.places import Place, Places, is_application, told
 from stilltrue.runtime.tasks import Task, blocking_future, read
 
@@ -55,9 +57,15 @@ class Found:
 class Search:
     """The search of one look."""
 
-    def __init__(self, places: Places, made: Iterable[Any], now: float, budget: Budget) -> None:
-        """``made`` are gRPC's own objects of the calls that are open; ``now`` is the time (epoch)."""
+    def __init__(
+        self, places: Places, made: Iterable[Any], now: float, budget: Budget, waiting: Container[PartyName] = ()
+    ) -> None:
+        """``made`` are gRPC's own objects of the calls that are open; ``now`` is the time (epoch).
+
+        ``waiting`` are the parties with a recorded wait.
+        """
         self._places = places
+        self._waiting = waiting
         self._made = tuple(made)
         self._now = now
         self._budget = budget
@@ -75,6 +83,7 @@ class Search:
                 break
             for held in reach.held(actor.roots, ends=actor.ends, loose=actor.loose):
                 self._add(actor, owners[held])
+        self._look_for_closers(found.values())
         for one in found.values():
             self._look_around(one)
             if self._budget.spent:
@@ -102,6 +111,34 @@ class Search:
         for one in found:
             if one.place.task is not None and one.place.task.get_loop() is loop:
                 one.doubt = one.doubt or why
+
+    def _look_for_closers(self, found: Iterable[Found]) -> None:
+        """Whoever may close the channel, stop the server or cancel all tasks that a suspect depends on."""
+        owned: dict[int, list[Found]] = {}
+        targets = []
+        for one in found:
+            for owner in owners_of(one.place, self._places):
+                owned.setdefault(id(owner), []).append(one)
+                targets.append(owner)
+        standing = Standing(self._places, self._waiting, self._budget)
+        reach = Reach(targets, self._budget)
+        for closer in (*closers(self._places, standing), *of_calls(self._made), *of_alarm()):
+            if self._budget.spent:
+                break
+            held = reach.held(closer.roots, ends=True) if targets and closer.roots else ()
+            hit = [one for owner in held for one in owned[owner]]
+            if closer.tasks is not None:
+                hit += [one for one in found if one.place.task is not None and one.place.task.get_loop() is closer.tasks]
+            self._add_closer(closer, [one for one in hit if closer.of not in (one.place.task or one.place.ident,)])
+
+    def _add_closer(self, closer: Closer, hit: list[Found]) -> None:
+        goes = closer.goes() if hit else NEVER
+        for one in hit:
+            if goes.by_itself:
+                one.add(closer.text, by=closer.of)
+            else:
+                for party in sorted(goes.parties):
+                    one.add(closer.text, party)
 
     # -- what that means -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,257 @@
+"""What lies ahead of a frame: which of its instructions may still run, unless somebody interrupts it.
+
+Rules:
+
+1. What follows where the frame stands may run; so may a loop's other rounds, and both ways of a condition.
+2. An exception leads into the handlers that name its kind, but for those that only an interruption from outside raises
+   (``KeyboardInterrupt``, a cancellation). What stands in ``finally``, or behind a bare ``except``, counts where it follows
+   without an exception, too: ``while True: sleep()`` with ``finally: server.stop()`` stops nothing until it is interrupted.
+3. A function that never returns leaves to its callers their handlers alone.
+
+Bytecode that is not understood may do anything.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+Receiver = tuple[str, ...]
+"""``self.channel`` in ``self.channel.close()``; empty: an expression that is no such chain of names."""
+
+CLOSING = frozenset({"close", "aclose", "stop", "__exit__", "__aexit__"})
+_BY_INTERRUPTION = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError", "InterruptedError"})
+_JUMPS = frozenset(
+    {"JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT", "JUMP"}
+)
+_RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
+_RAISES = frozenset({"RERAISE", "RAISE_VARARGS"})
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_VARIABLES = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_NAME", "LOAD_GLOBAL"})
+_STORES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"})
+_MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "JUMP_IF_NOT_EXC_MATCH"})
+_IN_CLAUSES = frozenset({"BUILD_TUPLE", "NOP", "DUP_TOP"})
+_ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL", "SETUP_WITH"})
+_CLAUSE_LENGTH_MAX = 24
+_CODES_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What may still run.
+
+    ``closed``: on what ``close()`` or ``stop()`` is called, or whose ``with`` block is left. ``names``: the attributes and
+    variables that are read. ``returns``: whether the frame may return. ``known`` is False where nobody can tell.
+    """
+
+    closed: frozenset[Receiver] = frozenset()
+    names: frozenset[str] = frozenset()
+    returns: bool = True
+    known: bool = True
+
+
+_ANYTHING = Ahead(known=False)
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def ahead_of(code: CodeType, at: int, *, returns_to: bool = True) -> Ahead:
+    """What lies ahead of a frame of ``code`` that stands at the instruction ``at``.
+
+    ``returns_to``: whether what it has called, if anything, may return to it (rule 3).
+    """
+    try:
+        return _Walk(code).ahead(at, returns_to)
+    except Exception:  # noqa: BLE001 - bytecode of another kind
+        return _ANYTHING
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def names_at(code: CodeType, at: int) -> frozenset[str]:
+    """The names in the expression that an instruction ends: of what it calls, and of the arguments."""
+    every = list(dis.get_instructions(code))
+    at = max((one.offset for one in every if one.offset <= at), default=0)
+    place = next((getattr(one, "positions", None) for one in every if one.offset == at), None)
+    if place is None:  # before Python 3.11: those before it on its line
+        begun = max((one.offset for one in every if one.starts_line is not None and one.offset <= at), default=0)
+        within = [one for one in every if begun <= one.offset <= at]
+    else:
+        within = [one for one in every if _is_within(one.positions, place)]
+    return frozenset(str(one.argval) for one in within if one.opname in _ATTRIBUTES | _VARIABLES)
+
+
+def _jumps(one: dis.Instruction) -> bool:
+    return one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
+
+
+def _line_of(one: Any) -> int | None:
+    positions = getattr(one, "positions", None)
+    return None if positions is None else positions.lineno
+
+
+def _is_within(inner: Any, outer: Any) -> bool:
+    if inner is None or outer is None or None in (*inner, *outer):
+        return False
+    begin, end = (inner.lineno, inner.col_offset), (inner.end_lineno, inner.end_col_offset)
+    return bool((outer.lineno, outer.col_offset) <= begin and end <= (outer.end_lineno, outer.end_col_offset))
+
+
+class _Walk:
+    """A walk along one code's instructions."""
+
+    def __init__(self, code: CodeType) -> None:
+        bytecode = dis.Bytecode(code)
+        self._all = list(bytecode)
+        self._index = {one.offset: index for index, one in enumerate(self._all)}
+        self._offsets = [one.offset for one in self._all]
+        self._handler_of = self._handlers_by_table(bytecode) or self._handlers_by_blocks()
+
+    def ahead(self, at: int, returns_to: bool) -> Ahead:
+        begun = at < 0
+        start = 0 if begun else bisect_right(self._offsets, at) - 1  # it may stand in the caches behind an instruction
+        reached = self._reached(start, normally=returns_to, begun=begun)
+        stored = {self._all[index].argval for index in reached if self._all[index].opname in _STORES}
+        closed = set(self._closed(reached)) | set(self._left(at, reached))
+        return Ahead(
+            closed=frozenset(() if one[:1] and one[0] in stored else one for one in closed),
+            names=frozenset(
+                str(self._all[index].argval) for index in reached if self._all[index].opname in _ATTRIBUTES | _VARIABLES
+            ),
+            returns=any(self._all[index].opname in _RETURNS for index in reached),
+        )
+
+    # -- what may run --------------------------------------------------------------------------------------------------
+
+    def _reached(self, start: int, *, normally: bool, begun: bool) -> set[int]:
+        todo = [start] if begun else [*(self._next(start) if normally else ()), *self._handlers(start)]
+        reached: set[int] = set()
+        while todo:
+            index = todo.pop()
+            if index not in reached and index < len(self._all):
+                reached.add(index)
+                todo += [*self._next(index), *self._handlers(index)]
+        return reached
+
+    def _next(self, index: int) -> Iterator[int]:
+        one = self._all[index]
+        if one.opname in _RETURNS or one.opname in _RAISES:
+            return
+        if _jumps(one) and not one.opname.startswith("SETUP_"):  # in Python 3.10 those name a handler
+            yield self._index[one.argval]
+        if one.opname not in _JUMPS:
+            yield index + 1
+
+    def _handlers(self, index: int) -> Iterator[int]:
+        """Where an exception that is raised here may go on (rule 2)."""
+        for handler in self._around(index):
+            yield from self._clauses(handler)
+
+    def _around(self, index: int) -> list[int]:
+        """The handlers around an instruction, innermost first."""
+        found: list[int] = []
+        handler = self._handler_of.get(index)
+        while handler is not None and handler not in found:
+            found.append(handler)
+            handler = self._handler_of.get(handler)
+        return found
+
+    def _handlers_by_table(self, bytecode: dis.Bytecode) -> dict[int, int]:
+        """By instruction, where an exception goes first: from Python 3.11."""
+        found: dict[int, int] = {}
+        for entry in getattr(bytecode, "exception_entries", ()):
+            covered = (index for index, one in enumerate(self._all) if entry.start <= one.offset < entry.end)
+            found.update(dict.fromkeys(covered, self._index[entry.target]))
+        return found
+
+    def _handlers_by_blocks(self) -> dict[int, int]:
+        """The same in Python 3.10, where instructions set blocks up and pop them."""
+        blocks: dict[int, tuple[int, ...]] = {}
+        todo: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+        while todo:
+            index, stack = todo.pop()
+            if index in blocks or index >= len(self._all):
+                continue
+            blocks[index] = stack
+            one = self._all[index]
+            if one.opname.startswith("SETUP_"):
+                handler = self._index[one.argval]
+                todo += [(handler, stack), (index + 1, (*stack, handler))]
+            else:
+                after = stack[:-1] if one.opname == "POP_BLOCK" else stack
+                todo += [(following, after) for following in self._next(index)]
+        return {index: stack[-1] for index, stack in blocks.items() if stack}
+
+    def _clauses(self, index: int) -> Iterator[int]:
+        """The bodies of ``except`` clauses that name what they are for, from the beginning of a handler."""
+        if self._all[index].opname == "END_ASYNC_FOR":
+            yield index + 1
+            return
+        if self._all[index].opname == "PUSH_EXC_INFO":
+            index += 1
+        while True:
+            names: list[str] = []
+            for _ in range(_CLAUSE_LENGTH_MAX):
+                one = self._all[index]
+                if one.opname in _MATCHES:
+                    break
+                if one.opname not in _VARIABLES and one.opname not in _ATTRIBUTES and one.opname not in _IN_CLAUSES:
+                    return
+                names += [str(one.argval)] if one.opname not in _IN_CLAUSES else []
+                index += 1
+            else:
+                return
+            while not _jumps(self._all[index]):
+                index += 1
+            if not _BY_INTERRUPTION.issuperset(name for name in names if name[:1].isupper()):
+                yield index + 1
+            index = self._index[self._all[index].argval]
+
+    # -- what is closed ------------------------------------------------------------------------------------------------
+
+    def _closed(self, reached: Iterable[int]) -> Iterator[Receiver]:
+        for index in reached:
+            one = self._all[index]
+            if one.opname in _ATTRIBUTES and one.argval in CLOSING:
+                yield self._chain_before(index)
+
+    def _left(self, at: int, reached: Iterable[int]) -> Iterator[Receiver]:
+        """The ``with`` blocks around ``at`` that may be left without an exception."""
+        for handler in self._around(bisect_right(self._offsets, at) - 1):
+            ops = [one.opname for one in self._all[handler : handler + 3]]
+            if "WITH_EXCEPT_START" in ops and any(handler not in self._around(index) for index in reached):
+                yield from self._of_block(min(index for index, first in self._handler_of.items() if first == handler))
+
+    def _of_block(self, first: int) -> Iterator[Receiver]:
+        """What a ``with`` block is for, whose body begins at ``first``."""
+        if self._all[first].opname in _STORES:
+            yield (str(self._all[first].argval),)
+            return
+        before = first - 1
+        while before > 0 and self._all[before].opname not in _ENTERS:
+            before -= 1
+        chain = self._chain_before(before)
+        if chain:
+            yield chain
+            return
+        line = _line_of(self._all[before])
+        if line is None:
+            yield ()
+        for one in self._all[:before]:
+            if line is not None and _line_of(one) == line and one.opname in _VARIABLES:
+                yield (str(one.argval),)
+
+    def _chain_before(self, index: int) -> Receiver:
+        """The chain of names that is loaded just before ``index``; empty when it is something else."""
+        names: list[str] = []
+        for one in reversed(self._all[:index]):
+            if one.opname in _ATTRIBUTES:
+                names.append(str(one.argval))
+            elif one.opname in _VARIABLES and isinstance(one.argval, str):
+                return (one.argval, *reversed(names))
+            elif one.opname not in ("COPY", "SWAP", "PUSH_NULL", "CACHE", "NOP"):
+                break
+        return ()

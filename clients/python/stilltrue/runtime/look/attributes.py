@@ -1,0 +1,28 @@
+"""An object's attribute by name, without running anybody's code."""
+
+from __future__ import annotations
+
+from types import MemberDescriptorType, ModuleType
+from typing import Any
+
+UNKNOWN = object()
+"""There is no such attribute, or nobody can tell without running code."""
+
+
+def attribute_of(thing: Any, name: str) -> Any:
+    """The attribute that stands in the object's own dictionary or slots."""
+    if issubclass(type(thing), ModuleType):
+        return ModuleType.__getattribute__(thing, "__dict__").get(name, UNKNOWN)
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        own = None
+    if isinstance(own, dict) and dict.__contains__(own, name):
+        return dict.__getitem__(own, name)
+    slot = next((kind.__dict__[name] for kind in type(thing).__mro__ if name in kind.__dict__), None)
+    if type(slot) is not MemberDescriptorType:
+        return UNKNOWN
+    try:
+        return slot.__get__(thing)
+    except AttributeError:
+        return UNKNOWN

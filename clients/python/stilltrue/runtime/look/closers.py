@@ -1,0 +1,187 @@
+"""Who may close a channel, stop a server, or cancel all tasks: that ends the waits of parties whom they do not know at all.
+
+Rules:
+
+1. Nearly every program has its channels and servers in ``main``. So who has one counts only where code that is still ahead of
+   it (:mod:`~stilltrue.runtime.look.ahead`) closes or stops it, by itself or in a function that it names, or leaves its
+   ``with`` block; and only if it goes on (:mod:`~stilltrue.runtime.look.standing`).
+2. Handlers of signals, and what is called at exit, do nothing by themselves.
+3. Who names ``all_tasks`` and speaks of cancelling has all the tasks of its loop. So has who runs a loop for one task
+   (``asyncio.run``): when that task ends, the others are cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.look.ahead import CLOSING, Ahead, Receiver, ahead_of
+from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.look.reach import codes_named
+from stilltrue.runtime.look.standing import BY_ITSELF, Goes, Standing, frames_of_task, roots_of
+from stilltrue.runtime.places import Place, Places, is_application, told
+from stilltrue.runtime.tasks import Task
+
+_ALL_TASKS = "all_tasks"
+_CANCELLING = frozenset({"cancel", "throw"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Closer:
+    """Somebody who may close, stop or cancel what can be reached from ``roots``: ``text`` for people.
+
+    ``of`` is the task or thread (its identity) that it is; ``goes`` says whether it goes on. ``tasks``: the loop all of whose
+    tasks it may cancel.
+    """
+
+    text: str
+    roots: tuple[Any, ...] = ()
+    of: Any = None
+    goes: Callable[[], Goes] = lambda: BY_ITSELF
+    tasks: asyncio.AbstractEventLoop | None = None
+
+
+def closers(places: Places, standing: Standing) -> Iterator[Closer]:
+    """Every closer of the process."""
+    for place in places.threads.values():
+        if place.ident != threading.get_ident():
+            yield from _of_thread(place, standing, places)
+    for loop in places.loop_threads.values():
+        for handle in compat.handles_of(loop) or ():
+            callback, arguments = compat.called_by(handle)
+            if not compat.is_asyncio(callback):
+                yield from _of_callback(callback, arguments, "scheduled on its event loop")
+        for task in compat.tasks_of(loop) or ():
+            yield from _of_task(task, standing)
+
+
+def _of_thread(place: Place, standing: Standing, places: Places) -> Iterator[Closer]:
+    thread = compat.threads().get(place.ident)
+    name = str(place.ident) if thread is None else thread.name
+
+    def goes() -> Goes:
+        return standing.of_thread(place.ident)
+
+    loop = places.loop_threads.get(place.ident)
+    yield from _of_frames(place.frames, f"thread {name}", place.ident, goes, loop)
+    if isinstance(thread, threading.Timer):
+        carried = compat.carried_by(thread)
+        for one in carried:
+            if callable(one):
+                yield from _of_callback(one, carried, f"called by thread {name}, a timer")
+    for frame in place.frames:
+        if frame.f_code.co_filename == compat.SCHED_FILE and frame.f_code.co_name == "run":
+            yield Closer(text=f"thread {name}, a scheduler", roots=tuple(variables_of(frame).values()), of=place.ident)
+    main: Any = None if loop is None else compat.run_by_asyncio(place.frames)
+    if main is not None:
+        text = f"the end of what asyncio.run() runs: {_told_of(main)}"
+        yield Closer(text=text, of=main, tasks=loop, goes=_end(main, standing))
+
+
+def _end(task: Task, standing: Standing) -> Callable[[], Goes]:
+    def goes() -> Goes:
+        returns = True
+        for frame in frames_of_task(task):
+            returns = ahead_of(frame.f_code, frame.f_lasti, returns_to=returns).returns
+        return standing.of_task(task) if returns else Goes()
+
+    return goes
+
+
+def _of_task(task: Task, standing: Standing) -> Iterator[Closer]:
+    def goes() -> Goes:
+        return standing.of_task(task)
+
+    yield from _of_frames(frames_of_task(task), f"task {task.get_name()}", task, goes, task.get_loop())
+
+
+def _told_of(task: Task) -> str:
+    frame = next((frame for frame in frames_of_task(task) if is_application(frame.f_code)), None)
+    return task.get_name() if frame is None else told(frame)
+
+
+def _of_frames(
+    frames: Iterable[FrameType], who: str, of: Any, goes: Callable[[], Goes], loop: asyncio.AbstractEventLoop | None
+) -> Iterator[Closer]:
+    returns = True
+    for frame in frames:
+        if not is_application(frame.f_code):
+            continue
+        ahead = ahead_of(frame.f_code, frame.f_lasti, returns_to=returns)
+        returns = ahead.returns
+        names = variables_of(frame)
+        named = list(codes_named(ahead.names, frame.f_globals, names.values())) if ahead.names else []
+        roots = _roots(frame, names, ahead, named)
+        if roots:
+            yield Closer(text=f"{who}, which may close or stop it: {told(frame)}", roots=roots, of=of, goes=goes)
+        if loop is not None and _cancels_all(ahead, named):
+            yield Closer(text=f"{who}, which may cancel all tasks: {told(frame)}", of=of, goes=goes, tasks=loop)
+
+
+def _cancels_all(ahead: Ahead, named: Iterable[CodeType]) -> bool:
+    """Rule 3."""
+    names = ahead.names.union(*(code.co_names for code in named))
+    return _ALL_TASKS in names and not _CANCELLING.isdisjoint(names)
+
+
+def _roots(frame: FrameType, names: dict[str, Any], ahead: Ahead, named: Iterable[CodeType]) -> tuple[Any, ...]:
+    """What a frame may still close."""
+    if not ahead.known or any(map(_closes, named)):
+        return roots_of(frame, names)
+    found: list[Any] = [one for name in ahead.names if _is_closing_callable(one := names.get(name))]
+    for receiver in ahead.closed:
+        value = _value(receiver, names, frame.f_globals)
+        if value is UNKNOWN:
+            return roots_of(frame, names)
+        found.append(value)
+    return tuple(found)
+
+
+def _value(receiver: Receiver, names: dict[str, Any], others: dict[str, Any]) -> Any:
+    if not receiver:
+        return UNKNOWN
+    value = names.get(receiver[0], others.get(receiver[0], UNKNOWN))
+    for name in receiver[1:]:
+        value = attribute_of(value, name)
+    return value
+
+
+def _closes(code: CodeType) -> bool:
+    return not CLOSING.isdisjoint(code.co_names) or any(_closes(one) for one in code.co_consts if isinstance(one, CodeType))
+
+
+def _is_closing_callable(thing: Any) -> bool:
+    code, _, _ = compat.called_in(thing) if compat.is_function(thing) else (None, {}, None)
+    return code is not None and (code.co_name in CLOSING or _closes(code))
+
+
+def _of_callback(callback: Any, arguments: Iterable[Any], how: str) -> Iterator[Closer]:
+    code, names, _ = compat.called_in(callback)
+    if code is None:
+        return
+    named = codes_named(code.co_names, names, (*compat.bound_to(callback), *arguments))
+    if code.co_name in CLOSING or _closes(code) or any(map(_closes, named)):
+        others = (names[name] for name in code.co_names if name in names)
+        yield Closer(text=f"{compat.name_of(callback)}, {how}", roots=(callback, *arguments, *others))
+
+
+def of_calls(made: Iterable[Any]) -> Iterator[Closer]:
+    """Those that are called at the end of calls that are open."""
+    for call in made:
+        for callback in compat.callbacks_of_made(call) or ():
+            yield from _of_callback(callback, (), "called at the end of another call")
+
+
+def of_alarm() -> Iterator[Closer]:
+    """What a signal calls in the main thread when the alarm that is set goes off."""
+    seconds, _ = signal.getitimer(signal.ITIMER_REAL)
+    handler = signal.getsignal(signal.SIGALRM) if seconds else None
+    if callable(handler):
+        yield from _of_callback(handler, (), "SIGALRM's handler")
