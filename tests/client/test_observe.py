@@ -15,6 +15,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.report import CallTarget, LocalWait, PartyTarget, Report
+from stilltrue.runtime.tasks import blocking_future
 
 Call = Callable[..., Any]
 Body = Callable[["World"], Awaitable[Any]]
@@ -71,13 +72,19 @@ class World:
         await self.channel.close()
         await self.outside.close()
 
-    async def report(self, body: Body, *, stuck: int, timeout: float | None = None) -> Report:
-        """The front's report while ``body`` runs in its handler and ``stuck`` calls of it are stuck; then all are let go."""
+    async def report(
+        self, body: Body, *, stuck: int, timeout: float | None = None, at_the_cut: Callable[[], object] = lambda: None
+    ) -> Report:
+        """The front's report while ``body`` runs in its handler and ``stuck`` calls of it are stuck; then all are let go.
+
+        ``at_the_cut`` runs right before it, while the loop does nothing else.
+        """
         self.body = body
         call: Any = self.outside.unary_unary("/t.T/Do")(b"", timeout=timeout)
         while sum(served.serving for served in self.back.live.recorder._served.values()) < stuck or self.busy() > stuck:
             await asyncio.sleep(0.002)
         await asyncio.sleep(0.01)
+        at_the_cut()
         report = self.front.live.marked(SnapshotId(next(self.snapshots)))
         self.go.set()
         assert await call == b"done"
@@ -321,6 +328,68 @@ async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, m
     (wait,) = report.waits
     assert wait.deadline is not None
     assert wait.deadline <= report.cut_at
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [("TASKS_MAX", 0), ("Workers", lambda _: 1 / 0), ("group_of", lambda _: 1 / 0)],
+    ids=["too many tasks", "threads that cannot be read", "a task that cannot be read"],
+)
+async def test_what_cannot_be_observed_leaves_every_wait_in_doubt(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str, broken: Any
+) -> None:
+    monkeypatch.setattr(f"stilltrue.runtime.observation.{name}", broken)
+    report = await world.report(lambda world: world.stuck(b""), stuck=1)
+    (wait,) = report.waits
+    assert wait.deadline is not None
+    assert wait.deadline <= report.cut_at
+
+
+async def test_a_task_that_moves_while_it_is_looked_at_is_in_doubt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[int] = set()
+
+    def moving(task: asyncio.Task[Any]) -> Any:
+        first = id(task) not in seen
+        seen.add(id(task))
+        return blocking_future(task) if first else None
+
+    monkeypatch.setattr("stilltrue.runtime.observation.blocking_future", moving)
+    report = await world.report(lambda world: world.stuck(b""), stuck=1)
+    (wait,) = report.waits
+    assert wait.deadline is not None
+    assert wait.deadline <= report.cut_at
+
+
+async def test_the_deadline_of_the_served_call_ends_the_waits_of_the_handlers_tasks(world: World) -> None:
+    async def body(world: World) -> None:
+        await asyncio.gather(world.stuck(b""), asyncio.create_task(calls(world)))
+
+    async def calls(world: World) -> None:
+        await world.stuck(b"")
+
+    report = await world.report(body, stuck=2, timeout=60)
+    waits = subtasks(report)
+    assert waits
+    assert all(wait.deadline is not None and wait.deadline - report.cut_at <= 61 for wait in waits.values())
+
+
+@pytest.mark.parametrize("come", [False, True])
+async def test_something_beside_a_task_may_come_by_itself(world: World, come: bool) -> None:
+    other = asyncio.get_running_loop().create_future()
+
+    async def body(world: World) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+        await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
+        await task
+
+    def at_the_cut() -> None:
+        if come:
+            other.set_result(None)  # the waiter has not heard of it yet
+
+    report = await world.report(body, stuck=1, at_the_cut=at_the_cut)
+    assert not of(report, handler(report))
+    if not come:
+        other.set_result(None)
 
 
 async def test_tasks_of_one_name_are_different_parties(world: World) -> None:

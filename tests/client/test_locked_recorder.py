@@ -1,4 +1,4 @@
-"""A cut that a message forces is a cut: its report is sent, whichever message it was, and whatever step is open."""
+"""Cuts of the locked recorder: one that a message forces is sent, whatever the message; a mark brings word of doubts."""
 
 from __future__ import annotations
 
@@ -53,3 +53,11 @@ def test_the_oldest_report_goes_when_too_many_await_sending_and_is_counted() -> 
     for colour in (1, 2, 3):
         live.arrived(stamp(colour), "/s/M", interruptible=False)
     assert (sent(live), live.dropped) == ([2, 3], 1)
+
+
+def test_a_mark_tells_which_calls_in_doubt_were_answered_before_the_cut_is_made(live: LockedRecorder) -> None:
+    made, _ = live.sent("/s/M", CHANNEL, None, None, waiting=False)
+    live.settled(made, None, in_doubt=True)
+    report = live.marked(SnapshotId(1), settled=(made.number,))
+    assert report is not None
+    assert report.made == ()
