@@ -12,7 +12,7 @@ CPUS ?= 2
 SOAK_SECONDS ?= 600
 PROVE_SEEDS ?= 0..100000
 
-.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth bench soak prove clean
+.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth mutants bench soak prove clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,10 +21,10 @@ demo: setup ## real gRPC processes that get into trouble, and the verdict (under
 	@$(BIN)/stilltrue demo
 
 test: setup ## set up and pass the tests, on all cores
-	$(BIN)/pytest tests -m "not soak and not truth" -n $(CPUS) --dist loadgroup --benchmark-disable
+	$(BIN)/pytest tests -m "not soak and not truth and not mutants" -n $(CPUS) --dist loadgroup --benchmark-disable
 
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
-	$(BIN)/pytest tests -q -m "not slow and not soak and not truth" -n $(CPUS) --dist loadgroup --benchmark-disable
+	$(BIN)/pytest tests -q -m "not slow and not soak and not truth and not mutants" -n $(CPUS) --dist loadgroup --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 
@@ -69,6 +69,9 @@ BUF_VERSION := 1.75.0
 
 truth: setup ## ordinary programs with known truth against a real detector (../shared/cases/truth), about ten minutes
 	$(BIN)/pytest tests/truth -m truth -n $(CPUS) --benchmark-disable
+
+mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)
+	$(BIN)/pytest tests/mutants -v -n $(CPUS) --dist load --benchmark-disable
 
 bench: setup ## the benchmarks (printed, nothing asserted about time)
 	STILLTRUE_BENCH=1 $(BIN)/pytest tests/bench -s

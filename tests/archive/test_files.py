@@ -126,3 +126,12 @@ def test_a_uri_is_a_location_too(tmp_path: Path, run: Judged) -> None:
     store = Store(f"file://{tmp_path}")
     store.write("snapshots", day_of(0.0), run.snapshots.slice(0, 3))
     assert [file.rows for file in Store(str(tmp_path)).scan("snapshots").files] == [3]
+
+
+def test_a_files_bytes_are_on_the_disk_before_its_name_is(store: Store, run: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled: list[str] = []
+    monkeypatch.setattr("detector.archive.files.sync", lambda path: settled.append(path.name))
+    written = Path(store.write("snapshots", "2026-11-20", run.snapshots))
+    assert written.exists()
+    assert len(settled) == 1
+    assert settled[0] != written.name

@@ -1,0 +1,56 @@
+"""Each mutant of the shipped code is noticed by the test that the table names: it runs in a process of its own, mutated.
+
+A test that fails for another reason is no catch: the mutant must fit the code, and the test must be one that is there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.table import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[2]
+FAILED = 1
+"""What pytest ends with when tests have failed; anything else is an error of ours."""
+SECONDS_MAX = 240
+
+
+def _as_parameter(mutant: Mutant) -> object:
+    return pytest.param(mutant, id=mutant.name, marks=[] if mutant.quick else [pytest.mark.mutants])
+
+
+@pytest.mark.parametrize("mutant", [_as_parameter(mutant) for mutant in MUTANTS])
+def test_the_mutant_is_noticed_by_its_test(mutant: Mutant, tmp_path: Path) -> None:
+    options = [
+        "-q",
+        "-x",
+        "-n",
+        "0",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.mutants.injection",
+        "--benchmark-disable",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, mutant.test],
+        cwd=ROOT,
+        env={**os.environ, "STILLTRUE_MUTANT": mutant.name, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    said = f"{mutant.test}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    assert done.returncode == FAILED, f"not noticed, or misfit: {said}"
+    assert f"FAILED {mutant.test}" in done.stdout, said
+
+
+def test_no_two_mutants_have_one_name() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
