@@ -9,13 +9,12 @@ import numpy as np
 
 from detector.archive.local_state_rows import Row, facts_of
 from detector.core.snapshot import Snapshot
-from detector.graph.columns import NO_NUMBER, Floats, WaitColumns, columns_of_lists
+from detector.graph.columns import NO_NUMBER, Floats, WaitColumns
 from stilltrue.model import (
     Activity,
     Holds,
     Message,
     PartyName,
-    ProcessId,
     ProcessName,
     ProcessState,
     SnapshotId,
@@ -51,11 +50,6 @@ def ref_of(row: Mapping[str, Any]) -> SnapshotRef:
     )
 
 
-def missing_members(row: Mapping[str, Any]) -> list[ProcessId]:
-    """The members that did not report, as the resolution wants them."""
-    return [ProcessId(**member) for member in row["missing"] or ()]
-
-
 def waits_of(row: Row) -> WaitColumns:
     """Waits from numbers over their own names."""
     sizes = np.asarray(row["sizes"], np.int32)
@@ -74,21 +68,6 @@ def waits_of(row: Row) -> WaitColumns:
         number=np.asarray(numbers, np.int64),
         uncoloured=np.asarray(row["uncoloured"] or [False] * count, np.bool_),
         what=tuple(row["what"] or ()),
-    )
-
-
-def waits_of_resolved(rows: Sequence[Row]) -> WaitColumns:
-    """Waits from the ``resolved`` of all reports of one snapshot, in any order."""
-    return columns_of_lists(
-        waiters=[row["waiter"] for row in rows],
-        needs=[row["needs"] for row in rows],
-        sizes=[len(row["among"]) for row in rows],
-        among=[name for row in rows for name in row["among"]],
-        deadline=[_nan(row["deadline"]) for row in rows],
-        since=[_nan(row["since"]) for row in rows],
-        number=[NO_NUMBER if row["number"] is None else row["number"] for row in rows],
-        uncoloured=[row["uncoloured"] for row in rows],
-        what=[row["what"] for row in rows],
     )
 
 

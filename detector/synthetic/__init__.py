@@ -1,1 +1,1 @@
-"""Generated data: fleets with planted deadlocks, and random snapshots for tests and benchmarks."""
+"""Generated archives: synthetic fleets with planted deadlocks."""

@@ -9,7 +9,7 @@ import pytest
 from detector.archive.files import Store
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate, predicate_names
-from detector.synthetic.snapshots import Judged, WorldShape, judged, random_snapshots
+from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
 
 SHAPES = (WorldShape(), WorldShape(processes=3, calls=3, missing_share=0.2), WorldShape(calls=20))
 

@@ -11,8 +11,8 @@ from detector.analysis.assembly import WAIT_REPORT_COLUMNS, assembled, header_ro
 from detector.analysis.verdicts import verdicts_on
 from detector.archive.row_decoder import snapshot_of, verdict_of
 from detector.core.registry import find_predicate
-from detector.synthetic.snapshots import Judged
 from stilltrue.model import Holds
+from tests.synthetic.random_snapshots import Judged
 
 
 def _shuffled(reports: pa.Table, seed: int) -> pa.Table:

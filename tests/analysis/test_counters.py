@@ -12,8 +12,8 @@ import pytest
 
 from detector.analysis.counters import TALLIED, TALLY, Ends, Real, merged, tallied
 from detector.analysis.tables import totals
-from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, WorldShape, judged, random_snapshots
 from stilltrue.protocol.report import ResourceTarget
+from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, WorldShape, judged, random_snapshots
 
 NUMBER = 60
 

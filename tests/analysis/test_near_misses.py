@@ -11,8 +11,8 @@ from detector.predicates.deadlock import Deadlock
 from detector.service.detection.incidents import Incidents
 from detector.synthetic.fleet import FleetColumns
 from detector.synthetic.fleet_model import Fleet, Ring
-from detector.synthetic.snapshots import Judged
 from stilltrue.model import Holds
+from tests.synthetic.random_snapshots import Judged
 
 
 def test_cores_get_the_services_ids(run: Judged) -> None:

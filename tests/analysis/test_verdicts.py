@@ -15,8 +15,8 @@ from detector.core.assembler import Outcome
 from detector.core.registry import find_predicate
 from detector.core.snapshot import Snapshot
 from detector.predicates.deadlock import Deadlock
-from detector.synthetic.snapshots import Judged
 from stilltrue.model import Holds, Verdict
+from tests.synthetic.random_snapshots import Judged
 
 
 @pytest.mark.parametrize("size", [100, 5000])

@@ -14,8 +14,8 @@ from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident
 from detector.service.metrics import Metrics
 from detector.service.storage.archive_sink import FOLDER, ArchiveSink
-from detector.synthetic.snapshots import Judged
 from stilltrue.model import PartyName, SnapshotId
+from tests.synthetic.random_snapshots import Judged
 
 INCIDENT = Incident(
     id="i-1",

@@ -13,7 +13,7 @@ from detector.archive.compact import Compacted, _alone, compact, last_day
 from detector.archive.files import ArchiveError, ArchiveFile, Store
 from detector.archive.offsets import in_order
 from detector.archive.writer import ArchiveWriter
-from detector.synthetic.snapshots import Judged
+from tests.synthetic.random_snapshots import Judged
 
 
 @pytest.fixture

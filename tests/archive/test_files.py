@@ -11,7 +11,7 @@ import pytest
 from detector.archive import schema
 from detector.archive.files import ArchiveError, Store, day_of
 from detector.archive.writer import ArchiveWriter
-from detector.synthetic.snapshots import Judged
+from tests.synthetic.random_snapshots import Judged
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from detector.archive.files import Store
 from detector.archive.journal import FILE, Journal
 from detector.archive.writer import ArchiveWriter
-from detector.synthetic.snapshots import Judged
+from tests.synthetic.random_snapshots import Judged
 
 
 def writer_of(folder: Path) -> ArchiveWriter:

@@ -12,7 +12,7 @@ from detector.archive.offsets import MICROSECONDS, Index, starting
 from detector.archive.reader import ColumnError, LostError, columns_schema, read_range
 from detector.archive.schema import TABLES
 from detector.archive.writer import ArchiveWriter
-from detector.synthetic.snapshots import Judged
+from tests.synthetic.random_snapshots import Judged
 
 NOW = 1_790_000_000.0
 

@@ -6,7 +6,7 @@ from detector.archive.local_state_rows import report_of
 from detector.archive.row_decoder import snapshot_of, verdict_of
 from detector.archive.row_encoder import verdict_row
 from detector.archive.schema import VERDICTS
-from detector.synthetic.snapshots import Judged
+from tests.synthetic.random_snapshots import Judged
 
 
 def test_snapshots_read_back(run: Judged) -> None:

@@ -11,7 +11,7 @@ import pytest
 from detector.analysis.counters import TALLIED
 from detector.archive.files import Store
 from detector.archive.row_groups import SNAPSHOT_MAX, Span, spans_of, whole_groups
-from detector.synthetic.snapshots import judged, random_snapshots
+from tests.synthetic.random_snapshots import judged, random_snapshots
 
 
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 2.0])

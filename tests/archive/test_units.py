@@ -14,7 +14,7 @@ from detector.archive.files import Store
 from detector.archive.schema import REPORTS, SNAPSHOTS
 from detector.archive.units import open_archive, shares
 from detector.archive.writer import ArchiveWriter, archive_id
-from detector.synthetic.snapshots import Judged
+from tests.synthetic.random_snapshots import Judged
 
 SCHEMAS = {
     "reports": pa.schema([REPORTS.field(name) for name in ("archive", "snapshot", "process")]),

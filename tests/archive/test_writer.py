@@ -8,7 +8,7 @@ import pytest
 
 from detector.archive.files import Store
 from detector.archive.writer import ArchiveWriter
-from detector.synthetic.snapshots import Judged
+from tests.synthetic.random_snapshots import Judged
 
 
 def _files(store: Store) -> list[int]:

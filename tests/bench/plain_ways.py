@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from detector.archive.row_decoder import waits_of_resolved
+from detector.archive.local_state_rows import Row
+from detector.graph.columns import NO_NUMBER, WaitColumns, columns_of_lists
 from detector.graph.reduction import reduce
 
 pd: Any = import_module("pandas")  # it has no types of its own
@@ -49,3 +52,22 @@ def _one(rows: Any) -> Any:
     columns = waits_of_resolved([wait for wait in resolved if pd.isna(wait["deadline"])])
     stuck = bool((~reduce(columns).free).any())
     return pd.DataFrame({"snapshot": [int(rows["snapshot"].iloc[0])], "stuck": [stuck]})
+
+
+def waits_of_resolved(rows: Sequence[Row]) -> WaitColumns:
+    """Waits from the ``resolved`` of all reports of one snapshot, in any order."""
+    return columns_of_lists(
+        waiters=[row["waiter"] for row in rows],
+        needs=[row["needs"] for row in rows],
+        sizes=[len(row["among"]) for row in rows],
+        among=[name for row in rows for name in row["among"]],
+        deadline=[_nan(row["deadline"]) for row in rows],
+        since=[_nan(row["since"]) for row in rows],
+        number=[NO_NUMBER if row["number"] is None else row["number"] for row in rows],
+        uncoloured=[row["uncoloured"] for row in rows],
+        what=[row["what"] for row in rows],
+    )
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -11,7 +11,7 @@ from detector.archive.files import Store
 from detector.archive.writer import ArchiveWriter
 from detector.commands.compact import compact
 from detector.core.registry import find_predicate
-from detector.synthetic.snapshots import Judged, judged, random_snapshots
+from tests.synthetic.random_snapshots import Judged, judged, random_snapshots
 
 
 @pytest.fixture(scope="module")

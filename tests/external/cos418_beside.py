@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from detector.core.assembler import PendingSnapshot
-from detector.synthetic.snapshots import EPOCH_SECONDS, RandomSnapshot
 from stilltrue.fifo import Channel
 from stilltrue.model import Facts, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
@@ -19,6 +18,7 @@ from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
+from tests.synthetic.random_snapshots import EPOCH_SECONDS, RandomSnapshot
 
 THE_ONE = SnapshotId(1)
 """The markers' snapshots may overtake each other, and numbers that only rise cannot follow that: each is watched alone."""

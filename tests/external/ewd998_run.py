@@ -13,13 +13,13 @@ from random import Random
 
 from detector.core.assembler import Assembled
 from detector.core.initiator import Begin, Effect, Finish, Initiator, Timing
-from detector.synthetic.snapshots import EPOCH_SECONDS, RandomSnapshot
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp
 from tests.external.ewd998 import Cut, Happening, Trace, extension
+from tests.synthetic.random_snapshots import EPOCH_SECONDS, RandomSnapshot
 
 STEP_SECONDS = 60.0
 GIVE_UP_STEPS = 40

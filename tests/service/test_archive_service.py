@@ -17,8 +17,8 @@ from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
 from detector.service.grpc_api.roles import Role, wanted
 from detector.service.storage.archive_sink import FOLDER
-from detector.synthetic.snapshots import Judged, judged, random_snapshots
 from stilltrue.v1 import detector_pb2 as pb
+from tests.synthetic.random_snapshots import Judged, judged, random_snapshots
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
 from detector.ops.logs import Log
 from detector.service.storage.compactor import Compactor
-from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, judged, random_snapshots
+from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, judged, random_snapshots
 
 DAY = 86_400.0
 

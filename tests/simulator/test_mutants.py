@@ -15,8 +15,8 @@ from detector.simulator import run
 from detector.simulator.checks.mutants import MUTANTS, Break, MisfitError, Mutant, broken, caught_by, hunt
 from detector.simulator.run import Run
 from detector.simulator.world import recipes
-from detector.simulator.world.pinned import plan_from_json, plan_to_json
 from stilltrue.protocol.recorder import Recorder
+from tests.simulator.plan_json import plan_from_json, plan_to_json
 
 QUICK_WORLDS_MAX = 120
 PINNED = Path(__file__).with_name("pinned")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from detector.simulator.scenario.language import ScenarioError
-from detector.simulator.transcript.play import replayed
+from tests.simulator.transcript.play import replayed
 
 FOLDER = Path(__file__).resolve().parent.parent / "transcripts"
 FILES = sorted(FOLDER.glob("*.txt"))

@@ -11,8 +11,8 @@ from detector.simulator import run
 from detector.simulator.campaign import campaign, jobs
 from detector.simulator.run import Run
 from detector.simulator.world import recipes
-from detector.simulator.world.pinned import plan_from_json, plan_to_json
 from stilltrue.model import Holds
+from tests.simulator.plan_json import plan_from_json, plan_to_json
 
 WORLDS = 200
 """Of each kind."""

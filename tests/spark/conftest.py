@@ -20,7 +20,7 @@ from detector.service.settings import Settings
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.java import JavaError, find_java
 from detector.spark.session import open_session
-from detector.synthetic.snapshots import Judged, WorldShape, judged, random_snapshots
+from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
 
 PREDICATES = ("deadlock", "gridlock", "termination", "token-lost")
 

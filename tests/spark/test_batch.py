@@ -16,8 +16,8 @@ from detector.core.registry import find_predicates
 from detector.spark import batch
 from detector.spark.batch import _whole_snapshots, table, verdicts_of_archive, verdicts_of_reports
 from detector.spark.session import SparkFailedError, plainly
-from detector.synthetic.snapshots import Judged, judged
 from stilltrue.model import Verdict
+from tests.synthetic.random_snapshots import Judged, judged
 
 PREDICATES = ("deadlock", "gridlock", "termination", "token-lost")
 

@@ -27,7 +27,7 @@ from detector.service.storage.archive_sink import FOLDER
 from detector.spark.analyze import SparkEngine
 from detector.spark.streaming.pipeline import StreamPlan, verdicts
 from detector.synthetic.generate import Plan, generate
-from detector.synthetic.snapshots import WorldShape, judged, random_snapshots
+from tests.synthetic.random_snapshots import WorldShape, judged, random_snapshots
 
 LOOPBACK = {
     "spark.driver.host": "127.0.0.1",

@@ -21,12 +21,12 @@ from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports
 from detector.spark.streaming.pipeline import StreamPlan, archive_stream, start, verdicts
-from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, judged
 from stilltrue.model import Holds, ProcessName, Verdict
 from tests.external.cos418 import RUNS, SUITE, goldens, played
 from tests.external.ewd998 import TRACE, Trace, read_trace, terminated
 from tests.external.ewd998_run import AT_ONCE, Manner, Taken, play
 from tests.external.shared import published
+from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, judged
 
 HALF_A_YEAR_SECONDS = 180 * 86_400.0
 Way = Callable[[SparkSession, Path, Sequence[str]], list[Verdict]]

@@ -11,7 +11,6 @@ class InboundCall:
 
     __slots__ = (
         "acted", "made", "over", "served", "sole_of_trace", "stamped", "started_at", "trace", "wait", "waits_for",
-        "waits_since",
     )  # fmt: skip
 
     def __init__(self, served: ServerCall, trace: bytes, *, stamped: bool) -> None:
@@ -29,7 +28,6 @@ class InboundCall:
         self.made: list[OutboundCall] = []
         self.wait: WaitNumber | None = None
         self.waits_for: tuple[CallNumber, ...] = ()
-        self.waits_since = 0.0
 
     @property
     def party(self) -> PartyName:

@@ -199,7 +199,6 @@ class Program:
         if wanted:
             deadlines = [call.made.deadline for call in made if call.made.deadline is not None]
             caller.waits_for = wanted
-            caller.waits_since = self.live.clock()
             caller.wait = self.live.waits(
                 caller.party,
                 tuple(CallTarget(number=number) for number in wanted),

@@ -10,7 +10,7 @@ from detector.archive.row_encoder import verdict_row
 from detector.archive.schema import SCHEMA_VERSION
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import ask, find_predicate, predicate_names
-from detector.synthetic.snapshots import random_snapshots
+from tests.synthetic.random_snapshots import random_snapshots
 
 
 def main() -> None:

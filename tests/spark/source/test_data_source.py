@@ -16,7 +16,7 @@ from detector.archive.local_state_rows import report_of
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.source.data_source import OPTIONS, SourceOptionError, after_rows, parts, register, wanted
-from detector.synthetic.snapshots import Judged, WorldShape, judged, random_snapshots
+from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
 
 
 @pytest.fixture(scope="module")

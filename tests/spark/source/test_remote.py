@@ -19,8 +19,8 @@ from cryptography.x509.oid import NameOID
 from detector.core.registry import find_predicate
 from detector.spark.source.data_source import wanted
 from detector.spark.source.remote import Remote, RemoteError
-from detector.synthetic.snapshots import Judged, judged, random_snapshots
 from stilltrue.runtime.credentials import Security
+from tests.synthetic.random_snapshots import Judged, judged, random_snapshots
 
 
 @pytest.fixture(scope="module")

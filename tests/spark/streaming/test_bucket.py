@@ -21,7 +21,7 @@ from detector.spark.streaming.bucket import Assembled, Patience, assemble, fragm
 from detector.spark.streaming.interval_set import Finished
 from detector.spark.streaming.packing import PIECES, opened, packing
 from detector.spark.streaming.progress import Folder, Pending, Progress, ProgressError, continued
-from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, WorldShape, judged, random_snapshots
+from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, WorldShape, judged, random_snapshots
 
 DEADLOCK = find_predicate("deadlock")
 SCHEMA = fragment_schema(WAIT_REPORT_COLUMNS)

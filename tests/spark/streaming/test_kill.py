@@ -23,8 +23,8 @@ from detector.archive.row_decoder import verdict_of
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.streaming.pipeline import StreamPlan, verdicts
-from detector.synthetic.snapshots import Judged, WorldShape, judged, random_snapshots
 from stilltrue.model import Verdict
+from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
 
 PREDICATES = ("deadlock", "termination")
 PROCESS = Path(__file__).with_name("stream_process.py")

@@ -24,9 +24,9 @@ from detector.core.verdict import write_verdict
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.batch import verdicts_of_archive
 from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start, verdicts
-from detector.synthetic.snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, judged
 from stilltrue.model import CallNumber, Holds, ProcessId, SnapshotId, Verdict, process_of
 from stilltrue.protocol.report import Report
+from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, judged
 
 SUITE = Path(__file__).parents[4] / "shared" / "suites" / "waits-sample.jsonl"
 PREDICATES = ("deadlock", "gridlock", "termination", "token-lost")

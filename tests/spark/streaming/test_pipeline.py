@@ -20,8 +20,8 @@ from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate, find_predicates
 from detector.spark.session import _retrying
 from detector.spark.streaming.pipeline import StreamPlan, _check, archive_stream, start, verdicts
-from detector.synthetic.snapshots import Judged, WorldShape, judged, random_snapshots
 from stilltrue.model import Holds, Verdict
+from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
 
 
 @pytest.fixture(scope="module")

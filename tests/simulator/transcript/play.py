@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from detector.simulator.scenario.language import ScenarioError
-from detector.simulator.transcript.stage import Stage
+from tests.simulator.transcript.stage import Stage
 
 INDENT = "  "
 COMMENT = re.compile(r"(^|\s)#.*")

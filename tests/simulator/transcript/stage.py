@@ -33,7 +33,6 @@ from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse, Ti
 from detector.core.registry import ask, find_predicate
 from detector.core.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
 from detector.simulator.scenario.language import facts_of, split_at
-from detector.simulator.transcript.words import assembled_in_words, report_in_words, stamp_in_words, verdict_in_words
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber, process_of
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.look import LookRequest
@@ -41,6 +40,7 @@ from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget, Target
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
+from tests.simulator.transcript.words import assembled_in_words, report_in_words, stamp_in_words, verdict_in_words
 
 GIVE_UP_SECONDS = 2.0
 
