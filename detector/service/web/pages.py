@@ -1,9 +1,17 @@
-"""The web pages: current verdicts, members, snapshots and incidents. No scripts, no external resources."""
+"""The web pages: the answer first, then the evidence. No external resources.
+
+Without scripts they reload every ten seconds; with ``static/live.js`` they update in place, and ages count.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -14,15 +22,36 @@ from detector.drawing.draw import Format
 from detector.ops.http import Answer
 from detector.service.detection.driver import Driver
 from detector.service.detection.incidents import Incident
-from detector.service.detection.members import Member
+from detector.service.detection.members import Member, MemberState
 from detector.service.storage.snapshot_store import SnapshotStore
+from detector.service.web.headline import Level, age, headline, level_of
 from detector.service.web.picture import picture_of
+from stilltrue.model import Evidence, PartyName, Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 
 _HTML = "text/html; charset=utf-8"
 _SHOWN_MAX = 20
+_OPEN_SHOWN_MAX = 3
+_MEMBERS_SHOWN_MAX = 100
 _LISTED_MAX = 1000
-_ANSWERS = {"true": "true", "false": "not", "undetermined": "undetermined"}
+_MEMBERS_LISTED_MAX = 10_000
+_LIVE_SECONDS = 4.0
+_LIVE_STEP_SECONDS = 0.2
+_STATIC = {"live.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8"}
+_ICONS = {Level.TROUBLE: "%23b00020", Level.DOUBT: "%23c98a00", Level.FINE: "%231b6e3c"}
+_NO_ICON = "%2359636e"
+_UNDECLARED = "undeclared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is known of an incident's waits; ``current``: as of the newest snapshot, not as they were first seen."""
+
+    waits: tuple[str, ...]
+    victims: tuple[PartyName, ...] = ()
+    places: tuple[Evidence, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    current: bool = False
 
 
 class Pages:
@@ -36,10 +65,10 @@ class Pages:
             loader=PackageLoader("detector.service.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
         self._templates.globals.update(
-            answers=_ANSWERS,
             moment=_moment,
             duration=duration,
-            ago=_ago,
+            age=lambda seconds: age(seconds, time.time()),
+            level_of=_level,
             labels=_labels,
             blind=Member.blind_spots,
             lost_of=driver.lost_of,
@@ -52,25 +81,87 @@ class Pages:
             case [""]:
                 return await self._overview()
             case ["incidents"]:
-                return self._html("incidents", "Incidents", incidents=await self._incidents(_LISTED_MAX))
-            case ["incidents", name]:
-                return await self._incident(name)
-            case ["snapshots", name]:
-                return await self._snapshot(name)
+                return self._html("incidents", "Incidents", live=True, incidents=await self._incidents(_LISTED_MAX))
+            case ["members"]:
+                return self._member_page()
+            case [kind, name]:
+                return await self._one(kind, name)
             case _:
                 return None
 
+    async def _one(self, kind: str, name: str) -> Answer | None:
+        match kind:
+            case "incidents":
+                return await self._incident(name)
+            case "snapshots":
+                return await self._snapshot(name)
+            case "static" if name in _STATIC:
+                return Answer(body=_static(name), content_type=_STATIC[name])
+            case _:
+                return None
+
+    async def live(self, seen: str) -> Answer:
+        """Which version of the pages there is, as soon as it is not ``seen``, or after a while."""
+        deadline = time.monotonic() + _LIVE_SECONDS
+        while (version := self._version()) == seen and time.monotonic() < deadline:
+            await asyncio.sleep(_LIVE_STEP_SECONDS)
+        return Answer(body=f"{version}\n")
+
+    def _version(self) -> str:
+        """Changes with whatever changes an answer, an incident or a member."""
+        answers = tuple((each.predicate, each.snapshot.scope, each.holds, each.core) for each in self._driver.current.all())
+        incidents = tuple((each.id, each.core) for each in self._driver.incidents.open_ones())
+        members = tuple((member.name, self._driver.state_of(member)) for member in self._driver.roster.all())
+        return f"{hash((answers, incidents, members)) & 0xFFFFFFFFFFFF:x}"
+
     async def _overview(self) -> Answer:
+        verdicts, members, open_ones = self._driver.current.all(), self._members(), self._driver.incidents.open_ones()
+        head = headline(verdicts, open_ones, len(members), lambda name: self._driver.service_of(name) or name)
+        undeclared = [verdict for verdict in verdicts if verdict.witness.kind == _UNDECLARED]
         return self._html(
             "overview",
-            "Stilltrue",
-            home=True,
-            refresh_seconds=5,
-            verdicts=self._driver.current.all(),
+            f"{head.text}{': ' if head.extent else ''}{head.extent} - Stilltrue",
+            live=True,
+            icon=_ICONS[head.level],
+            head=head,
+            open_incidents=[{"incident": each, "evidence": self._found(each)} for each in open_ones[:_OPEN_SHOWN_MAX]],
+            more_open=max(0, len(open_ones) - _OPEN_SHOWN_MAX),
+            verdicts=[verdict for verdict in verdicts if verdict.witness.kind != _UNDECLARED],
+            undeclared=undeclared,
             incidents=await self._incidents(_SHOWN_MAX),
-            members=self._driver.roster.all(),
+            members=members[:_MEMBERS_SHOWN_MAX],
+            member_count=len(members),
             summaries=await self._snapshot_store.summaries(_SHOWN_MAX),
         )
+
+    def _member_page(self) -> Answer:
+        members = self._members()
+        counts = Counter(self._driver.state_of(member).value for member in members)
+        told = ", ".join(f"{counts[state.value]} {state.value}" for state in MemberState)
+        return self._html(
+            "members", "Members", live=True, members=members[:_MEMBERS_LISTED_MAX], member_count=len(members), counts=told
+        )
+
+    def _members(self) -> list[Member]:
+        """Whoever is lost first, then whoever is missing."""
+        order = [MemberState.LOST, MemberState.MISSING, MemberState.LIVE]
+        return sorted(self._driver.roster.all(), key=lambda member: (order.index(self._driver.state_of(member)), member.name))
+
+    def _found(self, incident: Incident) -> Found:
+        """The waits of an incident: an open one's by the newest verdict, whose ages go on; else as they were first seen."""
+        stuck = {*incident.core, *incident.behind}
+        for verdict in self._driver.current.all() if incident.open else ():
+            if (verdict.predicate, verdict.snapshot.scope) == (incident.predicate, "all") and set(incident.core) <= set(
+                verdict.core
+            ):
+                return Found(
+                    waits=tuple(filter(_is_wait_of(stuck), verdict.explanation)) or incident.waits,
+                    victims=_victims(verdict, stuck),
+                    places=tuple(each for each in verdict.evidence if each.party in stuck and (each.stack or each.trace)),
+                    assumptions=verdict.assumptions,
+                    current=True,
+                )
+        return Found(waits=incident.waits)
 
     async def _incidents(self, limit: int) -> list[Incident]:
         return await self._snapshot_store.incidents(limit, self._driver.incidents.open_ones(), open_only=False)
@@ -81,7 +172,16 @@ class Pages:
             return None
         answer = await self._snapshot_store.snapshot(incident.first_snapshot)
         picture = await asyncio.to_thread(picture_of, answer, Format.SVG, incident.predicate) if answer else ""
-        return self._html("incident", f"Incident {name}", incident=incident, picture=picture, pictured=incident.first_snapshot)
+        return self._html(
+            "incident",
+            f"{incident.predicate} {name}, {'open' if incident.open else 'ended'} - Stilltrue",
+            live=incident.open,
+            icon=_ICONS[Level.TROUBLE if incident.open else Level.FINE],
+            incident=incident,
+            found=self._found(incident),
+            picture=picture,
+            pictured=incident.first_snapshot,
+        )
 
     async def _snapshot(self, name: str) -> Answer | None:
         number, _, kind = name.partition(".")
@@ -104,11 +204,35 @@ class Pages:
             pictured=answer.summary.ref.id,
         )
 
-    def _html(self, template: str, title: str, *, home: bool = False, refresh_seconds: int = 0, **values: Any) -> Answer:
+    def _html(self, template: str, title: str, *, live: bool = False, icon: str = _NO_ICON, **values: Any) -> Answer:
         page = self._templates.get_template(f"{template}.html.jinja")
-        return Answer(
-            body=page.render(title=title, home=home, refresh_seconds=refresh_seconds, **values) + "\n", content_type=_HTML
-        )
+        body = page.render(title=title, live=live, icon=icon, now=time.time(), version=self._version(), **values)
+        return Answer(body=body + "\n", content_type=_HTML)
+
+
+def _level(verdict: Verdict) -> str:
+    """The name of a verdict's colour; none for one that is neither good nor bad."""
+    level = level_of(verdict)
+    return "" if level is None else level.value
+
+
+@cache
+def _static(name: str) -> bytes:
+    return (files("detector.service.web") / "static" / name).read_bytes()
+
+
+def _is_wait_of(stuck: set[PartyName]) -> Callable[[str], bool]:
+    """Tells the sentences about waits of these parties from those about others, and about where they stand."""
+
+    def is_one(sentence: str) -> bool:
+        party, _, rest = sentence.partition(" ")
+        return party in stuck and not rest.startswith("stands at")
+
+    return is_one
+
+
+def _victims(verdict: Verdict, stuck: set[PartyName]) -> tuple[PartyName, ...]:
+    return tuple(victim for victim in verdict.victims if victim in stuck)
 
 
 def _moment(seconds: float | None) -> Markup | str:
@@ -118,10 +242,6 @@ def _moment(seconds: float | None) -> Markup | str:
     text = write_time(float(int(seconds)))
     shown = text[11:19] if time.time() - seconds < 43200 else text
     return Markup("<time datetime={}>{}</time>").format(text, shown)
-
-
-def _ago(seconds: float) -> str:
-    return f"{duration(max(0.0, time.time() - seconds))} ago"
 
 
 def _labels(member: Member) -> list[str]:

@@ -58,6 +58,8 @@ class Web:
         match request.path:
             case "/metrics":
                 return Answer(body=self._metrics.text(), content_type=metric_texts.CONTENT_TYPE)
+            case "/live":
+                return await self._pages.live(request.rel_url.query.get("seen", ""))
             case path:
                 return await self._pages.page(path)
 

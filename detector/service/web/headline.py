@@ -1,0 +1,106 @@
+"""The answer first: what an operator has to know, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from detector.core.times import duration
+from detector.predicates.explain import shortened
+from detector.service.detection.incidents import Incident
+from stilltrue.model import Coverage, Holds, PartyName, ProcessName, Verdict, process_of
+
+_TROUBLE = frozenset({"deadlock", "gridlock", "token-lost", "token-duplicated", "lost-message", "orphaned-resource"})
+"""Predicates that are trouble when they hold; ``termination`` and the like are facts."""
+
+
+class Level(Enum):
+    """What colour means."""
+
+    TROUBLE = "trouble"
+    DOUBT = "doubt"
+    FINE = "fine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """One sentence, what follows it in small print, since when the trouble has lasted, or as of when the answer was true.
+
+    ``extent``: who is concerned; it follows the age.
+    """
+
+    level: Level
+    text: str
+    extent: str = ""
+    detail: str = ""
+    since: float | None = None
+    at: float | None = None
+
+
+def level_of(verdict: Verdict) -> Level | None:
+    """What a verdict means to whoever looks; None for one that is neither good nor bad."""
+    if verdict.predicate not in _TROUBLE:
+        return None
+    return {Holds.TRUE: Level.TROUBLE, Holds.FALSE: Level.FINE, Holds.UNDETERMINED: Level.DOUBT}[verdict.holds]
+
+
+def headline(
+    verdicts: Collection[Verdict], incidents: Sequence[Incident], members: int, service_of: Callable[[ProcessName], str]
+) -> Headline:
+    """``incidents``: those open; ``verdicts``: the newest of each predicate and scope."""
+    if incidents:
+        return _stuck(incidents, service_of)
+    if not members:
+        return Headline(
+            level=Level.DOUBT, text="No process has joined yet", detail="set STILLTRUE_DETECTOR of the agents to this detector"
+        )
+    of_all = {verdict.predicate: verdict for verdict in verdicts if verdict.snapshot.scope == "all"}
+    for name in sorted(_TROUBLE - {"deadlock", "gridlock"}):
+        verdict = of_all.get(name)
+        if verdict is not None and verdict.holds is Holds.TRUE:
+            return Headline(level=Level.TROUBLE, text=f"{name}: {verdict.witness.text}", since=verdict.snapshot.begun)
+    deadlock = of_all.get("deadlock")
+    if deadlock is None:
+        return Headline(level=Level.DOUBT, text="No snapshot has been taken yet")
+    return _free(deadlock)
+
+
+def _stuck(incidents: Sequence[Incident], service_of: Callable[[ProcessName], str]) -> Headline:
+    """Deadlocks before gridlocks, the oldest first."""
+    ordered = sorted(incidents, key=lambda one: (one.predicate != "deadlock", one.formed or one.opened))
+    first = ordered[0]
+    kind = "Deadlocked" if first.predicate == "deadlock" else "Gridlocked" if first.predicate == "gridlock" else first.predicate
+    services = {service_of(process_of(PartyName(party))) for one in ordered for party in one.core}
+    core, behind = sum(len(one.core) for one in ordered), sum(len(one.behind) for one in ordered)
+    extent = f"{_count(len(services), 'service')}, {_count(core, 'party', 'parties')}"
+    extent += f"; {behind} more wait behind them" if behind else ""
+    detail = f"{len(incidents)} incidents are open; this is the age of the oldest" if len(incidents) > 1 else ""
+    return Headline(level=Level.TROUBLE, text=kind, extent=extent, detail=detail, since=first.formed or first.opened)
+
+
+def _free(verdict: Verdict) -> Headline:
+    begun, coverage = verdict.snapshot.begun, verdict.coverage
+    match verdict.holds:
+        case Holds.FALSE:
+            detail = "" if coverage is None else _covers(coverage)
+            return Headline(level=Level.FINE, text="Nothing is stuck", detail=detail, at=begun)
+        case Holds.TRUE:  # of a membership too young to open an incident
+            return Headline(level=Level.TROUBLE, text="Deadlocked", detail=verdict.witness.text, since=begun)
+        case _:
+            text = "It is not known whether anything is stuck"
+            return Headline(level=Level.DOUBT, text=text, detail=verdict.witness.text, at=begun)
+
+
+def _covers(coverage: Coverage) -> str:
+    blind = f"; blind: {', '.join(shortened([spot.process for spot in coverage.blind]))}" if coverage.blind else ""
+    return f"covers {coverage.members} of {_count(coverage.expected, 'member')}{blind}"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def age(seconds: float | None, now: float) -> str:
+    """How long ago, in words; empty when nobody knows."""
+    return "" if seconds is None else duration(max(0.0, now - seconds))

@@ -1,0 +1,83 @@
+// Keeps a page as it stands without reloading it: asks whether anything changed, takes the new content, lets ages count.
+"use strict";
+
+const main = document.querySelector("main");
+let offset = Number(document.body.dataset.now) - Date.now() / 1000; // the detector's clock less ours
+let filter = "";
+
+function words(seconds) {
+  if (seconds < 59.95) return `${Math.max(0, seconds).toFixed(0)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 24 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+function tick() {
+  const now = Date.now() / 1000 + offset;
+  for (const each of document.querySelectorAll("[data-since]")) each.textContent = words(now - Number(each.dataset.since));
+}
+
+function localTimes() {
+  const today = new Date().toDateString();
+  for (const each of document.querySelectorAll("time[datetime]")) {
+    const at = new Date(each.dateTime);
+    if (Number.isNaN(at.valueOf())) continue;
+    each.textContent = at.toDateString() === today ? at.toLocaleTimeString() : at.toLocaleString();
+    each.title = each.dateTime;
+  }
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  for (const each of document.querySelectorAll(".zone")) each.textContent = `times are ${zone}`;
+}
+
+function applyFilter() {
+  const box = document.querySelector("#filter");
+  if (!box) return;
+  box.hidden = false;
+  box.value = filter;
+  let shown = 0;
+  for (const row of document.querySelectorAll("table.members tbody tr")) {
+    row.hidden = !row.textContent.toLowerCase().includes(filter.toLowerCase());
+    shown += row.hidden ? 0 : 1;
+  }
+  document.querySelector("#shown").textContent = filter ? `${shown} shown` : "";
+  box.oninput = () => { filter = box.value; applyFilter(); box.focus(); };
+}
+
+function dress() { localTimes(); tick(); applyFilter(); }
+
+async function fresh() {
+  const answer = await fetch(location.href, { cache: "no-store" });
+  if (!answer.ok) throw new Error(answer.statusText);
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const opened = new Set([...main.querySelectorAll("details[open]")].map((each) => each.id));
+  const focused = document.activeElement?.id;
+  offset = Number(page.body.dataset.now) - Date.now() / 1000;
+  document.title = page.title;
+  document.querySelector("link[rel=icon]").href = page.querySelector("link[rel=icon]").href;
+  main.replaceChildren(...page.querySelector("main").childNodes);
+  for (const each of main.querySelectorAll("details")) if (opened.has(each.id)) each.open = true;
+  dress();
+  if (focused === "filter") document.querySelector("#filter")?.focus();
+}
+
+async function follow() {
+  let version = document.body.dataset.version;
+  const late = document.querySelector("#late");
+  for (;;) {
+    try {
+      const answer = await fetch(`/live?seen=${encodeURIComponent(version)}`, { cache: "no-store" });
+      if (!answer.ok) throw new Error(answer.statusText);
+      version = (await answer.text()).trim();
+      if (document.body.dataset.live === "yes") await fresh();
+      late.hidden = true;
+    } catch {
+      late.hidden = false; // what is shown may be old
+      await new Promise((done) => setTimeout(done, 2000));
+    }
+  }
+}
+
+dress();
+setInterval(tick, 1000);
+if (document.body.dataset.live === "yes") follow();

@@ -1,0 +1,158 @@
+"""The pages: the answer first, colour for trouble alone, ages that count, and nothing from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detector.service.detection.incidents import Incident
+from detector.service.web.headline import Headline, Level, headline, level_of
+from stilltrue.model import BlindSpot, Coverage, Holds, PartyName, ProcessName, SnapshotId, SnapshotRef, Verdict, Witness
+
+PATIENCE_SECONDS = 10.0
+CHROMIUM = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--timeout=3000", "--dump-dom",
+)  # fmt: skip
+
+
+def verdict(
+    predicate: str, holds: Holds, text: str = "why", *, scope: str = "all", coverage: Coverage | None = None
+) -> Verdict:
+    ref = SnapshotRef(id=SnapshotId(7), begun=100.0, scope=scope)
+    return Verdict(
+        predicate=predicate, holds=holds, witness=Witness(kind="k", parties=(), text=text), snapshot=ref, coverage=coverage
+    )
+
+
+def incident(id: str, *core: str, behind: int = 0, formed: float | None = 50.0, predicate: str = "deadlock") -> Incident:
+    return Incident(
+        id=id, predicate=predicate, scope="all", core=tuple(map(PartyName, core)), opened=60.0, seen=70.0, formed=formed,
+        behind=tuple(PartyName(f"x/{n}") for n in range(behind)), first_snapshot=SnapshotId(1), last_snapshot=SnapshotId(2),
+    )  # fmt: skip
+
+
+def said(verdicts: list[Verdict], incidents: list[Incident], members: int = 2) -> Headline:
+    services = {"orders-1": "orders", "orders-2": "orders", "stock-1": "stock"}
+    return headline(verdicts, incidents, members, lambda name: services.get(name, name))
+
+
+def test_an_open_incident_is_the_headline_with_its_age_and_its_services() -> None:
+    found = said([], [incident("i", "orders-1/A", "orders-2/B", "stock-1/C", behind=4)])
+    assert found == Headline(
+        level=Level.TROUBLE, text="Deadlocked", extent="2 services, 3 parties; 4 more wait behind them", since=50.0
+    )
+
+
+def test_of_several_incidents_the_oldest_deadlock_gives_the_age() -> None:
+    younger, oldest = incident("b", "orders-1/A", formed=80.0), incident("a", "stock-1/C", formed=None)
+    grid = incident("g", "stock-1/D", formed=1.0, predicate="gridlock")
+    found = said([], [younger, grid, oldest])
+    assert (found.text, found.since, found.extent) == ("Deadlocked", 60.0, "2 services, 3 parties")
+    assert found.detail == "3 incidents are open; this is the age of the oldest"
+    assert said([], [grid]).text == "Gridlocked"
+
+
+def test_nothing_stuck_says_as_of_when_and_for_whom() -> None:
+    blind = (BlindSpot(process=ProcessName("mute"), reasons=("lost",)),)
+    found = said([verdict("deadlock", Holds.FALSE, coverage=Coverage(members=1, expected=2, blind=blind))], [])
+    assert found == Headline(level=Level.FINE, text="Nothing is stuck", at=100.0, detail="covers 1 of 2 members; blind: mute")
+
+
+def test_what_is_not_known_is_not_called_health() -> None:
+    assert said([], [], members=0).level is Level.DOUBT
+    assert said([], []).level is Level.DOUBT
+    found = said([verdict("deadlock", Holds.UNDETERMINED, "a did not report")], [])
+    assert (found.level, found.detail) == (Level.DOUBT, "a did not report")
+
+
+def test_a_lost_token_is_trouble_and_an_end_is_none() -> None:
+    found = said([verdict("token-lost", Holds.TRUE, "0 of 1"), verdict("deadlock", Holds.FALSE)], [])
+    assert (found.level, found.text) == (Level.TROUBLE, "token-lost: 0 of 1")
+    assert said([verdict("termination", Holds.TRUE), verdict("deadlock", Holds.FALSE)], []).level is Level.FINE
+    assert level_of(verdict("termination", Holds.TRUE)) is None
+    assert said([verdict("token-lost", Holds.TRUE, scope="shop"), verdict("deadlock", Holds.FALSE)], []).level is Level.FINE
+
+
+async def test_the_overview_says_it_first_and_the_incident_shows_ages_that_go_on(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a", service="orders"), process("b", service="stock")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        _, _, body = await detector.fetch("/")
+        assert "No process has joined yet" in body
+        await detector.join(a, b)
+        verdict = await detector.ask()
+        _, _, body = await detector.fetch("/")
+        assert re.search(
+            r"<h1>Deadlocked for <span data-since=\"[\d.]+\">.*</span>: 2 services, 2 parties; 2 more wait behind them</h1>",
+            body,
+        )
+        assert "<title>Deadlocked: 2 services, 2 parties; 2 more wait behind them - Stilltrue</title>" in body
+        assert "predicates need facts that nobody declares</summary>" in body
+        (incident,) = await detector.incidents()
+        _, _, first = await detector.fetch(f"/incidents/{incident.id}")
+        assert f"Aborting <b>{verdict.victims[0]}</b> would free them all." in first
+        assert f"<li>{stuck.core[0]} has waited" in first
+        stuck.cure()
+        await detector.ask()
+        _, _, body = await detector.fetch("/")
+        assert "Nothing is stuck, as of <time" in body
+        _, _, ended = await detector.fetch(f"/incidents/{incident.id}")
+        assert "ended after" in ended
+        assert "as it was when it was first seen" in ended
+
+
+async def test_a_page_learns_of_what_changes_at_once(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        _, _, body = await detector.fetch("/")
+        seen = re.findall(r'data-version="(\w+)"', body)[0]
+        waiting = asyncio.create_task(detector.fetch(f"/live?seen={seen}"))
+        await detector.join(process("a"))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            status, _, version = await waiting
+        assert (status, version.strip() != seen) == (200, True)
+
+
+async def test_lost_members_come_first_and_all_are_listed(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    lost, live = process("zz"), process("aa")
+    async with start_detector(tmp_path, lease_seconds=1) as detector:
+        await detector.join(lost, live)
+        await lost.kill()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "1 lost" not in (body := (await detector.fetch("/members"))[2]):
+                await detector.ask()
+        assert body.index("<td data-label=process>zz") < body.index("<td data-label=process>aa")
+
+
+async def test_in_a_browser_times_are_local_and_no_error_is_seen(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        assert os.environ.get("CI") != "true", "chromium is not here"
+        pytest.skip("chromium is not here")
+    a, b = process("a<b>", service="orders"), process("b", service="stock")
+    deadlock(a, b)
+    async with start_detector(tmp_path / "data") as detector:
+        await detector.join(a, b)
+        await detector.ask()
+        environment = {**os.environ, "TZ": "Asia/Tokyo"}
+        run = await asyncio.create_subprocess_exec(
+            chromium, *CHROMIUM, f"--user-data-dir={tmp_path}/browser", detector.web, env=environment,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        async with asyncio.timeout(60):
+            page = (await run.communicate())[0].decode()
+    assert "times are Asia/Tokyo" in page, "the script ran"
+    assert "Deadlocked for" in page
+    assert "a&lt;b&gt;/X#1 has waited" in page
+    assert '<input id="filter"' in page
+    assert re.search(r'role="alert" hidden', page), "the page is fresh"
