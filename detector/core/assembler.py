@@ -16,6 +16,7 @@ from detector.core.channels import set_aside
 from detector.core.clocks import in_detector_time
 from detector.core.resolution import Resolution
 from detector.core.snapshot import Snapshot
+from detector.core.ties import tied
 from detector.graph.columns import WaitColumns
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
 from stilltrue.protocol.look import PartyLook
@@ -121,6 +122,9 @@ class PendingSnapshot:
             reports = {name: report for name, report in reports.items() if name not in aside}
             absent = tuple(member for name, member in sorted(self.members.items()) if name not in reports)
             resolution = _resolved(ref, reports, absent)
+        connected = tied(reports, absent)
+        if connected != reports:
+            reports, resolution = connected, _resolved(ref, connected, absent)
         return Assembled(
             snapshot=replace(_snapshot(ref, reports, absent, resolution), set_aside=aside),
             outcome=Outcome.INCOMPLETE if absent else Outcome.COMPLETE,

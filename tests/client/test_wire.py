@@ -29,6 +29,8 @@ from stilltrue.protocol.report import (
     Caller,
     CallerTarget,
     CallTarget,
+    Connection,
+    HeldUp,
     Hold,
     LocalWait,
     OutstandingCall,
@@ -37,6 +39,7 @@ from stilltrue.protocol.report import (
     Report,
     ResourceTarget,
     Seen,
+    SentOver,
     ServedCall,
 )
 from stilltrue.protocol.wire.look import look_from_wire, look_to_wire, request_from_wire, request_to_wire
@@ -128,6 +131,7 @@ waits = tuples(targets, least=1).flatmap(
         what=texts,
     )
 )
+connections = st.builds(Connection, name=texts, socket=counts, begun=counts, ended=counts)
 reports = st.builds(
     Report,
     process=st.builds(ProcessId, service=texts, instance=st.just(ProcessName("orders")), incarnation=numbers),
@@ -146,6 +150,8 @@ reports = st.builds(
     labels=st.dictionaries(texts, texts, max_size=2),
     lost=counts,
     happenings=counts,
+    sent_over=tuples(st.builds(SentOver, call=numbers.map(CallNumber), connections=tuples(connections))),
+    held_up=tuples(st.builds(HeldUp, connection=connections, parties=tuples(own), full=st.booleans(), what=texts)),
 )
 verdicts = st.builds(
     Verdict,

@@ -34,6 +34,7 @@ from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.protocol.stamp_tag import StampKeyError
 from stilltrue.protocol.step import Step, checked
 from stilltrue.runtime.atomic import atomic
+from stilltrue.runtime.compat import options_of
 from stilltrue.runtime.connection import Connection
 from stilltrue.runtime.declared_waits import holding, waiting_for
 from stilltrue.runtime.goodbye import say_goodbye_in_children
@@ -45,6 +46,7 @@ from stilltrue.runtime.service_config import Options, service_config_of
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.sight import Sight
 from stilltrue.runtime.stamp_keys import StampKeys
+from stilltrue.runtime.transport.transport import Transport
 from stilltrue.settings import SettingRefusedError, Settings, read_settings
 from stilltrue.sync import locks
 from stilltrue.sync.channel import RecordedChannel
@@ -95,6 +97,7 @@ class Agent:
         self.live = LockedRecorder(self._begin, reports_max=self.settings.reports_max, keys=keys)
         self._session = Session(self.live, self.parties, self.settings.enabled, self.settings.excluded_methods)
         self.sight = Sight(self.live)
+        self.transport = Transport(self._session, self.sight)
         self._pools = 0
         self._look: Callable[[LookRequest], Look] | None = None
         self._for_threads = ForThreads(self._session)
@@ -114,7 +117,7 @@ class Agent:
         with self._lifecycle:
             if self._connection is None and not self._closed and self.settings.enabled:
                 look, sight = self._look or self.looker().look, None if self._look else self.sight.to_wire
-                self._connection = Connection(self.live, self.settings, look, self._rename, sight)
+                self._connection = Connection(self.live, self.settings, look, self._rename, sight, self.transport)
                 self._connection.start()
                 say_goodbye_in_children(self.close)
         return self
@@ -156,12 +159,11 @@ class Agent:
         if not self.settings.enabled or isinstance(channel, RecordedChannel | RecordedAioChannel):
             return channel
         self.start()
+        config = service_config_of(options_of(channel) if options is None else options)
         if isinstance(channel, grpc.aio.Channel):
-            return self._seen(
-                self.sight.channels, RecordedAioChannel(channel, self._session, target, service_config_of(options))
-            )
+            return self._seen(self.sight.channels, RecordedAioChannel(channel, self._session, target, config))
         address = target or str(getattr(channel, "_target", ""))
-        return self._seen(self.sight.channels, RecordedChannel(channel, self._session, address, service_config_of(options)))
+        return self._seen(self.sight.channels, RecordedChannel(channel, self._session, address, config))
 
     def server_interceptor(self) -> grpc.ServerInterceptor:
         """The interceptor for ``grpc.server``; put it first."""
@@ -281,7 +283,7 @@ class Agent:
 
     def looker(self) -> Looker:
         """What takes the second look at this process's parties."""
-        return Looker(self.live, self.parties, self._observer)
+        return Looker(self.live, self.parties, self._observer, self.transport)
 
     def _identify(self, instance: str) -> ProcessId:
         return ProcessId(

@@ -112,7 +112,7 @@ def _step_aside(known: Deferred, module: Any, name: str) -> None:
 
 def _channel(agent: Agent, original: Callable[..., Any], target: str, *args: Any, **kwargs: Any) -> Any:
     given = inspect.signature(original).bind(target, *args, **kwargs).arguments
-    return agent.channel(original(target, *args, **kwargs), target, options=given.get("options"))
+    return agent.channel(original(target, *args, **kwargs), target, options=given.get("options") or ())
 
 
 def _server(agent: Agent, original: Callable[..., Any], thread_pool: Any, *args: Any, **kwargs: Any) -> Any:

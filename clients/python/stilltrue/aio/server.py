@@ -22,6 +22,7 @@ from stilltrue.runtime.parties import Root
 from stilltrue.runtime.server_options import call_seconds_max, options_of_task
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
+from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.sync.pool import PoolTask, arriving
 from stilltrue.sync.server import CLASSES_MAX, KINDS
 from stilltrue.sync.server import RecordedRequests as RecordedSyncRequests
@@ -34,6 +35,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         """``session`` is the agent."""
         self._session = session
         self._seconds_max: float | None = None
+        self.endpoint = Endpoint()
         self._knows_options = False
         self.is_stopping: Callable[[], bool] = bool
         """Whether the server is being stopped; nobody knows before its first call."""
@@ -53,6 +55,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
             method,
             interruptible=True,
             seconds_max=self._seconds_max,
+            endpoint=self.endpoint if self.endpoint.wants_peer else None,
         )
         if call is None:
             return await continuation(handler_call_details)
@@ -67,7 +70,9 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
     def _learn_options(self) -> None:
         self._knows_options = True
         try:
-            self._seconds_max = call_seconds_max(options_of_task())
+            options = options_of_task()
+            self._seconds_max = call_seconds_max(options)
+            self.endpoint.given(options)
             task = asyncio.current_task()
             self.is_stopping = stopping_of(None if task is None else aio_server_of(task))
         except Exception:  # noqa: BLE001 - fail open

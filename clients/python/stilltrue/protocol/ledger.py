@@ -23,11 +23,15 @@ _HUNG_UP = (ServerState.ABANDONED, ServerState.UNHEARD)
 class ChannelRecord:
     """A ``grpc.Channel``: its address, and which processes have answered on it."""
 
-    __slots__ = ("copies_max", "dialled", "hedged", "servers", "strangers", "target")
+    __slots__ = ("copies_max", "core_target", "dialled", "hedged", "servers", "strangers", "target")
 
-    def __init__(self, target: str, *, copies_max: int = 1, hedged: bool = False) -> None:
-        """``target``: the address as dialled; the others as :class:`~stilltrue.protocol.report.OutstandingCall`."""
+    def __init__(self, target: str, *, copies_max: int = 1, hedged: bool = False, core_target: str | None = None) -> None:
+        """``target``: the address as dialled; ``core_target``: as gRPC's core has it, if all calls on the channel go there.
+
+        The others as :class:`~stilltrue.protocol.report.OutstandingCall`.
+        """
         self.target = target
+        self.core_target = core_target
         self.copies_max = copies_max
         self.hedged = hedged
         self.servers: dict[ProcessName, int] = {}

@@ -213,6 +213,41 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """A TCP connection, as the gRPC core at one of its ends knows it.
+
+    ``name`` is the same at both ends: the network and the two addresses. ``socket`` is the number that this end gives it, never
+    given twice. ``begun`` and ``ended`` count its streams: each call that is handed to it is one.
+    """
+
+    name: str
+    socket: int = 0
+    begun: int = 0
+    ended: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentOver:
+    """A call made here is on one of these connections, or waits in the core until one of them has room for it."""
+
+    call: CallNumber
+    connections: tuple[Connection, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldUp:
+    """Whatever comes over a connection, and has not arrived yet, is held up until one of ``parties`` goes on.
+
+    ``full``: the parties serve as many of its calls as it may carry at once; otherwise they hold what accepts calls.
+    """
+
+    connection: Connection
+    parties: tuple[PartyName, ...]
+    full: bool = False
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """One process's local state for every snapshot in (``after``, ``snapshot``] (rule 2), as sent to the detector.
 
@@ -221,6 +256,7 @@ class Report:
     the events recorded by then (0: the agent does not count); if equal in a later look (rule 10), nothing has happened since.
     ``doubt`` is set by the detector after the verification round: why the process's activity is uncertain (empty: it is
     certain, or was not looked at).
+    ``sent_over`` and ``held_up`` are what gRPC's core says of calls that have been waited for long, read soon after the cut.
     """
 
     process: ProcessId
@@ -240,3 +276,5 @@ class Report:
     lost: int = 0
     happenings: int = 0
     doubt: str = ""
+    sent_over: tuple[SentOver, ...] = ()
+    held_up: tuple[HeldUp, ...] = ()

@@ -23,6 +23,8 @@ from weakref import ref
 
 import grpc
 import grpc.aio
+from grpc import _channel
+from grpc.aio import _channel as _aio_channel
 
 from stilltrue.runtime.frames import caller_of, frame_of, frames_of_threads, innermost_frames, variables_of
 
@@ -46,6 +48,7 @@ _WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "corou
 _AWAITING = frozenset({"coroutine", "generator", "async_generator", *_WRAPPERS})
 _CHAINED = "_chain_future.<locals>._call_check_cancel"
 _SLEEP: CodeType = asyncio.sleep.__code__
+_STEP: CodeType = asyncio.Handle._run.__code__  # noqa: SLF001 - what a loop runs
 _CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
 _QUEUE_GET: CodeType = queue.Queue.get.__code__
 _RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__code__})
@@ -60,6 +63,9 @@ _STANDS_BEFORE = (
     ((grpc.Channel, grpc.aio.Channel), ("_inner", "_channel")),
     ((grpc.Server, grpc.aio.Server), ("_state", "_server")),
 )
+_PLAIN_TARGETS = ("dns:///", "ipv4:", "ipv6:")
+"""How the targets begin whose resolver gives addresses and nothing else: no routes, no time-outs."""
+_KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _GRPC_COMPILED = "grpc/_cython/"
 _GRPC_COROUTINES = ("AioServer.", "AioChannel.", "_AioCall.", "_handle_", "_request_call", "_server_", "_schedule_rpc_coro")
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
@@ -221,6 +227,11 @@ def is_of_a_task(callback: Any) -> bool:
     return code is not None and is_loop_code(code) and code.co_name in _OF_TASKS
 
 
+def is_step(code: CodeType) -> bool:
+    """Whether this is where a loop runs one callback, or one step of a task."""
+    return code is _STEP
+
+
 def is_loop_code(code: CodeType) -> bool:
     """Whether this is asyncio's own code."""
     return code.co_filename.startswith(_ASYNCIO)
@@ -352,6 +363,28 @@ def is_grpc_task(task: Task) -> bool:
     if code is None:  # compiled; up to grpcio 1.65 it does not say where
         return type(coroutine) is not CoroutineType and str(getattr(coroutine, "__qualname__", "")).startswith(_GRPC_COROUTINES)
     return is_grpc(str(getattr(code, "co_filename", "")))
+
+
+def target_of(channel: Any) -> str | None:
+    """What gRPC's core dials for a channel of gRPC's own; None where interceptors are beneath, or it does not say."""
+    if type(channel) not in (_channel.Channel, _aio_channel.Channel):
+        return None
+    if any(getattr(channel, f"_{kind}_interceptors", None) for kind in _KINDS):
+        return None
+    target = getattr(getattr(channel, "_channel", None), "target", None)
+    found = target() if callable(target) else target  # the one of grpc.aio, from 1.85 on, has it as a value
+    text = found.decode() if isinstance(found, bytes) else ""
+    return text if text.startswith(_PLAIN_TARGETS) else None
+
+
+def options_of(channel: Any) -> tuple[tuple[str, Any], ...] | None:
+    """The options that a channel (threads) was made with; None: nobody can tell."""
+    if type(channel) is not _channel.Channel:
+        return None
+    for held in gc.get_referents(getattr(channel, "_channel", None)):
+        if type(held) is tuple and all(type(one) is tuple and len(one) == 2 for one in held):
+            return held
+    return None
 
 
 def callbacks_of_served(context: Any) -> list[Any] | None:

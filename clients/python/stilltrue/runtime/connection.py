@@ -23,6 +23,7 @@ from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime.credentials import Security
 from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.transport.transport import Transport
 from stilltrue.runtime.triggers import SnapshotRequests
 from stilltrue.settings import Settings
 from stilltrue.v1 import agent_pb2 as pb
@@ -71,17 +72,19 @@ class Connection:
         look: Callable[[LookRequest], Look] | None = None,
         rename: Callable[[], None] = lambda: None,
         sight: Callable[[], pb.Sight] | None = None,
+        transport: Transport | None = None,
     ) -> None:
         """``live`` takes markers and gives reports; ``look`` answers verification rounds.
 
         ``rename`` gives the process another name: it is called if another connected program keeps this one.
-        ``sight`` says what the agent sees of the process.
+        ``sight`` says what the agent sees of the process; ``transport`` what gRPC's core knows of its connections.
         """
         self._live = live
         self._look = look or live.look
         self._looks: deque[Look] = deque(maxlen=LOOKS_MAX)
         self._rename = rename
         self._sight = sight
+        self._transport = transport
         self._taken_since: float | None = None
         self._settings = settings
         self._triggers = SnapshotRequests(settings.block_seconds_max)
@@ -281,7 +284,8 @@ class Connection:
     def _reports(self) -> Iterator[pb.ConnectRequest]:
         live = self._live
         while live.reports:
-            message = report_to_wire(live.reports.popleft())
+            report = live.reports.popleft()
+            message = report_to_wire(report if self._transport is None else self._transport.told(report))
             if self._report_bytes_max and message.ByteSize() > self._report_bytes_max:
                 live.dropped += 1
                 continue
@@ -289,6 +293,8 @@ class Connection:
 
     def _lease(self) -> pb.ConnectRequest:
         live = self._live
+        if self._transport is not None:
+            self._transport.learn()
         lease = pb.Lease(
             colour=live.recorder.colour,
             reports_dropped=live.dropped,

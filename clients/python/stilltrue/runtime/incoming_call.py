@@ -20,16 +20,23 @@ from stilltrue.runtime.callbacks import Callbacks
 from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import read_stamp, with_stamp, without_stamp
+from stilltrue.runtime.transport.endpoint import Endpoint
 
 
 class IncomingCall:
     """A call that has arrived and is not over."""
 
-    __slots__ = ("_seconds_max", "callbacks", "live", "over", "served", "session")
+    __slots__ = ("_endpoint", "_seconds_max", "callbacks", "live", "over", "served", "session")
 
-    def __init__(self, session: Session, served: ServerCall, seconds_max: float | None = None) -> None:
-        """``served`` is its entry in the recorder; after ``seconds_max`` gRPC ends it, whatever its deadline."""
+    def __init__(
+        self, session: Session, served: ServerCall, seconds_max: float | None = None, endpoint: Endpoint | None = None
+    ) -> None:
+        """``served`` is its entry in the recorder; after ``seconds_max`` gRPC ends it, whatever its deadline.
+
+        ``endpoint`` learns of its server from the call, if it does not know it yet.
+        """
         self._seconds_max = seconds_max
+        self._endpoint = endpoint
         self.session = session
         self.live = session.live
         self.served = served
@@ -54,6 +61,8 @@ class IncomingCall:
                 remaining = self._seconds_max if remaining is None else min(remaining, self._seconds_max)
             endless = remaining is None or remaining > DEADLINE_SECONDS_MAX
             live.started(self.served, None if endless else live.clock() + remaining, interruptible=interruptible)
+            if self._endpoint is not None:
+                self._endpoint.heard_from(context)
         except Exception:  # noqa: BLE001 - fail open
             live.report_failure("a call is taken")
 
@@ -148,18 +157,25 @@ def has_failed(context: Any) -> bool:
 
 
 def receive_call(
-    session: Session, metadata: Any, method: str, *, interruptible: bool, seconds_max: float | None = None
+    session: Session,
+    metadata: Any,
+    method: str,
+    *,
+    interruptible: bool,
+    seconds_max: float | None = None,
+    endpoint: Endpoint | None = None,
 ) -> IncomingCall | None:
     """The state of a request that arrived with this metadata; None if recording it failed.
 
     ``interruptible``: its handler is cancelled when the caller gives up. ``seconds_max``: after that gRPC ends the call.
+    ``endpoint`` learns from the call which of gRPC's servers serves it.
     """
     live = session.live
     try:
         served = live.arrived(read_stamp(live, metadata, method, reply=False), method, interruptible)
         if seconds_max is not None:
             live.queued(served, "", seconds_max)
-        return IncomingCall(session, served, seconds_max)
+        return IncomingCall(session, served, seconds_max, endpoint)
     except Exception:  # noqa: BLE001 - fail open
         live.report_failure("a request arrives")
         return None

@@ -16,6 +16,7 @@ from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import StepError
 from stilltrue.runtime.callbacks import Callbacks
+from stilltrue.runtime.compat import target_of
 from stilltrue.runtime.service_config import MethodPolicy, ServiceConfig
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import read_stamp, with_stamp
@@ -178,12 +179,13 @@ def weakly(thing: object) -> Callable[[], object] | None:
 class RecordedMethods:
     """The methods of one channel."""
 
-    __slots__ = ("_channels", "_config", "_inner", "_session", "_target")
+    __slots__ = ("_channels", "_config", "_core_target", "_inner", "_session", "_target")
 
     def __init__(self, session: Session, target: str, config: ServiceConfig, inner: object) -> None:
         """``target`` is the address as dialled; ``config``: how gRPC treats calls. ``inner`` is gRPC's own channel."""
         self._session = session
         self._target = target
+        self._core_target = target_of(inner) if config.known else None
         self._config = config
         self._inner = weakly(inner)
         self._channels: dict[MethodPolicy, ChannelRecord] = {}
@@ -193,6 +195,6 @@ class RecordedMethods:
         if self._session.leaves_out(name):
             return inner
         policy = self._config.of(name)
-        record = ChannelRecord(self._target, copies_max=policy.copies_max, hedged=policy.hedged)
+        record = ChannelRecord(self._target, copies_max=policy.copies_max, hedged=policy.hedged, core_target=self._core_target)
         record.dialled = self._inner
         return kind(inner, RecordedMethod(self._session, name, self._channels.setdefault(policy, record), policy.timeout))

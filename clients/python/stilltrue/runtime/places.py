@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import sysconfig
 import threading
 from collections.abc import Iterable
@@ -32,6 +33,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 class Place:
     """A thread (``ident``) or a ``task``, its party (None: not recorded), and its ``frames``, innermost first.
 
+    ``frames`` of a task that runs, or blocks its loop, are those of its thread (``ident``) within the task.
     ``serves`` is the call it serves and ``context`` that call's, if any. ``coroutines`` (of a task): what it
     awaits, outermost first.
     """
@@ -131,9 +133,21 @@ class Places:
         served = root.served if root is not None and root.task is task else None
         start = root.coroutine if root is not None and root.task is task and root.coroutine is not None else task.get_coro()
         chain = compat.chain_of(start)
-        frames = tuple(frame for one in reversed(chain) if (frame := frame_of(one)) is not None)
+        ident, frames = self._running(task)
+        if not frames:
+            frames = tuple(frame for one in reversed(chain) if (frame := frame_of(one)) is not None)
         context = None if served is None else _context_of_task(task)
-        return Place(party=party, frames=frames, task=task, serves=served, context=context, coroutines=tuple(chain))
+        return Place(
+            party=party, frames=frames, ident=ident, task=task, serves=served, context=context, coroutines=tuple(chain)
+        )
+
+    def _running(self, task: Task) -> tuple[int, tuple[FrameType, ...]]:
+        """The thread that runs this very task, and its frames within it; (0, ()) for a task that does not run."""
+        loop = task.get_loop()
+        ident = next((ident for ident, one in self.loop_threads.items() if one is loop), 0)
+        if not ident or compat.current_task_of(loop) is not task:
+            return 0, ()
+        return ident, tuple(itertools.takewhile(lambda frame: not compat.is_step(frame.f_code), self.threads[ident].frames))
 
     def party_of(self, task: Task) -> PartyName | None:
         """The party of ``task``, if known."""

@@ -29,6 +29,10 @@ class ResourceRecord:
         self._signals = capacity < 1
         self._begin(unknown=0)
 
+    def is_of(self, session: Session) -> bool:
+        """Whether its waits are recorded there."""
+        return self._session is session
+
     def begin_wait(self, timeout: float | None = None) -> WaitNumber | None:
         """The current party waits for a share; None if that is not recorded, so that it counts as active."""
         if self._signals:

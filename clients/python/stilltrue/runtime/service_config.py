@@ -45,9 +45,10 @@ _Name = tuple[str, str]
 class ServiceConfig:
     """The policies of a channel, by method."""
 
-    def __init__(self, policies: Mapping[_Name, MethodPolicy]) -> None:
-        """``policies`` by the names that the config gives them."""
+    def __init__(self, policies: Mapping[_Name, MethodPolicy], *, known: bool = True) -> None:
+        """``policies`` by the names that the config gives them; ``known``: these are all of the channel's."""
         self._policies = policies
+        self.known = known
 
     def of(self, method: str | bytes) -> MethodPolicy:
         """The policy of ``/service/method``: the most special one counts."""
@@ -57,12 +58,14 @@ class ServiceConfig:
         return next((policy for policy in found if policy is not None), PLAIN)
 
 
-NO_CONFIG = ServiceConfig({})
+NO_CONFIG = ServiceConfig({}, known=False)
 
 
 def service_config_of(options: Options | None) -> ServiceConfig:
-    """The service config in a channel's ``options``; one that cannot be read has no effect, as in gRPC."""
-    known = dict(options or ())
+    """The service config in a channel's ``options`` (None: not known); one that cannot be read has no effect, as in gRPC."""
+    if options is None:
+        return NO_CONFIG
+    known = dict(options)
     try:
         methods = json.loads(known.get(CONFIG_OPTION) or "{}").get("methodConfig", ())
         retries, hedging = bool(known.get(RETRIES_OPTION, 1)), bool(known.get(HEDGING_OPTION, 0))

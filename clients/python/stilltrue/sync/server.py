@@ -18,6 +18,7 @@ from stilltrue.runtime.incoming_call import IncomingCall, has_failed, receive_ca
 from stilltrue.runtime.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
+from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.sync.context import record_context
 from stilltrue.sync.pool import arriving
 
@@ -31,6 +32,7 @@ class RecordedServer(grpc.ServerInterceptor):
         """``session`` is the agent."""
         self._session = session
         self._seconds_max: float | None = None
+        self.endpoint = Endpoint()
         self._knows_options = False
         self.is_stopping: Callable[[], bool] = bool
         """Whether the server is being stopped; nobody knows before its first call."""
@@ -43,7 +45,7 @@ class RecordedServer(grpc.ServerInterceptor):
         arriving.served = None
         if session.left_out.get(method, True) and session.leaves_out(method):
             return continuation(handler_call_details)
-        if not self._knows_options:
+        if not self._knows_options or self.endpoint.wants_peer:
             self._learn_options()
         call = receive_call(
             session,
@@ -71,8 +73,11 @@ class RecordedServer(grpc.ServerInterceptor):
     def _learn_options(self) -> None:
         self._knows_options = True
         try:
-            self._seconds_max = call_seconds_max(options_of_thread())
+            options = options_of_thread()
+            self._seconds_max = call_seconds_max(options)
             self.is_stopping = stopping_of(server_of_thread())
+            self.endpoint.given(options)
+            self.endpoint.runs_here()
         except Exception:  # noqa: BLE001 - fail open
             self._session.live.report_failure("a server's options are read")
 

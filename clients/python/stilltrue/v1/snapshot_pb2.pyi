@@ -127,6 +127,18 @@ class Caller(_message.Message):
     process: str
     def __init__(self, process: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
+class Connection(_message.Message):
+    __slots__ = ["begun", "ended", "name", "socket"]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SOCKET_FIELD_NUMBER: _ClassVar[int]
+    begun: int
+    ended: int
+    name: str
+    socket: int
+    def __init__(self, name: _Optional[str] = ..., socket: _Optional[int] = ..., begun: _Optional[int] = ..., ended: _Optional[int] = ...) -> None: ...
+
 class Coverage(_message.Message):
     __slots__ = ["blind", "expected", "members", "partly"]
     BLIND_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +172,18 @@ class Fact(_message.Message):
     truth: bool
     whole: int
     def __init__(self, whole: _Optional[int] = ..., real: _Optional[float] = ..., text: _Optional[str] = ..., truth: bool = ...) -> None: ...
+
+class HeldUp(_message.Message):
+    __slots__ = ["connection", "full", "parties", "what"]
+    CONNECTION_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
+    PARTIES_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    connection: Connection
+    full: bool
+    parties: _containers.RepeatedScalarFieldContainer[str]
+    what: str
+    def __init__(self, connection: _Optional[_Union[Connection, _Mapping]] = ..., parties: _Optional[_Iterable[str]] = ..., full: bool = ..., what: _Optional[str] = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ["capacity", "party", "resource"]
@@ -212,7 +236,7 @@ class ProcessId(_message.Message):
     def __init__(self, service: _Optional[str] = ..., instance: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ["activity", "after", "cut_at", "facts", "happenings", "holds", "labels", "lost", "made", "next_number", "pools", "process", "seen", "served", "snapshot", "waits"]
+    __slots__ = ["activity", "after", "cut_at", "facts", "happenings", "held_up", "holds", "labels", "lost", "made", "next_number", "pools", "process", "seen", "sent_over", "served", "snapshot", "waits"]
     class FactsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -232,6 +256,7 @@ class Report(_message.Message):
     CUT_AT_FIELD_NUMBER: _ClassVar[int]
     FACTS_FIELD_NUMBER: _ClassVar[int]
     HAPPENINGS_FIELD_NUMBER: _ClassVar[int]
+    HELD_UP_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +265,7 @@ class Report(_message.Message):
     POOLS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
+    SENT_OVER_FIELD_NUMBER: _ClassVar[int]
     SERVED_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
@@ -248,6 +274,7 @@ class Report(_message.Message):
     cut_at: float
     facts: _containers.MessageMap[str, Fact]
     happenings: int
+    held_up: _containers.RepeatedCompositeFieldContainer[HeldUp]
     holds: _containers.RepeatedCompositeFieldContainer[Hold]
     labels: _containers.ScalarMap[str, str]
     lost: int
@@ -256,10 +283,11 @@ class Report(_message.Message):
     pools: _containers.RepeatedCompositeFieldContainer[Pool]
     process: ProcessId
     seen: _containers.RepeatedCompositeFieldContainer[Seen]
+    sent_over: _containers.RepeatedCompositeFieldContainer[SentOver]
     served: _containers.RepeatedCompositeFieldContainer[CallServed]
     snapshot: int
     waits: _containers.RepeatedCompositeFieldContainer[LocalWait]
-    def __init__(self, process: _Optional[_Union[ProcessId, _Mapping]] = ..., snapshot: _Optional[int] = ..., after: _Optional[int] = ..., cut_at: _Optional[float] = ..., next_number: _Optional[int] = ..., activity: _Optional[_Union[Activity, str]] = ..., made: _Optional[_Iterable[_Union[CallMade, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[CallServed, _Mapping]]] = ..., seen: _Optional[_Iterable[_Union[Seen, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., waits: _Optional[_Iterable[_Union[LocalWait, _Mapping]]] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., labels: _Optional[_Mapping[str, str]] = ..., lost: _Optional[int] = ..., happenings: _Optional[int] = ...) -> None: ...
+    def __init__(self, process: _Optional[_Union[ProcessId, _Mapping]] = ..., snapshot: _Optional[int] = ..., after: _Optional[int] = ..., cut_at: _Optional[float] = ..., next_number: _Optional[int] = ..., activity: _Optional[_Union[Activity, str]] = ..., made: _Optional[_Iterable[_Union[CallMade, _Mapping]]] = ..., served: _Optional[_Iterable[_Union[CallServed, _Mapping]]] = ..., seen: _Optional[_Iterable[_Union[Seen, _Mapping]]] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., waits: _Optional[_Iterable[_Union[LocalWait, _Mapping]]] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., facts: _Optional[_Mapping[str, Fact]] = ..., labels: _Optional[_Mapping[str, str]] = ..., lost: _Optional[int] = ..., happenings: _Optional[int] = ..., sent_over: _Optional[_Iterable[_Union[SentOver, _Mapping]]] = ..., held_up: _Optional[_Iterable[_Union[HeldUp, _Mapping]]] = ...) -> None: ...
 
 class Seen(_message.Message):
     __slots__ = ["answered", "caller", "floor", "forgotten", "highest", "plain"]
@@ -276,6 +304,14 @@ class Seen(_message.Message):
     highest: int
     plain: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., highest: _Optional[int] = ..., forgotten: _Optional[int] = ..., plain: _Optional[_Iterable[int]] = ..., answered: _Optional[_Iterable[_Union[Answered, _Mapping]]] = ..., floor: _Optional[int] = ...) -> None: ...
+
+class SentOver(_message.Message):
+    __slots__ = ["call", "connections"]
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    call: int
+    connections: _containers.RepeatedCompositeFieldContainer[Connection]
+    def __init__(self, call: _Optional[int] = ..., connections: _Optional[_Iterable[_Union[Connection, _Mapping]]] = ...) -> None: ...
 
 class SnapshotRef(_message.Message):
     __slots__ = ["begun", "ended", "id", "members", "scope"]

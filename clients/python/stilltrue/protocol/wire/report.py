@@ -10,6 +10,8 @@ from stilltrue.protocol.report import (
     Caller,
     CallerTarget,
     CallTarget,
+    Connection,
+    HeldUp,
     Hold,
     LocalWait,
     OutstandingCall,
@@ -18,6 +20,7 @@ from stilltrue.protocol.report import (
     Report,
     ResourceTarget,
     Seen,
+    SentOver,
     ServedCall,
     Target,
 )
@@ -60,6 +63,8 @@ def report_to_wire(report: Report) -> pb.Report:
         labels=report.labels,
         lost=report.lost,
         happenings=report.happenings,
+        sent_over=map(_sent_over_to_wire, report.sent_over),
+        held_up=map(_held_up_to_wire, report.held_up),
     )
     put_facts(message.facts, report.facts)
     return message
@@ -91,6 +96,8 @@ def report_from_wire(message: pb.Report) -> Report:
         labels=dict(message.labels),
         lost=message.lost,
         happenings=message.happenings,
+        sent_over=tuple(map(_sent_over_from_wire, message.sent_over)),
+        held_up=tuple(_held_up_from_wire(own, one) for one in message.held_up),
     )
 
 
@@ -223,6 +230,39 @@ def _seen_from_wire(message: pb.Seen) -> Seen:
 
 def _pool_from_wire(message: pb.Pool) -> Pool:
     return Pool(name=message.name, size=message.size if message.HasField("size") else None, queued=message.queued)
+
+
+def _connection_to_wire(one: Connection) -> pb.Connection:
+    return pb.Connection(name=one.name, socket=one.socket, begun=one.begun, ended=one.ended)
+
+
+def _connection_from_wire(message: pb.Connection) -> Connection:
+    return Connection(name=message.name, socket=message.socket, begun=message.begun, ended=message.ended)
+
+
+def _sent_over_to_wire(sent: SentOver) -> pb.SentOver:
+    return pb.SentOver(call=sent.call, connections=map(_connection_to_wire, sent.connections))
+
+
+def _sent_over_from_wire(message: pb.SentOver) -> SentOver:
+    return SentOver(
+        call=CallNumber(checked_number("sent_over.call", message.call)),
+        connections=tuple(map(_connection_from_wire, message.connections)),
+    )
+
+
+def _held_up_to_wire(held: HeldUp) -> pb.HeldUp:
+    connection = _connection_to_wire(held.connection)
+    return pb.HeldUp(connection=connection, parties=held.parties, full=held.full, what=held.what)
+
+
+def _held_up_from_wire(own: ProcessName, message: pb.HeldUp) -> HeldUp:
+    return HeldUp(
+        connection=_connection_from_wire(message.connection),
+        parties=tuple(own_party(own, "held_up.parties", party) for party in message.parties),
+        full=message.full,
+        what=message.what,
+    )
 
 
 def _wait_to_wire(wait: LocalWait) -> pb.LocalWait:

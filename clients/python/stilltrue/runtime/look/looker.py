@@ -19,26 +19,33 @@ from stilltrue.runtime.observation import NUMBER_MIN, Observer
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import Places
 from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.transport.transport import Transport
 
 
 class Looker:
     """Looks at the parties of one process."""
 
-    def __init__(self, live: LockedRecorder, parties: Parties, observer: Observer) -> None:
-        """``live`` has recorded their waits, ``observer`` has seen the others."""
+    def __init__(self, live: LockedRecorder, parties: Parties, observer: Observer, transport: Transport | None = None) -> None:
+        """``live`` has recorded their waits, ``observer`` has seen the others; ``transport`` has said which calls are where."""
+        self._transport = transport
         self._live = live
         self._parties = parties
         self._observer = observer
 
     def look(self, request: LookRequest) -> Look:
         """What is seen now. Never raises: a party that could not be looked at is in doubt."""
+        look = self._look(request)
+        return look if self._transport is None else self._transport.checked(request, look)
+
+    def _look(self, request: LookRequest) -> Look:
         happenings, before = self._in_force(request.suspects)
         acting: tuple[str, ...] = ()
         why = ""
         seen: dict[PartyName, Found] = {}
         try:
             places = Places(self._parties)
-            seen = self._see(places, before)
+            carried = self._transport.on_full_connections(request) if self._transport is not None else ()
+            seen = self._see(places, before, carried)
             acting = self._unaccounted(places) if request.activity else ()
         except Exception as error:  # noqa: BLE001 - whatever fails here is doubt
             self._live.report_failure("a look")
@@ -54,9 +61,9 @@ class Looker:
             served = tuple(live.recorder._served.values())  # noqa: SLF001 - same house
         return unaccounted(places, served, live.covered)
 
-    def _see(self, places: Places, parties: Iterable[PartyName]) -> dict[PartyName, Found]:
+    def _see(self, places: Places, parties: Iterable[PartyName], carried: Container[PartyName]) -> dict[PartyName, Found]:
         stand = [place for party in parties if (place := places.find(party)) is not None]
-        search = Search(places, self._open_calls(), self._live.clock(), Budget(), self._waiting())
+        search = Search(places, self._open_calls(), self._live.clock(), Budget(), self._waiting(), carried)
         return search.find(stand)
 
     def _waiting(self) -> frozenset[PartyName]:

@@ -13,6 +13,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.frames import variables_of
 from stilltrue.runtime.outgoing_call import OutgoingCall
 from stilltrue.runtime.places import Place, Places, is_ours
+from stilltrue.runtime.stand_in import StandIn
 from stilltrue.runtime.tasks import blocking_future
 
 _CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)
@@ -27,6 +28,15 @@ def handles_of(place: Place) -> list[Any]:
     if place.task is not None:
         found += _of_task(place)
     return found
+
+
+def contexts_of(place: Place) -> list[Any]:
+    """The contexts of the call that is served at ``place``: gRPC's, and what the application has of it."""
+    if place.context is None:
+        return []
+    held = (one for frame in place.frames for one in variables_of(frame).values())
+    ours = (one for one in held if issubclass(type(one), StandIn))
+    return [place.context, *(one for one in ours if getattr(one, "_inner", None) is place.context)]
 
 
 def owners_of(place: Place, places: Places) -> list[Any]:

@@ -22,7 +22,7 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.closers import Closer, closers, of_alarm, of_calls
 from stilltrue.runtime.look.reach import Reach
 from stilltrue.runtime.look.standing import NEVER, Standing
-from stilltrue.runtime.look.suspects import handles_of, owners_of
+from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.places import Place, Places, is_application, told
 from stilltrue.runtime.tasks import Task, blocking_future, read
 
@@ -58,12 +58,20 @@ class Search:
     """The search of one look."""
 
     def __init__(
-        self, places: Places, made: Iterable[Any], now: float, budget: Budget, waiting: Container[PartyName] = ()
+        self,
+        places: Places,
+        made: Iterable[Any],
+        now: float,
+        budget: Budget,
+        waiting: Container[PartyName] = (),
+        carried: Container[PartyName] = (),
     ) -> None:
         """``made`` are gRPC's own objects of the calls that are open; ``now`` is the time (epoch).
 
-        ``waiting`` are the parties with a recorded wait.
+        ``waiting`` are the parties with a recorded wait; ``carried`` those whose own calls must last, too: whoever has their
+        contexts may end these.
         """
+        self._carried = carried
         self._places = places
         self._waiting = waiting
         self._made = tuple(made)
@@ -72,7 +80,7 @@ class Search:
 
     def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
         """The ways out of whoever stands at these places, by party."""
-        found = {place.party: Found(place, handles_of(place)) for place in suspects if place.party is not None}
+        found = {place.party: Found(place, self._handles(place)) for place in suspects if place.party is not None}
         owners: dict[int, list[Found]] = {}
         for one in found.values():
             for handle in one.handles:
@@ -89,6 +97,9 @@ class Search:
             if self._budget.spent:
                 one.doubt = one.doubt or "there was no time to look at all that may end its wait"
         return found
+
+    def _handles(self, place: Place) -> list[Any]:
+        return handles_of(place) + (contexts_of(place) if place.party in self._carried else [])
 
     # -- who acts ------------------------------------------------------------------------------------------------------
 
@@ -186,7 +197,9 @@ class Search:
 
 
 def _is(actor: Actor, place: Place) -> bool:
-    return actor.of is not None and actor.of == (place.task if place.task is not None else place.ident)
+    if place.task is None:
+        return actor.of is not None and actor.of == place.ident
+    return actor.of is place.task or (place.ident != 0 and actor.of == place.ident)
 
 
 def _is_bound(actor: Actor, place: Place, places: Places) -> bool:

@@ -1,0 +1,78 @@
+"""Who holds what a server accepts its calls with: the event loop, or gRPC's own thread of the server.
+
+Rules:
+
+1. A loop is a resource of one: whoever is blocked on its thread, in a wait that one of our shells has begun and will end, holds
+   it for as long as that wait lasts. No task, timer or callback of the loop runs meanwhile, and nothing that a server of
+   grpc.aio does is done elsewhere: it accepts no call and sends no reply.
+2. gRPC's thread of any other server accepts its calls; an interceptor that is blocked there holds it. Handlers run on, so only
+   what has not arrived waits for it: our interceptor must be the first, that it sees all that has.
+3. A loop that runs inside another's callback is nobody's wait: only what stands nearer than it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from stilltrue.model import PartyName, WaitNumber
+from stilltrue.runtime import compat
+from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.outgoing_call import OutgoingCall
+from stilltrue.runtime.resources import ResourceRecord
+from stilltrue.runtime.session import Session
+
+_SHELL = str(Path(__file__).parents[2] / "sync")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A thread that runs ``loop``, or serves for ``server`` (gRPC's state of it), is blocked in a wait of ``party``."""
+
+    party: PartyName
+    loop: Any = None
+    server: Any = None
+
+
+def holders(session: Session, threads: Iterable[list[FrameType]]) -> Iterator[Holder]:
+    """Those among ``threads`` (frames, innermost first) whose wait is recorded by this session."""
+    for frames in threads:
+        ours: list[FrameType] = []
+        for frame in frames:
+            if frame.f_code.co_filename.startswith(_SHELL):
+                ours.append(frame)
+            loop = compat.loop_in(frame)
+            server = variables_of(frame).get("state") if compat.is_serving(frame) else None
+            if loop is not None or server is not None:
+                wait = next((wait for one in ours if (wait := _wait_in(one, session)) is not None), None)
+                party = None if wait is None else _waiter(session, wait)
+                if party is not None:
+                    yield Holder(party, loop, server)
+                break
+
+
+def _wait_in(frame: FrameType, session: Session) -> WaitNumber | None:
+    """The wait that a frame of a shell is in the middle of."""
+    names = variables_of(frame)
+    wait = names.get("wait")
+    record = names.get("record")
+    if isinstance(record, ResourceRecord):
+        return wait if record.is_of(session) else None
+    call = names.get("call") or getattr(names.get("self"), "_call", None)
+    if not isinstance(call, OutgoingCall) or call.session is not session:
+        return None
+    return wait or call.made.wait or None
+
+
+def _waiter(session: Session, number: WaitNumber) -> PartyName | None:
+    """Whose wait it is, if it is still in force."""
+    live = session.live
+    with live.lock:
+        wait = live.recorder._waits.get(number)  # noqa: SLF001 - same house
+        if wait is not None:
+            return wait.waiter
+        made = live.recorder._made.values()  # noqa: SLF001
+        return next((call.party for call in made if call.wait == number), None)

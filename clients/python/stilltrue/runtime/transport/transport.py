@@ -1,0 +1,202 @@
+"""What a report says of its process's connections, and whether a later look sees the very same.
+
+Rules:
+
+1. Only of waits that have lasted is anything read: in a process that gets along nothing is.
+2. A call made here is on one of the connections of its channel's target, or waits for room on one, where each channel of that
+   target has been connected once in its life. Otherwise nothing is said of it.
+3. Who holds a server's loop or thread holds up all that comes over its connections and has not arrived.
+4. A connection that carries as many calls as its server allows, each served by a party that is known, is full: what comes over
+   it waits for one of them.
+5. A server that ends its connections by itself holds nothing up.
+6. What was said of a party's wait and is not seen again, to the letter, is doubt.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stilltrue.model import CallNumber, PartyName, SnapshotId
+from stilltrue.protocol.look import Look, LookRequest, PartyLook
+from stilltrue.protocol.report import CallTarget, Connection, HeldUp, Report, SentOver
+from stilltrue.runtime.frames import frames_of_threads
+from stilltrue.runtime.places import Place, Places
+from stilltrue.runtime.session import Session
+from stilltrue.runtime.sight import Sight
+from stilltrue.runtime.transport.channelz import SERVERS, TARGETS, peer_address
+from stilltrue.runtime.transport.endpoint import Endpoint
+from stilltrue.runtime.transport.holders import holders
+
+LASTING_SECONDS_MIN = 0.5
+"""A wait that has lasted so long is worth a reading."""
+AGE_SECONDS_MAX = 0.25
+"""Less than the above: what is read for a report is not older than the waits that it is about."""
+REPORTS_MAX = 16
+HELD_UP_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a report said, for every snapshot in (``after``, ``snapshot``]; ``callers``: who waits for which call."""
+
+    after: SnapshotId
+    snapshot: SnapshotId
+    callers: Mapping[CallNumber, frozenset[PartyName]]
+    sent_over: tuple[SentOver, ...] = ()
+    held_up: tuple[HeldUp, ...] = ()
+
+    def of(self, party: PartyName) -> tuple[tuple[SentOver, ...], tuple[HeldUp, ...]]:
+        """All that concerns one party."""
+        sent = tuple(one for one in self.sent_over if party in self.callers[one.call])
+        return sent, tuple(one for one in self.held_up if party in one.parties)
+
+
+class Transport:
+    """The connections of one process."""
+
+    def __init__(self, session: Session, sight: Sight) -> None:
+        """``sight`` knows the recorded servers."""
+        self._session = session
+        self._sight = sight
+        self._said: deque[_Said] = deque(maxlen=REPORTS_MAX)
+
+    def told(self, report: Report) -> Report:
+        """``report`` with what is read of its waits that have lasted. Never raises."""
+        try:
+            if not any(_lasts(wait.since, report.cut_at) for wait in report.waits):
+                return report
+            said = self._read(_Said(report.after, report.snapshot, _callers(report)), AGE_SECONDS_MAX)
+        except Exception:  # noqa: BLE001 - nothing is said then
+            self._session.live.report_failure("connections are read")
+            return report
+        if not (said.sent_over or said.held_up):
+            return report
+        self._said.append(said)
+        return replace(report, sent_over=said.sent_over, held_up=said.held_up)
+
+    def on_full_connections(self, request: LookRequest) -> frozenset[PartyName]:
+        """The parties of which it was said that their calls fill a connection: whoever ends such a call makes room."""
+        said = self._said_for(request)
+        return frozenset(party for one in said.held_up if one.full for party in one.parties) if said else frozenset()
+
+    def checked(self, request: LookRequest, look: Look) -> Look:
+        """``look``, with doubt about the parties of which the connections say something else by now (rule 6)."""
+        said = self._said_for(request)
+        if said is None or not any(any(said.of(suspect.party)) for suspect in request.suspects):
+            return look
+        now = bare = replace(said, sent_over=(), held_up=())
+        try:
+            now = self._read(bare, 0.0)
+        except Exception:  # noqa: BLE001 - that is doubt
+            self._session.live.report_failure("connections are read again")
+        return replace(look, parties=tuple(_checked(one, said, now) for one in look.parties))
+
+    def learn(self) -> None:
+        """Find the servers in the core's books that are new: while the calls that told of them are there. Never raises."""
+        try:
+            endpoints = [one.endpoint for one in list(self._sight.servers) if one.endpoint.peer is not None]
+            known = SERVERS.read(AGE_SECONDS_MAX) if endpoints else None
+            for endpoint in endpoints if known is not None else ():
+                endpoint.find(known)
+        except Exception:  # noqa: BLE001 - they stay unknown
+            self._session.live.report_failure("servers are looked for")
+
+    def _said_for(self, request: LookRequest) -> _Said | None:
+        """What the report said that serves this look's snapshot; None: nothing."""
+        return next((one for one in list(self._said) if one.after < request.snapshot <= one.snapshot), None)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _read(self, about: _Said, age_seconds_max: float) -> _Said:
+        held = sorted(self._held_up(age_seconds_max), key=lambda one: (one.connection.name, one.full, one.parties))
+        sent = tuple(self._sent_over(about.callers, age_seconds_max))
+        return replace(about, sent_over=sent, held_up=tuple(held) if len(held) <= HELD_UP_MAX else ())
+
+    def _sent_over(self, calls: Iterable[CallNumber], age_seconds_max: float) -> Iterator[SentOver]:
+        """Rule 2."""
+        live = self._session.live
+        with live.lock:
+            made = [live.recorder._made.get(number) for number in calls]  # noqa: SLF001 - same house
+        dialled = {call.number: call.channel.core_target for call in made if call is not None and call.channel.core_target}
+        targets = (TARGETS.read(age_seconds_max) if dialled else None) or {}
+        for number, target in dialled.items():
+            connections = targets.get(target)
+            if connections:
+                yield SentOver(call=number, connections=connections)
+
+    def _held_up(self, age_seconds_max: float) -> Iterator[HeldUp]:
+        """Rules 3 to 5."""
+        servers = [server for server in list(self._sight.servers) if not server.endpoint.ends_connections]
+        held = list(holders(self._session, frames_of_threads().values())) if servers else []
+        limited = any(server.endpoint.streams_max for server in servers)
+        known = SERVERS.read(age_seconds_max) if held or limited else None
+        if known is None:
+            return
+        places = Places(self._session.parties) if limited else None
+        for server in servers:
+            endpoint: Endpoint = server.endpoint
+            endpoint.find(known)
+            connections = {} if endpoint.server is None else known.get(endpoint.server, {})
+            for one in held:
+                what = endpoint.held_by(one.loop, one.server, server)
+                for connection in connections.values() if what else ():
+                    yield HeldUp(connection=connection, parties=(one.party,), what=f"{what}, which {one.party} blocks")
+            if endpoint.streams_max is not None and places is not None:
+                yield from self._full(endpoint.streams_max, connections, places)
+
+    def _full(self, streams_max: int, connections: Mapping[str, Connection], places: Places) -> Iterator[HeldUp]:
+        """Rule 4."""
+        serving: dict[str, list[PartyName]] = {}
+        for place in self._serving(places):
+            peer = peer_address(place.context.peer())
+            if peer is not None and place.party is not None:
+                serving.setdefault(peer, []).append(place.party)
+        for peer, parties in serving.items():
+            connection = connections.get(peer)
+            if connection is not None and connection.begun - connection.ended == len(parties) == streams_max:
+                what = f"the end of one of the calls of its connection, which carries {streams_max} at once"
+                yield HeldUp(connection=connection, parties=tuple(sorted(parties)), full=True, what=what)
+
+    def _serving(self, places: Places) -> list[Place]:
+        """Where those stand that serve a call, by thread and by task."""
+        found = list(places.threads.values())
+        found += [places.of_task(root.task, root.party) for root in list(self._session.parties.roots.values())]
+        return [place for place in found if place.context is not None and place.serves is not None]
+
+
+def _callers(report: Report) -> dict[CallNumber, frozenset[PartyName]]:
+    """Rule 1: the calls for which somebody has waited for long, and who."""
+    found: dict[CallNumber, set[PartyName]] = {}
+    for wait in report.waits:
+        if _lasts(wait.since, report.cut_at):
+            for target in wait.among:
+                if isinstance(target, CallTarget):
+                    found.setdefault(target.number, set()).add(wait.waiter)
+    return {number: frozenset(parties) for number, parties in found.items()}
+
+
+def _lasts(since: float | None, now: float) -> bool:
+    return since is not None and now - since >= LASTING_SECONDS_MIN
+
+
+def _checked(look: PartyLook, said: _Said, now: _Said) -> PartyLook:
+    """Rule 6."""
+    before = _without_begun(said.of(look.party))
+    if not any(before) or look.doubt or not look.unchanged:
+        return look
+    if _without_begun(now.of(look.party)) == before:
+        return look
+    return replace(look, doubt="its connections are not what they were at the cut, or cannot be read")
+
+
+def _without_begun(said: tuple[tuple[SentOver, ...], tuple[HeldUp, ...]]) -> tuple[Any, ...]:
+    """What must be the same: new calls may come over a connection, but none may have ended."""
+
+    def bare(one: Connection) -> Connection:
+        return replace(one, begun=0)
+
+    sent = {(one.call, frozenset(map(bare, one.connections))) for one in said[0]}
+    return sent, {replace(one, connection=bare(one.connection)) for one in said[1]}
