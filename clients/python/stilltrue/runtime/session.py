@@ -34,6 +34,11 @@ class Session:
         self.left_out: dict[str | bytes, bool] = {}
         """What :meth:`leaves_out` has answered, by method."""
 
+    @property
+    def excludes_methods(self) -> bool:
+        """Whether calls may be made and served that are not recorded."""
+        return bool(self._excluded)
+
     def leaves_out(self, method: str | bytes) -> bool:
         """Whether calls of this method are not recorded."""
         known = self.left_out.get(method)

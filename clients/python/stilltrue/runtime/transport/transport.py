@@ -142,10 +142,21 @@ class Transport:
             connections = {} if endpoint.server is None else known.get(endpoint.server, {})
             for one in held:
                 what = endpoint.held_by(one.loop, one.server, server)
+                if one.loop is None and self._has_unknown_calls(one.party):
+                    continue
                 for connection in connections.values() if what else ():
                     yield HeldUp(connection=connection, parties=(one.party,), what=f"{what}, which {one.party} blocks")
             if endpoint.streams_max is not None and places is not None:
                 yield from self._full(endpoint.streams_max, connections, places)
+
+    def _has_unknown_calls(self, party: PartyName) -> bool:
+        """Whether a call that no caller's record matches may be served here, but what ``party`` serves: it may be any call."""
+        live = self._session.live
+        with live.lock:
+            served = live.recorder._served.values()  # noqa: SLF001 - same house
+            unknown = any(call.caller is None and call.party != party for call in served)
+            unknown = unknown or bool(live.recorder._inherited)  # noqa: SLF001 - from before a renaming
+        return unknown or bool(live.faults) or self._session.excludes_methods
 
     def _full(self, streams_max: int, connections: Mapping[str, Connection], places: Places) -> Iterator[HeldUp]:
         """Rule 4."""
