@@ -110,8 +110,9 @@ class Channels:
         if answers and (call.hedged or call.doubtful) and len(records) + len(answers) < call.copies_max:
             elsewhere = self._perhaps_missing() if call.doubtful else None  # which may have answered it, too
             return elsewhere or Place(where=Where.UNKNOWN)  # a copy may be on its way, whatever became of the others
-        if answers:
-            return Place(where=Where.REPLY_IN_TRANSIT, server=answers[-1][0], answered=answers[-1][1])
+        if answers:  # with a failure, perhaps, and the next try be with whoever did not report
+            elsewhere = self._perhaps_missing() if call.copies_max > 1 and not call.doubtful else None
+            return elsewhere or Place(where=Where.REPLY_IN_TRANSIT, server=answers[-1][0], answered=answers[-1][1])
         if heard:
             return self._hedged(call, heard, copies=len(records))
         if records or any(call.number <= seen.forgotten for _, seen in memories):

@@ -260,3 +260,12 @@ def test_a_call_in_doubt_is_not_over_while_another_copy_of_it_may_travel() -> No
     fleet.servers["s1"].replied(served)
     fleet.caller.settled(made, None, 0.0, in_doubt=True)
     assert place_of(fleet, made) == (Where.UNKNOWN, ())
+
+
+def test_the_next_try_of_a_call_that_was_answered_with_a_failure_may_be_at_the_missing_member() -> None:
+    fleet = Fleet("s1", "s2")
+    fleet.channel = ChannelRecord("server:1", copies_max=2)
+    made, stamp = fleet.send()
+    served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0)
+    fleet.servers["s1"].replied(served, failed=True)
+    assert fleet.place(made, missing=("s2",)).where is Where.MISSING

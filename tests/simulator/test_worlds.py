@@ -61,6 +61,12 @@ def test_a_world_of_many_processes_ends() -> None:
     assert result.tally.snapshots >= 4
 
 
+def test_a_world_that_is_merely_large_comes_to_rest() -> None:
+    result = run.play("bounds", 13702)
+    assert result.breaches == ()
+    assert result.tally.steps > 10_000, "its recipe draws otherwise by now: look for another"
+
+
 def test_theorem_1_is_checked_in_one_seed_of_three() -> None:
     checked = [run.play("pools", seed).tally.theorems for seed in range(9)]
     assert sum(checked[0::3]) > 0

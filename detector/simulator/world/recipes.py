@@ -111,7 +111,8 @@ def _store(random: Random, seed: int, processes: int) -> Plan:
 
 def _retries(random: Random, seed: int, processes: int) -> Plan:
     faults = {Fault.RETRY: random.randint(1, 4)}
-    return mixture("retries", random, seed, processes, wide=0.2, pools=(1, 1, 1, 2), faults=faults)
+    usual = mixture("retries", random, seed, processes, wide=0.2, pools=(1, 1, 1, 2), faults=faults)
+    return replace(usual, copies_max=1 + faults[Fault.RETRY], asks=random.randint(4, 8))
 
 
 def _streams(random: Random, seed: int, processes: int) -> Plan:
