@@ -110,7 +110,7 @@ def _incarnation(waiter: PartyName, reports: Mapping[ProcessName, Report]) -> in
 
 
 def _before(snapshot: Snapshot) -> WaitColumns | None:
-    """The waits that may confirm this snapshot's, where any needs it."""
+    """The waits of the snapshot before, where the one that is stored came with them: a document of an older detector."""
     return snapshot.previous if snapshot.waits.uncoloured.any() else None
 
 

@@ -154,8 +154,8 @@ REPORTS = pa.schema(
 )
 """A row per snapshot and process: its local state.
 
-``resolved``: its waits as the assembler resolved them to parties; ``before``: those of the snapshot that may confirm this one,
-null when no wait of this snapshot needs confirming. ``in_transit``: the messages in transit that this process sent.
+``resolved``: its waits as the assembler resolved them to parties; ``before``: null, but in older files those of the snapshot
+before (the verification round has taken their place). ``in_transit``: the messages in transit that this process sent.
 """
 
 SNAPSHOTS = pa.schema(
@@ -180,7 +180,7 @@ SNAPSHOTS = pa.schema(
 )
 """A row per finished snapshot: all that a predicate is asked about.
 
-``previous``: the waits of the snapshot that may confirm this one; null when there is none, or no wait needs confirming.
+``previous``: null, but in older files the waits of the snapshot before (the verification round has taken their place).
 """
 
 VERDICTS = pa.schema(

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from detector.core.answer import depends_on_forgotten, fault_of
+from detector.core.assumptions import with_assumptions
 from detector.core.evidence import with_evidence
 from detector.core.plugin_settings import SettingError, fitted
 from detector.core.predicate import Predicate, reads_activity, treats_forgotten, treats_missing
@@ -102,7 +103,7 @@ def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
     verdict = _answer(predicate, snapshot)
     if snapshot.doubts and leans_on_idleness(predicate, snapshot, verdict, snapshot.doubts):
         return _in_doubt(verdict, snapshot)
-    return with_evidence(verdict, snapshot)
+    return with_assumptions(with_evidence(verdict, snapshot), snapshot)
 
 
 def leans_on_idleness(predicate: Predicate, snapshot: Snapshot, verdict: Verdict, processes: Container[ProcessName]) -> bool:

@@ -31,7 +31,7 @@ class Snapshot:
     looks : what the verification round saw of the suspects; none when nobody looked again.
     doubts : why a process that seems idle is not certainly so, since the verification round.
     set_aside : of the missing, those whose reports contradicted others' (rule 5), and how.
-    previous : the waits of the previous complete snapshot, which ended before this one began; None when there is none.
+    previous : the waits of the previous complete snapshot, as older documents and archives have them; no answer reads it.
     """
 
     ref: SnapshotRef = NO_REF

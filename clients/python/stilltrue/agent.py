@@ -154,7 +154,7 @@ class Agent:
         """Wrap ``channel`` (of grpc or grpc.aio) so that its calls are recorded; ``target`` names the address in reports.
 
         ``options``: those that the channel was made with, if they contain a service config with retries: a call that may be
-        sent again is reported as deadlocked only once a second snapshot has confirmed it.
+        sent again is reported as deadlocked only once two verification rounds have seen its waits.
         """
         if not self.settings.enabled or isinstance(channel, RecordedChannel | RecordedAioChannel):
             return channel

@@ -74,6 +74,8 @@ def _print(verdict: Verdict, head: str, out: Console) -> None:
         out.print(f"  {word} ({len(names)}): {escape(listed(names))}")
     if verdict.until is not None:
         out.print(f"  until {local_time(verdict.until)} (when a deadline expires)")
+    if verdict.assumptions:
+        out.print(f"  [dim]assuming that {escape('; '.join(verdict.assumptions))}[/]")
     if verdict.snapshot.id is not None:
         out.print(f"  [dim]{escape(_snapshot_line(verdict))}[/]")
 

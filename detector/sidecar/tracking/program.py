@@ -5,7 +5,7 @@ No I/O: the relay reports events in order and gets the stamps to add. The rules 
 1. A handler that makes a call waits for it, from when the request is complete until the reply begins.
 2. With several calls outstanding it needs one of them (or all, if so declared); once one has ended, the others no longer
    count.
-3. Every wait is uncoloured: a verdict needs a second snapshot with the same waits.
+3. Every wait is uncoloured: no verdict leans on it before a second look has found the very same wait.
 4. What disproves rule 1 for a method is remembered for good: a reply while a call of that method was outstanding, a call of it
    after the reply, or one cancelled without a deadline.
 """

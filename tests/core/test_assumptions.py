@@ -1,0 +1,58 @@
+"""A TRUE lists what it rests on; no other answer does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from detector.core import assumptions
+from detector.core.assumptions import with_assumptions
+from detector.core.document.reader import read_document
+from detector.core.registry import ask, find_predicate, predicate_names
+from detector.core.snapshot import Snapshot
+from detector.core.verdict import write_verdict
+from stilltrue.model import Holds, PartyName, Verdict, Witness
+from stilltrue.protocol.look import PartyLook
+
+LOOKED_AT = MappingProxyType({PartyName("a/1"): PartyLook(party=PartyName("a/1"), unchanged=True)})
+
+
+def answer(predicate: str, holds: Holds = Holds.TRUE, until: float | None = None) -> Verdict:
+    return Verdict(predicate=predicate, holds=holds, witness=Witness(kind="none", parties=(), text=""), until=until)
+
+
+def test_whether_anybody_looked_again_is_said() -> None:
+    seen = [with_assumptions(answer("deadlock"), snapshot).assumptions for snapshot in (Snapshot(), Snapshot(looks=LOOKED_AT))]
+    assert assumptions.NOT_LOOKED in seen[0]
+    assert assumptions.NOT_LOOKED not in seen[1]
+    assert assumptions.LOOKED in seen[1]
+    assert all(assumptions.OUTSIDE in one for one in seen)
+
+
+def test_a_time_rests_on_the_clocks() -> None:
+    assert assumptions.CLOCKS in with_assumptions(answer("gridlock", until=5.0), Snapshot()).assumptions
+    assert assumptions.CLOCKS not in with_assumptions(answer("deadlock"), Snapshot()).assumptions
+
+
+@pytest.mark.parametrize("holds", [Holds.FALSE, Holds.UNDETERMINED])
+def test_no_other_answer_lists_any(holds: Holds) -> None:
+    assert with_assumptions(answer("deadlock", holds), Snapshot()).assumptions == ()
+
+
+@pytest.mark.parametrize("name", predicate_names())
+def test_each_predicate_of_ours_has_its_own(name: str) -> None:
+    assert assumptions.STABLE not in with_assumptions(answer(name), Snapshot()).assumptions
+
+
+def test_a_predicate_of_somebody_elses_keeps_what_it_says_itself() -> None:
+    own = replace(answer("mine"), assumptions=("the moon is full",))
+    assert with_assumptions(own, Snapshot()).assumptions == ("the moon is full", assumptions.STABLE)
+
+
+def test_whoever_is_asked_lists_them_in_json_too() -> None:
+    circle = read_document({"waits": [{"waiter": "a", "among": ["b"]}, {"waiter": "b", "among": ["a"]}]})
+    verdict = ask(find_predicate("deadlock"), circle)
+    assert verdict.holds is Holds.TRUE
+    assert write_verdict(verdict)["assumptions"] == list(verdict.assumptions) != []
