@@ -11,8 +11,10 @@ PROTO_OUT := clients/python
 CPUS ?= 2
 SOAK_SECONDS ?= 600
 PROVE_SEEDS ?= 0..100000
+CHAOS_SECONDS ?= 600
+FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth mutants bench soak prove clean
+.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth mutants bench soak prove chaos fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,6 +81,13 @@ bench: setup ## the benchmarks (printed, nothing asserted about time)
 soak: setup ## `healthy` under load: not one false TRUE (SOAK_SECONDS=600); then the sidecar: 100,000 calls, 5,000 worlds
 	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1
 	$(BIN)/pytest tests/sidecar -m soak -q --timeout 3600
+
+chaos: setup ## real processes under seeded faults and hostile outsiders, against an oracle (CHAOS_SECONDS=600; SEED=N repeats)
+	$(BIN)/python -m tests.chaos.nemesis --seconds $(CHAOS_SECONDS) $(if $(SEED),--seed $(SEED))
+
+fuzz: setup ## everything read from outside, guided by coverage (FUZZ_SECONDS=60 for each reader; installs atheris)
+	$(BIN)/uv pip install -q --python $(BIN)/python atheris
+	$(BIN)/python -m tests.fuzz.long --seconds $(FUZZ_SECONDS)
 
 prove: setup ## seeded worlds against the oracle (PROVE_SEEDS=0..100000)
 	$(BIN)/stilltrue simulate --seeds $(PROVE_SEEDS)

@@ -1,0 +1,153 @@
+"""The processes under test: a detector that can be killed and started again on its ports, and members behind links."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from tests.chaos.link import Link
+
+STAMP_KEY = "the-stamp-key-of-the-chaos-fleet"
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS_MAX = 60.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+class Running:
+    """A child process, by what it says first."""
+
+    def __init__(self, process: asyncio.subprocess.Process, first: str) -> None:
+        self.process = process
+        self.first = first
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    async def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        await self.process.wait()
+
+    async def line(self) -> str:
+        assert self.process.stdout is not None
+        return (await asyncio.wait_for(self.process.stdout.readline(), START_SECONDS_MAX)).decode().strip()
+
+    async def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self.process.stdin.write(f"{line}\n".encode())
+            await self.process.stdin.drain()
+
+
+async def start(*command: str, log: Path, **environment: str) -> Running:
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
+            cwd=ROOT, env={**os.environ, "GRPC_VERBOSITY": "NONE", **environment},
+        )  # fmt: skip
+    running = Running(process, "")
+    running.first = await running.line()
+    return running
+
+
+class Fleet:
+    """Everything that runs; :meth:`close` ends it all."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.names = names
+        self.port, self.http_port = free_port(), free_port()
+        self.detector: Running | None = None
+        self.members: dict[str, Running] = {}
+        self.links: dict[str, Link] = {}
+        self.clock: Path | None = None
+        self._ports: dict[str, int] = {}
+
+    async def open(self) -> None:
+        await self.start_detector()
+        for name in self.names:
+            self.links[name] = await Link(self.port).start()
+            self._ports[name] = 0
+        await asyncio.gather(*(self.start_member(name) for name in self.names))
+
+    async def start_detector(self) -> None:
+        faked = {}
+        library = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
+        if library is not None:
+            self.clock = self.folder / "clock"
+            self.clock.write_text("+0s\n")
+            faked = {
+                "LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(self.clock), "FAKETIME_CACHE_DURATION": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1",
+            }  # fmt: skip
+        where = ("--port", str(self.port), "--http-port", str(self.http_port), "--data", str(self.data))
+        times = ("--period-seconds", "0.5", "--lease-seconds", "3", "--suspect-seconds", "1", "--give-up-seconds", "3")
+        log = self.folder / "detector.log"
+        self.detector = await start("-m", "detector", "serve", *where, *times, log=log, **faked)
+        assert self.detector.first.startswith("listening"), self.detector.first
+
+    async def start_member(self, name: str) -> None:
+        address, port = f"127.0.0.1:{self.links[name].port}", str(self._ports[name])
+        self.members[name] = await start(
+            "-m", "tests.chaos.member", name, address, port, log=self.folder / f"{name}.log", STILLTRUE_STAMP_KEY=STAMP_KEY
+        )
+        self._ports[name] = int(self.members[name].first)
+
+    def address(self, name: str) -> str:
+        return f"127.0.0.1:{self._ports[name]}"
+
+    async def restart_detector(self) -> None:
+        assert self.detector is not None
+        await self.detector.kill()
+        await self.start_detector()
+
+    async def restart_member(self, name: str) -> None:
+        await self.members[name].kill()
+        await self.start_member(name)
+
+    def limit(self, kind: int, soft: int | None) -> None:
+        """Bound a resource of the running detector; None: as before."""
+        assert self.detector is not None
+        _, hard = resource.prlimit(self.detector.pid, kind)
+        resource.prlimit(self.detector.pid, kind, (hard if soft is None else soft, hard))
+
+    def open_descriptors(self) -> int:
+        assert self.detector is not None
+        return sum(1 for _ in Path(f"/proc/{self.detector.pid}/fd").iterdir())
+
+    def resident_bytes(self) -> int:
+        assert self.detector is not None
+        pages = int(Path(f"/proc/{self.detector.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+    def vanish(self) -> None:
+        """The data directory is gone."""
+        gone = self.folder / f"gone-{os.urandom(4).hex()}"
+        with contextlib.suppress(FileNotFoundError):
+            self.data.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+    async def close(self) -> None:
+        everyone = [*self.members.values(), *([] if self.detector is None else [self.detector])]
+        for each in everyone:
+            each.send(signal.SIGCONT)
+            each.send(signal.SIGKILL)
+        await asyncio.gather(*(each.process.wait() for each in everyone))
+        for link in self.links.values():
+            link.close()

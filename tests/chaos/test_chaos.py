@@ -1,0 +1,69 @@
+"""The nemesis in its short form, and the oracle against answers that it must not let pass. ``make chaos`` runs ten minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stilltrue.v1 import detector_pb2, snapshot_pb2
+from tests.chaos.nemesis import play
+from tests.chaos.oracle import BreachError, Oracle
+
+TRUE, FALSE = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE
+
+
+@pytest.mark.slow
+@pytest.mark.live
+async def test_thirty_seconds_of_the_nemesis_break_no_promise(tmp_path: Path) -> None:
+    assert "no breach" in await play(seed=13, seconds=30.0, folder=tmp_path)
+
+
+def verdict(holds: snapshot_pb2.Holds, *core: str) -> snapshot_pb2.Verdict:
+    return snapshot_pb2.Verdict(predicate="deadlock", holds=holds, core=core, snapshot=snapshot_pb2.SnapshotRef(id=1))
+
+
+def incident(closed: float | None = None) -> detector_pb2.Incident:
+    return detector_pb2.Incident(id="i", core=["a/x", "b/y"], ending="a went on", closed=closed)
+
+
+@pytest.fixture
+def oracle() -> Oracle:
+    oracle = Oracle()
+    oracle.forms(("a", "b"))
+    oracle.answered(oracle.epoch, verdict(TRUE, "a/x", "b/y"))
+    oracle.has_incidents(oracle.epoch, [incident()])
+    return oracle
+
+
+def test_a_true_of_others_is_a_breach(oracle: Oracle) -> None:
+    with pytest.raises(BreachError, match=r"TRUE of \['a', 'c'\]"):
+        oracle.answered(oracle.epoch, verdict(TRUE, "a/x", "c/z"))
+    oracle.ends()
+    with pytest.raises(BreachError, match="stuck are"):
+        oracle.answered(oracle.epoch, verdict(TRUE, "a/x", "b/y"))
+
+
+def test_a_false_while_a_proved_deadlock_stands_is_a_breach(oracle: Oracle) -> None:
+    with pytest.raises(BreachError, match="FALSE while"):
+        oracle.answered(oracle.epoch, verdict(FALSE))
+
+
+def test_an_answer_that_began_before_the_truth_changed_is_none(oracle: Oracle) -> None:
+    before = oracle.epoch
+    oracle.ends()
+    oracle.answered(before, verdict(TRUE, "a/x", "b/y"))
+    oracle.has_incidents(before, [incident(closed=1.0)])
+
+
+def test_an_incident_that_closes_or_goes_while_its_deadlock_stands_is_a_breach(oracle: Oracle) -> None:
+    for found in ([incident(closed=1.0)], []):
+        with pytest.raises(BreachError, match="while its deadlock stands"):
+            oracle.has_incidents(oracle.epoch, found)
+
+
+def test_a_snapshot_that_was_listed_and_is_gone_is_a_breach(oracle: Oracle) -> None:
+    oracle.lists([1, 2])
+    oracle.lists([1, 2, 3])
+    with pytest.raises(BreachError, match=r"\[2\] were listed"):
+        oracle.lists([1, 3, 4])
