@@ -7,17 +7,21 @@ import contextlib
 import gc
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import grpc
 import grpc.aio
+from aiohttp import web
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from detector.core.predicate import Predicate
 from detector.ops.clock import Clock
+from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log
 from detector.service.detection.driver import Driver
 from detector.service.detection.evaluator import Evaluator, installed_predicates
@@ -34,7 +38,7 @@ from detector.service.notify import Notifier
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
-from detector.service.storage.sqlite import Bounds
+from detector.service.storage.sqlite import ArchiveInUseError, Bounds, wait_until_free
 from detector.service.web.server import Web
 from stilltrue.v1 import detector_pb2_grpc
 
@@ -150,9 +154,47 @@ async def serve(settings: Settings, started: Callable[[Listening], None]) -> Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with running(settings) as listening:
-        started(listening)
-        await stop.wait()
+    while not stop.is_set():
+        if settings.standby:
+            await stands_by(settings, stop)
+        try:
+            async with running(settings) as listening:
+                started(listening)
+                await stop.wait()
+        except ArchiveInUseError:
+            if not settings.standby:
+                raise  # else another standby was faster
+
+
+async def stands_by(settings: Settings, stop: asyncio.Event) -> None:
+    """Wait until the directory is free, or ``stop``. Meanwhile probes are answered: alive, and not ready."""
+    log, loop, free = Log("stilltrue"), asyncio.get_running_loop(), asyncio.Event()
+
+    def wait() -> None:
+        wait_until_free(settings.data)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(free.set)
+
+    async def answer(request: web.BaseRequest) -> Answer | None:
+        match request.path:
+            case "/healthz":
+                return Answer(body="ok: standing by\n")
+            case "/readyz":
+                return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body="standing by\n")
+        return None
+
+    probes = HttpServer(answer, log=log, hosts=settings.http_names)
+    with contextlib.suppress(OSError):  # the port may still be the other's: nobody probes us there
+        await probes.start(_bare(settings.http_host), settings.http_port)
+    log.info("standing by", archive=settings.data)
+    threading.Thread(target=wait, name="stilltrue-standby", daemon=True).start()
+    ends = [asyncio.create_task(event.wait()) for event in (free, stop)]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for end in ends:
+            end.cancel()
+        await probes.stop()
 
 
 def _snapshot_store(settings: Settings, clock: Clock, metrics: Metrics, log: Log) -> SnapshotStore:

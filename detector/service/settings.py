@@ -81,6 +81,7 @@ class Settings:
         False, "with --roles-file: serve pages and metrics to everybody who reaches --http-port, not only to readers' tokens"
     )
     data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
+    standby: bool = _text(False, "wait while another detector uses --data, and take over when it ends")
     log_format: str = _text("logfmt", "logfmt or json")
     tls_cert_file: Path | None = field(
         default=None, metadata={"help": "PEM certificate of the gRPC port, with its chain; may rotate"}

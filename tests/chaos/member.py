@@ -1,6 +1,7 @@
 """One real process of the fleet: an agent, a server of one worker, and a line of standard input for each thing to do.
 
-``hold ADDRESS``: its own worker calls ``Do`` at ADDRESS, for ever. ``visit ADDRESS``: a short call. Each is answered by a line.
+``hold ADDRESS``: its own worker is taken, which is answered by a line; on ``go ADDRESS`` it calls ``Do`` there, for ever if that
+one's worker is taken too. ``visit ADDRESS``: a short call.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ VISIT_SECONDS_MAX = 2.0
 def main() -> None:
     """Serve until standard input ends."""
     name, detector, port = sys.argv[1:]
+    go = threading.Event()
     agent = Agent("chaos", instance=name, detector=detector, block_seconds_max=0.1)
     pool = agent.pool(ThreadPoolExecutor(1), "workers")
     server = grpc.server(pool, interceptors=[agent.server_interceptor()], options=(("grpc.so_reuseport", 0),))
@@ -33,6 +35,7 @@ def main() -> None:
     def hold(request: bytes, context: Any) -> bytes:
         sys.stdout.write("holding\n")
         sys.stdout.flush()
+        go.wait()
         stub(request.decode(), "Do")(b"held")
         return b""
 
@@ -50,6 +53,8 @@ def main() -> None:
         what, address = line.split()
         if what == "hold":
             threading.Thread(target=stub(f"127.0.0.1:{bound}", "Hold"), args=(address.encode(),), daemon=True).start()
+        elif what == "go":
+            go.set()
         else:
             try:
                 stub(address, "Do")(b"x", timeout=VISIT_SECONDS_MAX)

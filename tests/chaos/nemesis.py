@@ -108,6 +108,8 @@ class Nemesis:
         assert await members[first].line() == "holding"
         await members[second].tell(f"hold {self.fleet.address(first)}")
         assert await members[second].line() == "holding"
+        for name in (first, second):
+            await members[name].tell("go on")
         await self._is_calm()
 
     async def _is_calm(self) -> None:

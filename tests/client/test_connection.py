@@ -245,3 +245,12 @@ def test_a_long_absence_of_the_detector_is_told_once(caplog: pytest.LogCaptureFi
     assert len(warnings) == 1
     assert "UNAVAILABLE" in warnings[0]
     assert "keeps trying" in warnings[0]
+
+
+def test_of_several_addresses_the_next_is_dialled_when_one_fails(detector: Any) -> None:
+    agent = Agent("a", instance="a", detector=f"127.0.0.1:1, {detector.address}")
+    try:
+        agent.start()
+        assert agent.wait_until_joined(10)
+    finally:
+        agent.close()

@@ -41,7 +41,8 @@ class SettingRefusedError(ValueError):
 class Settings:
     """What an agent is told at its start.
 
-    ``service`` is what the process belongs to, ``instance`` its own name, unique in the fleet. ``detector`` is HOST:PORT.
+    ``service`` is what the process belongs to, ``instance`` its own name, unique in the fleet. ``detector`` is HOST:PORT, or
+    several separated by commas: the detector and its standby.
     ``reactive``: the process does nothing unless a message comes. A party that is blocked for ``block_seconds_max`` makes the
     agent ask for a snapshot. ``welcome_seconds_max`` is how long a detector may take to answer a hello before it is left;
     attempts to reach one are up to ``backoff_seconds_max`` apart. ``reports_max`` reports await sending at the most.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from socket import create_connection
 from typing import Any, TypeVar
 
 import click
@@ -18,6 +19,7 @@ from stilltrue.v1 import detector_pb2_grpc
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_DIAL_SECONDS_MAX = 1.0
 DEFAULT_ADDRESS = "127.0.0.1:7600"
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -55,9 +57,19 @@ class Endpoint:
     def channel(self) -> grpc.Channel:
         """Open a channel. Raises :class:`CommandError` for credentials that cannot be used."""
         try:
-            return self.security.channel(self.address, _OPTIONS)
+            return self.security.channel(_answering(self.address), _OPTIONS)
         except SecurityRefusedError as error:
             raise CommandError(str(error)) from None
+
+
+def _answering(addresses: str) -> str:
+    """Of several addresses (a detector and its standby) the first that accepts connections."""
+    first, *others = addresses.split(",")
+    for address in (first, *others) if others else ():
+        parsed = parse_address(address)
+        with suppress(OSError), create_connection((parsed.host, parsed.port), _DIAL_SECONDS_MAX):
+            return address
+    return first
 
 
 def detector_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,7 +148,8 @@ def _reason(details: str) -> str:
 
 def _checked(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001
     try:
-        parse_address(value, port_min=1)
+        for address in value.split(","):
+            parse_address(address, port_min=1)
     except AddressError as error:
         raise click.BadParameter(f"{error}; for example {DEFAULT_ADDRESS}") from None
     return value

@@ -97,6 +97,21 @@ def lock_directory(directory: Path) -> int:
     return lock
 
 
+def wait_until_free(directory: Path) -> None:
+    """Wait until no detector uses ``directory``. Blocks for as long as that takes."""
+    while True:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / "lock"
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):  # the directory was deleted meanwhile: it is another's again
+                if path.stat().st_ino == os.fstat(lock).st_ino:
+                    return
+        finally:
+            os.close(lock)
+
+
 def set_aside(directory: Path, now: float) -> Path:
     """Rename a damaged archive (never delete it): its new name."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")

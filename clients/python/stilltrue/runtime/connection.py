@@ -97,6 +97,7 @@ class Connection:
         self._absent_since: float | None = time.monotonic()  # None: it has been told
         self._lease_seconds = 3.0
         self._followed_at = 0.0
+        self._addresses = deque(address.strip() for address in settings.detector.split(","))
         self._report_bytes_max = 0
         self.dialling = threading.Lock()
         """Held while gRPC makes or ends a session's channel: a fork then would leave gRPC's own locks closed in the child."""
@@ -131,6 +132,11 @@ class Connection:
 
     # -- one session after the other -----------------------------------------------------------------------------------
 
+    @property
+    def _address(self) -> str:
+        """Which of the detector's addresses is dialled now; the next one is when that fails."""
+        return self._addresses[0]
+
     def _run(self) -> None:
         pause = BACKOFF_SECONDS_MIN
         while not self._closing.is_set():
@@ -144,6 +150,7 @@ class Connection:
                 self._heed_name(code)
             except Exception:  # noqa: BLE001 - the thread must outlive whatever happens in a session
                 self._live.report_failure("a session with the detector")
+            self._addresses.rotate(-1)
             if self.welcomed.is_set():
                 self._absent_since = time.monotonic()
                 self.welcomed.clear()
@@ -207,7 +214,7 @@ class Connection:
             key=settings.tls_key_file,
             token_file=settings.token_file,
         )
-        return security.channel(settings.detector, OPTIONS)
+        return security.channel(self._address, OPTIONS)
 
     def _hear(self, response: pb.ConnectResponse, patience: threading.Timer) -> None:
         kind = response.WhichOneof("message")
@@ -228,7 +235,7 @@ class Connection:
             self._refused = None
             self._taken_since = None
             self.welcomed.set()
-            _LOGGER.info("detector joined: address=%s name=%s", self._settings.detector, response.welcome.detector)
+            _LOGGER.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
 
     def _seen(self, request: LookRequest) -> Look:
         """What the verification round asks for; of what cannot be looked at nothing is said: doubt."""
