@@ -1,7 +1,7 @@
 """One real process of the fleet: an agent, a server of one worker, and a line of standard input for each thing to do.
 
-``hold ADDRESS``: its own worker is taken, which is answered by a line; on ``go ADDRESS`` it calls ``Do`` there, for ever if that
-one's worker is taken too. ``visit ADDRESS``: a short call.
+``hold ADDRESS``: its own worker is taken, which is answered by a line; on ``go on`` it calls ``Do`` at ADDRESS, for ever if
+that one's worker is taken too. ``visit ADDRESS``: a short call.
 """
 
 from __future__ import annotations

@@ -354,3 +354,25 @@ async def test_an_incident_is_shown_once_it_would_survive_a_kill(tmp_path: Path,
     with sqlite3.connect(tmp_path / "stilltrue.sqlite3") as there:
         assert there.execute("SELECT count(*) FROM incidents").fetchone() == (1,)
     await asyncio.to_thread(store.close, 10)
+
+
+async def test_a_snapshot_is_listed_once_it_would_survive_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = snapshot_store(tmp_path)
+    held, add = threading.Event(), Database.add_snapshot
+
+    def slow(self: Database, *arguments: Any, **options: Any) -> None:
+        held.wait(10)
+        add(self, *arguments, **options)
+
+    monkeypatch.setattr(Database, "add_snapshot", slow)
+    store.taken(taken(1)[0])
+    assert await store.summaries(10) == []
+    store.finished(*taken(1), pinned=False)
+    shown = asyncio.create_task(store.summaries(10))
+    done, _ = await asyncio.wait([shown], timeout=0.1)
+    assert not done
+    held.set()
+    assert [summary.ref.id for summary in await shown] == [1]
+    with sqlite3.connect(tmp_path / "stilltrue.sqlite3") as there:
+        assert there.execute("SELECT id FROM snapshots").fetchall() == [(1,)]
+    await asyncio.to_thread(store.close, 10)

@@ -40,7 +40,7 @@ _RECENT_MAX = 32
 _CLOSED_MAX = 10_000
 _RETRY_SECONDS = 1.0
 WRITTEN_SECONDS_MAX = 2.0
-"""How long a list of incidents waits for the disk to have them."""
+"""How long a list waits for the disk to have what it shows."""
 _CALM_SECONDS = 3.0
 
 
@@ -55,6 +55,8 @@ class _Finished:
     def __init__(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         self._assembled = assembled
         self.pinned = pinned
+        self.written = False
+        """Whether it is on disk, or will never be."""
         self.verdicts = [verdict_to_wire(verdict) for verdict in verdicts]
         self.summary = _summary(assembled, verdicts)
 
@@ -98,6 +100,7 @@ class SnapshotStore:
         self._lock: int | None = None
         self._database: Database | None = None
         self._recent: OrderedDict[int, _Finished] = OrderedDict()
+        self._taken: OrderedDict[int, _Finished] = OrderedDict()
         self._closed: OrderedDict[str, Incident] = OrderedDict()
         self._unwritten: OrderedDict[str, Incident] = OrderedDict()
         self._members: dict[str, MemberRecord | None] = {}
@@ -144,15 +147,21 @@ class SnapshotStore:
 
     def taken(self, assembled: Assembled) -> None:
         """A snapshot has ended, and its verdicts are still to come: it can be asked for already."""
-        self._remember(_Finished(assembled, (), pinned=False))
+        taken = _Finished(assembled, (), pinned=False)
+        taken.written = True  # it is not to be: what is finished takes its place
+        self._taken[taken.summary.ref.id] = taken
+        while len(self._taken) > _RECENT_MAX:
+            self._taken.popitem(last=False)
 
     def finished(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         """A snapshot has ended; ``pinned``: something points to it."""
         finished = _Finished(assembled, verdicts, pinned=pinned)
         self._remember(finished)
+        self._taken.pop(finished.summary.ref.id, None)
         try:
             self._queue.put_nowait(finished)
         except queue.Full:
+            finished.written = True
             self._metrics.archive_dropped()
 
     def _remember(self, finished: _Finished) -> None:
@@ -202,8 +211,11 @@ class SnapshotStore:
     # -- answering (event loop) ----------------------------------------------------------------------------------------
 
     async def summaries(self, limit: int) -> list[pb.SnapshotSummary]:
-        """The newest first."""
-        recent = [finished.summary for finished in reversed(self._recent.values())]
+        """The newest first. What is shown would survive a kill, while the disk works."""
+        newest = list(reversed(self._recent.values()))
+        if not self._failing and not all(finished.written for finished in newest):
+            await asyncio.to_thread(self._wait_for, lambda: all(finished.written for finished in newest))
+        recent = [finished.summary for finished in newest if finished.written or self._failing]
         found = {summary.ref.id: summary for summary in recent}
         if limit > len(recent):
             older = await asyncio.to_thread(self._attempt, lambda database: database.summaries(limit)) or []
@@ -212,8 +224,8 @@ class SnapshotStore:
 
     async def snapshot(self, id: int) -> pb.GetSnapshotResponse | None:
         """A snapshot that is kept whole; ``id`` 0: the newest."""
-        wanted = id or next(reversed(self._recent), 0)
-        recent = self._recent.get(wanted)
+        wanted = id or max((*self._recent, *self._taken), default=0)
+        recent = self._recent.get(wanted) or self._taken.get(wanted)
         if recent is not None:
             return await asyncio.to_thread(recent.answer)
         return await asyncio.to_thread(self._attempt, lambda database: database.snapshot(wanted))
@@ -230,12 +242,13 @@ class SnapshotStore:
         return sorted(found.values(), key=lambda incident: (-incident.opened, incident.id))[:limit]
 
     def _wait_until_written(self) -> None:
+        waiting = dict(self._unwritten)
+        self._wait_for(lambda: not any(self._unwritten.get(name) is each for name, each in waiting.items()))
+
+    def _wait_for(self, written: Callable[[], bool]) -> None:
+        """Until ``written``, or the disk fails, or too long."""
         with self._written:
-            waiting = dict(self._unwritten)
-            self._written.wait_for(
-                lambda: self._failing or not any(self._unwritten.get(name) is each for name, each in waiting.items()),
-                WRITTEN_SECONDS_MAX,
-            )
+            self._written.wait_for(lambda: self._failing or written(), WRITTEN_SECONDS_MAX)
 
     # -- writing (its own thread) --------------------------------------------------------------------------------------
 
@@ -250,6 +263,9 @@ class SnapshotStore:
                 self._attempt(self._write_urgent, writes=True)
             if isinstance(work, _Finished):
                 self._attempt(partial(self._write_snapshot, work), writes=True)
+                with self._written:
+                    work.written = True
+                    self._written.notify_all()
         with self._in_hand:
             if self._database is not None:
                 self._database.close()
