@@ -1,0 +1,189 @@
+"""Reads private parts of asyncio: tasks, timers, callbacks, and what tasks wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from asyncio import tasks
+from collections.abc import Iterable
+from contextvars import Context
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_of_asyncio, qualname_of
+from stilltrue.runtime.frames import frame_of, frames_of_threads, variables_of
+
+CHAIN_LENGTH_MAX = 200
+_ATTEMPTS = 10
+_ASYNCIO = str(Path(asyncio.__file__).parent)
+ASYNCIO_WAITS = frozenset({asyncio.locks.__file__, asyncio.queues.__file__})
+"""Where asyncio's own waits for an event, a lock or a queue stand."""
+_AWAITING = frozenset({"coroutine", "generator", "async_generator", *WRAPPERS})
+_SLEEP: CodeType = asyncio.sleep.__code__
+_STEP: CodeType = asyncio.Handle._run.__code__  # noqa: SLF001 - what a loop runs
+_OF_TASKS = frozenset({"_set_result_unless_cancelled", "_release_waiter", "_on_timeout"})
+_GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
+
+
+def tasks_of(loop: asyncio.AbstractEventLoop) -> list[Task] | None:
+    """The tasks of ``loop`` that are not done, whichever thread runs it."""
+    try:
+        return list(asyncio.all_tasks(loop))
+    except RuntimeError:  # it changes too fast
+        return None
+
+
+def callbacks_of(future: Any) -> list[tuple[Any, Any]]:
+    """The done callbacks of a future or task, each with its context."""
+    return list(getattr(future, "_callbacks", None) or ())
+
+
+def handles_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
+    """What ``loop`` has scheduled, timers and callbacks that are ready; None for a loop that does not show it (uvloop)."""
+    scheduled, ready = getattr(loop, "_scheduled", None), getattr(loop, "_ready", None)
+    if scheduled is None or ready is None:
+        return None
+    for _ in range(_ATTEMPTS):
+        try:
+            return [handle for handle in (*list(scheduled), *list(ready)) if not handle.cancelled()]
+        except RuntimeError:  # the deque changed while it was read
+            continue
+    return None
+
+
+def called_by(handle: asyncio.Handle) -> tuple[Any, tuple[Any, ...]]:
+    """What a handle calls, and with which arguments."""
+    return getattr(handle, "_callback", None), tuple(getattr(handle, "_args", None) or ())
+
+
+def context_of(handle_or_task: Any) -> Context | None:
+    """The context in which a task, timer or callback runs."""
+    if isinstance(handle_or_task, asyncio.Handle):
+        found: Context | None = getattr(handle_or_task, "_context", None)
+        return found
+    read = getattr(handle_or_task, "get_context", None)  # from Python 3.12
+    if read is not None:
+        context: Context = read()
+        return context
+    return next((one for one in gc.get_referents(handle_or_task) if type(one) is Context), None)
+
+
+def is_gathering(future: Any) -> bool:
+    """Whether ``future`` is what ``asyncio.gather`` returned."""
+    return issubclass(type(future), _GATHERING)
+
+
+def is_task(future: Any) -> bool:
+    """Whether it is a task."""
+    return issubclass(type(future), asyncio.Task)
+
+
+def task_waits_at(task: Task) -> Where | None:
+    """Where ``task`` waits until somebody else acts: on a queue, an event, a future; None in a sleep, in a call, or at work."""
+    future = getattr(task, "_fut_waiter", None)
+    if future is None or is_task(future) or future.done() or task.done():
+        return None
+    chain = chain_of(task.get_coro())
+    if not chain or code_of(chain[-1]) in {None, _SLEEP}:
+        return None
+    return tuple((frame.f_code, frame.f_lasti) for one in chain if (frame := frame_of(one)) is not None)
+
+
+def waiting_tasks() -> dict[Task, Where]:
+    """The tasks of all loops that run which wait for others, and where."""
+    loops = {loop for frames in frames_of_threads().values() for one in frames if (loop := loop_in(one)) is not None}
+    places = {task: task_waits_at(task) for loop in loops for task in tasks_of(loop) or ()}
+    return {task: where for task, where in places.items() if where is not None}
+
+
+def current_task_of(loop: asyncio.AbstractEventLoop) -> Task | None:
+    """The task that ``loop`` runs at this moment, from any thread."""
+    return asyncio.current_task(loop)
+
+
+def is_being_cancelled(task: Task) -> bool:
+    """Whether somebody has asked to cancel ``task``; Python 3.10 forgets that once the task is told."""
+    cancelling = getattr(task, "cancelling", None)
+    if cancelling is not None:
+        return bool(cancelling())
+    for _ in range(CHAIN_LENGTH_MAX):  # there, the request is passed on to what the task awaits
+        future = getattr(task, "_fut_waiter", None)
+        if getattr(task, "_must_cancel", False) or not isinstance(future, asyncio.Task):
+            return bool(getattr(task, "_must_cancel", False)) or (future is not None and future.cancelled())
+        task = future
+    return True
+
+
+def chain_of(coroutine: Any) -> list[Any]:
+    """``coroutine`` and what it awaits, outermost first, down to the last that Python can look into."""
+    chain: list[Any] = []
+    while _is_awaiting(coroutine) and len(chain) < CHAIN_LENGTH_MAX:
+        if frame_of(coroutine) is not None or hasattr(coroutine, "cr_await"):
+            chain.append(coroutine)
+        coroutine = _below(coroutine)
+    return chain
+
+
+def _is_awaiting(thing: Any) -> bool:
+    """Whether it is a coroutine or the like, Python's own or Cython's; no other object is asked what it awaits."""
+    kind = type(thing)
+    if kind.__name__ not in _AWAITING:
+        return False
+    return kind.__module__ == "builtins" or type.__repr__(kind).startswith("<class '_cython")
+
+
+def _below(coroutine: Any) -> Any:
+    for name in ("cr_await", "gi_yieldfrom", "ag_await"):
+        below = getattr(coroutine, name, None)
+        if below is not None:
+            return below
+    if type(coroutine).__name__ in WRAPPERS:
+        return next((one for one in gc.get_referents(coroutine) if frame_of(one) is not None), None)
+    return None
+
+
+def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
+    """The event loop that a thread runs, if it stands here in the running of it."""
+    code = frame.f_code
+    if code.co_name != "run_forever":
+        return None
+    loop = variables_of(frame).get("self")
+    return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
+
+
+def run_by_asyncio(frames: Iterable[FrameType]) -> Task | None:
+    """The task for which ``asyncio.run`` runs a loop in a thread with these frames: at its end all others are cancelled."""
+    task = None
+    for frame in frames:
+        if is_loop_code(frame.f_code) and frame.f_code.co_name == "run_until_complete":
+            task = variables_of(frame).get("future")
+        if is_loop_code(frame.f_code) and qualname_of(frame.f_code) == "run":
+            return task if is_task(task) else None
+    return None
+
+
+def is_asyncio(callback: Any) -> bool:
+    """Whether a callback is one of asyncio's own: they wake who awaits, which is known otherwise."""
+    code, _, _ = called_in(callback)
+    if code is not None:
+        return is_loop_code(code)
+    return is_of_asyncio(type(callback)) or (type(callback) is BuiltinFunctionType and "wakeup" in callback.__name__)
+
+
+def is_of_a_task(callback: Any) -> bool:
+    """Whether a scheduled callback is a task's own: its next step, the end of its sleep, its timeout."""
+    if any(is_task(one) for one in bound_to(callback)):
+        return True
+    code, _, _ = called_in(callback)
+    return code is not None and is_loop_code(code) and code.co_name in _OF_TASKS
+
+
+def is_step(code: CodeType) -> bool:
+    """Whether this is where a loop runs one callback, or one step of a task."""
+    return code is _STEP
+
+
+def is_loop_code(code: CodeType) -> bool:
+    """Whether this is asyncio's own code."""
+    return code.co_filename.startswith(_ASYNCIO)

@@ -1,0 +1,180 @@
+"""Reads private parts of gRPC: calls, contexts, servers and channels."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import CoroutineType, FrameType
+from typing import Any
+from weakref import ref
+
+import grpc
+import grpc.aio
+from grpc import _channel
+from grpc.aio import _channel as _aio_channel
+
+from stilltrue.runtime.compat.event_loops import is_task
+from stilltrue.runtime.compat.references import Task
+from stilltrue.runtime.frames import variables_of
+
+DEADLINE_SECONDS_MAX = 10.0**8
+"""gRPC reports a deadline this far off, or farther, when there is none."""
+_GRPC = str(Path(grpc.__file__).parent)
+_SERVER_DEPTH_MAX = 6
+_AIO_SERVER = "AioServer"
+_STANDS_BEFORE = (
+    ((grpc.Channel, grpc.aio.Channel), ("_inner", "_channel")),
+    ((grpc.Server, grpc.aio.Server), ("_state", "_server")),
+)
+_PLAIN_TARGETS = ("dns:///", "ipv4:", "ipv6:")
+"""How the targets begin whose resolver gives addresses and nothing else: no routes, no time-outs."""
+_KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+_GRPC_COMPILED = "grpc/_cython/"
+_GRPC_COROUTINES = ("AioServer.", "AioChannel.", "_AioCall.", "_handle_", "_request_call", "_server_", "_schedule_rpc_coro")
+
+
+def is_grpc(filename: str) -> bool:
+    """Whether a code's file is gRPC's own."""
+    return filename.startswith(_GRPC) or _GRPC_COMPILED in filename
+
+
+def is_grpc_task(task: Task) -> bool:
+    """Whether ``task`` is one that gRPC keeps for a call or a server."""
+    coroutine = task.get_coro()
+    code = getattr(coroutine, "cr_code", None)
+    if code is None:  # compiled; up to grpcio 1.65 it does not say where
+        return type(coroutine) is not CoroutineType and str(getattr(coroutine, "__qualname__", "")).startswith(_GRPC_COROUTINES)
+    return is_grpc(str(getattr(code, "co_filename", "")))
+
+
+def target_of(channel: Any) -> str | None:
+    """What gRPC's core dials for a channel of gRPC's own; None where interceptors are beneath, or it does not say."""
+    if type(channel) not in (_channel.Channel, _aio_channel.Channel):
+        return None
+    if any(getattr(channel, f"_{kind}_interceptors", None) for kind in _KINDS):
+        return None
+    target = getattr(getattr(channel, "_channel", None), "target", None)
+    found = target() if callable(target) else target  # the one of grpc.aio, from 1.85 on, has it as a value
+    text = found.decode() if isinstance(found, bytes) else ""
+    return text if text.startswith(_PLAIN_TARGETS) else None
+
+
+def options_of(channel: Any) -> tuple[tuple[str, Any], ...] | None:
+    """The options that a channel (threads) was made with; None: nobody can tell."""
+    if type(channel) is not _channel.Channel:
+        return None
+    for held in gc.get_referents(getattr(channel, "_channel", None)):
+        if type(held) is tuple and all(type(one) is tuple and len(one) == 2 for one in held):
+            return held
+    return None
+
+
+def callbacks_of_served(context: Any) -> list[Any] | None:
+    """What a handler's context calls when its call is over; None: nobody can tell."""
+    state = getattr(context, "_state", None)
+    if state is None or not hasattr(state, "callbacks"):
+        return None
+    return list(state.callbacks or ())
+
+
+def callbacks_of_made(call: Any) -> list[Any] | None:
+    """What a call object of ours or of gRPC's (threads) calls when the call is over; None: nobody can tell."""
+    state = getattr(call, "_state", None)
+    if state is None or not hasattr(state, "callbacks"):
+        return None
+    return list(state.callbacks or ())
+
+
+def seconds_left(submitted: Iterable[Any]) -> float | None:
+    """What is left of a call for which gRPC has submitted these arguments to a pool; None: no deadline, or none known."""
+    for one in submitted:
+        deadline = getattr(getattr(one, "call_details", None), "deadline", None)
+        if isinstance(deadline, float):
+            left = deadline - time.time()
+            return left if left < DEADLINE_SECONDS_MAX else None
+    return None
+
+
+def is_feeding(frame: FrameType) -> bool:
+    """Whether gRPC's thread that feeds a request stream stands here."""
+    code = frame.f_code
+    return code.co_name == "consume_request_iterator" and is_grpc(code.co_filename)
+
+
+def state_in(frame: FrameType) -> Any:
+    """The state of a call (threads) in a frame of gRPC's that waits for it or feeds it."""
+    code = frame.f_code
+    if not is_grpc(code.co_filename):
+        return None
+    names = variables_of(frame)
+    state = names.get("state")
+    return state if state is not None else getattr(names.get("self"), "_state", None)
+
+
+def feeder_of(call: Any) -> Task | None:
+    """The task that feeds the request stream of a call of ``grpc.aio``, if one still does."""
+    feeder = getattr(call, "_async_request_poller", None)
+    return feeder if isinstance(feeder, asyncio.Task) and not feeder.done() else None
+
+
+def is_serving(frame: FrameType) -> bool:
+    """Whether gRPC's thread of a server stands here."""
+    code = frame.f_code
+    return code.co_name == "_serve" and is_grpc(code.co_filename)
+
+
+def is_stopping(server: Any) -> bool:
+    """Whether a server, as gRPC keeps it, takes no more calls: it has been stopped, and grace may be left.
+
+    One on an event loop shows it by the lock of its shutdown, and by the end of the task in which it accepts calls.
+    """
+    if type(server).__name__ == _AIO_SERVER:
+        return any(map(_shows_stop, gc.get_referents(server)))
+    return getattr(getattr(server, "stage", None), "value", "started") != "started"
+
+
+def _shows_stop(part: Any) -> bool:
+    return bool(part.done()) if is_task(part) else type(part) is asyncio.Lock and part.locked()
+
+
+def stopping_of(server: Any) -> Callable[[], bool]:
+    """What says, as :func:`is_stopping` does, whether a server is being stopped, and keeps nothing of it alive."""
+    if server is None:
+        return bool
+    if type(server).__name__ == _AIO_SERVER:
+        parts = [ref(one) for one in gc.get_referents(server) if is_task(one) or type(one) is asyncio.Lock]
+        return lambda: any((one := weak()) is None or _shows_stop(one) for weak in parts)
+    state = ref(server)
+    return lambda: (found := state()) is not None and is_stopping(found)
+
+
+def calls_of(server_state: Any) -> set[int]:
+    """The identities of the calls that a server has, as their contexts keep them."""
+    return {id(state) for state in list(getattr(server_state, "rpc_states", ()))}
+
+
+def aio_server_of(task: Task) -> Any:
+    """gRPC's own server object whose call ``task`` serves, on an event loop; None when it cannot be found."""
+    level: list[Any] = [task.get_coro()]
+    for _ in range(_SERVER_DEPTH_MAX):
+        level = [one for holder in level for one in gc.get_referents(holder)]
+        for one in level:
+            if type(one).__name__ == _AIO_SERVER:
+                return one
+        level = [one for one in level if type(one).__module__.startswith(("grpc.", "_cython"))]
+    return None
+
+
+def beneath(thing: Any) -> tuple[Any, ...] | None:
+    """What a channel or server, ours or gRPC's, stands before, and ends when it is closed; None for anything else."""
+    kind = type(thing)
+    if not isinstance(kind.__module__, str) or not kind.__module__.startswith(("grpc.", "stilltrue.")):
+        return None
+    for kinds, names in _STANDS_BEFORE:
+        if issubclass(kind, kinds):
+            found = (getattr(thing, name, None) for name in names)
+            return tuple(one for one in found if one is not None)
+    return None

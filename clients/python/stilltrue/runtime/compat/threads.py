@@ -1,0 +1,134 @@
+"""Reads private parts of threading and concurrent.futures: where threads wait, and what executors run."""
+
+from __future__ import annotations
+
+import queue
+import sched
+import threading
+from collections.abc import Iterable
+from concurrent.futures import _base, thread
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime.compat.event_loops import callbacks_of
+from stilltrue.runtime.compat.references import Where, content_of
+from stilltrue.runtime.frames import caller_of, innermost_frames, variables_of
+
+THREAD_START: CodeType = threading.Thread.start.__code__
+"""Where a thread waits for one that it starts to begin."""
+_WHERE_MAX = 8
+_FUTURE_FILE = _base.__file__
+_CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
+_QUEUE_GET: CodeType = queue.Queue.get.__code__
+_RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__code__})
+_ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
+_EXECUTOR_FILE = thread.__file__
+SCHED_FILE = sched.__file__
+
+
+def threads() -> dict[int, threading.Thread]:
+    """The threads that Python knows, by identity."""
+    return {one.ident: one for one in threading.enumerate() if one.ident is not None}
+
+
+def carried_by(started: threading.Thread) -> tuple[Any, ...]:
+    """What a thread was started with: its target, a timer's function, and their arguments."""
+    names = object.__getattribute__(started, "__dict__")
+    found: list[Any] = [names.get("_target"), names.get("function")]
+    for name in ("_args", "args"):
+        found += names.get(name) or ()
+    for name in ("_kwargs", "kwargs"):
+        found += (names.get(name) or {}).values()
+    return tuple(one for one in found if one is not None)
+
+
+def is_future_code(code: CodeType) -> bool:
+    """Whether this is the code of ``concurrent.futures``' futures."""
+    return code.co_filename == _FUTURE_FILE
+
+
+def is_executor_code(code: CodeType) -> bool:
+    """Whether this is the code of an executor's worker."""
+    return code.co_filename == _EXECUTOR_FILE
+
+
+def native_ids() -> frozenset[int]:
+    """The system's numbers of the threads that Python has started: unlike identities, they are not soon given again."""
+    threads = list(threading._active.values())  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
+    return frozenset(thread.native_id for thread in threads if thread.native_id is not None)
+
+
+def waiting_threads() -> dict[int, Where]:
+    """The threads (identities) that wait for others, and where."""
+    places = {ident: waits_at(frame) for ident, frame in innermost_frames().items()}
+    return {ident: where for ident, where in places.items() if where is not None}
+
+
+def waits_at(frame: FrameType) -> Where | None:
+    """Where a thread waits for others: with no timeout of its own, or for what comes on a queue; None: it does not."""
+    outer = caller_of(frame)
+    polls = frame.f_code is _CONDITION_WAIT and outer is not None and outer.f_code is _QUEUE_GET
+    if not (polls or is_endless_wait(frame)):
+        return None
+    found: list[tuple[CodeType, int]] = []
+    here: FrameType | None = frame
+    while here is not None and len(found) < _WHERE_MAX:
+        found.append((here.f_code, here.f_lasti))
+        here = caller_of(here)
+    return tuple(found)
+
+
+def is_timer_thread(started: threading.Thread | None, frames: Iterable[FrameType]) -> bool:
+    """Whether a thread is a ``threading.Timer``, or runs a ``sched.scheduler``."""
+    return isinstance(started, threading.Timer) or any(
+        frame.f_code.co_filename == SCHED_FILE and frame.f_code.co_name == "run" for frame in frames
+    )
+
+
+def is_endless_wait(frame: FrameType) -> bool:
+    """Whether a thread stands in a wait of Python's own that has no timeout: for a condition, an event, a queue, a thread."""
+    code = frame.f_code
+    if code.co_filename == threading.__file__ and code.co_name in ("wait", "join"):  # "join": from Python 3.13
+        return variables_of(frame).get("timeout", 0) is None
+    if code.co_filename != threading.__file__ or code.co_name != "_wait_for_tstate_lock":
+        return False
+    timeout = variables_of(frame).get("timeout", -1)
+    return not isinstance(timeout, int | float) or timeout < 0
+
+
+def future_awaited(frame: FrameType) -> Any:
+    """The future for whose result a thread waits without a timeout, if it stands here in that wait."""
+    outer = caller_of(frame)
+    if frame.f_code is not _CONDITION_WAIT or outer is None or outer.f_code not in _RESULTS:
+        return None
+    names = variables_of(outer)
+    return names.get("self") if names.get("timeout", 0) is None else None
+
+
+def is_being_run(future: Any) -> bool:
+    """Whether somebody works on a future, so that nobody can cancel it."""
+    return getattr(future, "_state", None) == _base.RUNNING
+
+
+def item_run_by(frames: list[FrameType]) -> Any:
+    """The future whose item an executor's thread runs."""
+    for frame in frames:
+        if frame.f_code is _ITEM_RUN:
+            return getattr(variables_of(frame).get("self"), "future", None)
+    return None
+
+
+def source_of(future: Any) -> Any:
+    """The future, or task, of another kind that ends this one (asyncio chains them); None when there is none."""
+    callbacks = getattr(future, "_done_callbacks", None)
+    if callbacks is None:
+        callbacks = [callback for callback, _ in callbacks_of(future)]
+    for callback in list(callbacks):
+        code = getattr(callback, "__code__", None)
+        if (
+            code is not None
+            and getattr(callback, "__qualname__", "") == "_chain_future.<locals>._call_check_cancel"
+            and "source" in code.co_freevars
+        ):
+            return content_of(callback.__closure__[code.co_freevars.index("source")])
+    return None
