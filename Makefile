@@ -14,7 +14,7 @@ PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth mutants bench soak prove chaos fuzz clean
+.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth truth-ci mutants bench soak prove chaos fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,8 +69,11 @@ proto-check: ## buf: STANDARD lint, and no breaking change against protos/baseli
 	npx --yes @bufbuild/buf@$(BUF_VERSION) breaking protos --against protos/baseline.binpb
 BUF_VERSION := 1.75.0
 
-truth: setup ## ordinary programs with known truth against a real detector (../shared/cases/truth), about ten minutes
+truth: setup ## ordinary programs with known truth against a real detector (../shared/cases/truth), about ten minutes; CI runs truth-ci
 	$(BIN)/pytest tests/truth -m truth -n $(CPUS) --benchmark-disable
+
+truth-ci: setup ## the same but the slowest, four at a time: they mostly wait
+	$(BIN)/pytest tests/truth -m "truth and not not_in_ci" -n 4 --dist load --benchmark-disable
 
 mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)
 	$(BIN)/pytest tests/mutants -v -n $(CPUS) --dist load --benchmark-disable

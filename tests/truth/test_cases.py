@@ -48,6 +48,10 @@ STILL_MISSED = {
 """True deadlocks that are not called yet: a call that no member has seen is not tied to who holds it up."""
 
 
+NOT_IN_CI = {"c01_churn_leaks", "g05_prefork lock", "g05_prefork lock alone"}
+"""Left to ``make truth``: they take minutes on a crowded machine."""
+
+
 def _cases() -> list[str]:
     found = sorted(path.stem for path in FOLDER.glob("[a-z][0-9]*_*.py"))
     return [f"{case} {mode}".strip() for case in found for mode in MODES.get(case, ("",))]
@@ -55,6 +59,7 @@ def _cases() -> list[str]:
 
 def _as_parameter(case: str) -> object:
     marks = [pytest.mark.xfail(reason="not called yet", strict=True)] if case in STILL_MISSED else []
+    marks += [pytest.mark.not_in_ci] if case in NOT_IN_CI else []
     return pytest.param(case, marks=marks)
 
 
