@@ -15,6 +15,7 @@ TRUE, FALSE = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE
 
 @pytest.mark.slow
 @pytest.mark.live
+@pytest.mark.timeout(900)
 async def test_thirty_seconds_of_the_nemesis_break_no_promise(tmp_path: Path) -> None:
     assert "no breach" in await play(seed=13, seconds=30.0, folder=tmp_path)
 

@@ -26,6 +26,7 @@ from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
 from stilltrue.protocol.step import Step, StepError
 from stilltrue.runtime.stamp_keys import StampKeys
+from stilltrue.runtime.steady_clock import SteadyClock
 from stilltrue.runtime.word import Word, word_of_first_call, word_of_idle
 
 _LOGGER = logging.getLogger("stilltrue")
@@ -77,7 +78,7 @@ class LockedRecorder:
         begin: Callable[[], Recorder],
         *,
         reports_max: int = 64,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         keys: StampKeys | None = None,
     ) -> None:
         """``begin`` makes the recorder (again after a fork); at most ``reports_max`` reports wait to be sent.
@@ -87,7 +88,7 @@ class LockedRecorder:
         self._begin = begin
         self.keys = keys or StampKeys()
         self._logged_at = 0.0
-        self.clock = clock
+        self.clock = clock or SteadyClock()
         self.reports_max = reports_max
         self.wake: Callable[[], None] = lambda: None
         self.pools: dict[str, int | None] = {}
