@@ -5,6 +5,7 @@ A test that fails for another reason is no catch: the mutant must fit the code, 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -50,6 +51,16 @@ def test_the_mutant_is_noticed_by_its_test(mutant: Mutant, tmp_path: Path) -> No
     said = f"{mutant.test}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     assert done.returncode == FAILED, f"not noticed, or misfit: {said}"
     assert f"FAILED {mutant.test}" in done.stdout, said
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_mutant_fits_the_code_and_its_test_is_there(mutant: Mutant) -> None:
+    found = importlib.util.find_spec(mutant.module)
+    assert found is not None
+    assert found.origin is not None
+    assert Path(found.origin).read_text(encoding="utf-8").count(mutant.old) == 1
+    file, _, test = mutant.test.partition("::")
+    assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8")
 
 
 def test_no_two_mutants_have_one_name() -> None:
