@@ -45,7 +45,7 @@ def analyze(
 
     Parameters
     ----------
-    out : a directory or a URI; whoever works for ``engine`` must reach it under this name.
+    out : a directory or a URI; all workers of ``engine`` must reach it under this name.
     predicates : also evaluated are ``deadlock``, from which incidents and near misses come, and who has ``settings``.
     progress : is told each step.
 

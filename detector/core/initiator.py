@@ -7,7 +7,7 @@ Rules:
    period; never more than ``pending_snapshots_max`` are in progress: what is wanted meanwhile begins when one has ended.
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
    ``give_up_seconds``; it is incomplete then.
-4. Whoever asks gets a snapshot that began after the question.
+4. A question is answered from a snapshot that began after it.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Callers:
         self._threads = min(self._threads, self._wanted)
 
     def _begin(self, name: str, work: Callable[..., None], *arguments: Any) -> None:
-        """Run ``work`` on a thread; the process is active while such a thread runs (it calls of its own accord)."""
+        """Run ``work`` on a thread; the process is active while such a thread runs (it calls spontaneously)."""
         with self._lock:
             self._at_work += 1
             self._agent.active()

@@ -139,7 +139,7 @@ class Stall(Program):
         self._late.start()
 
     def methods(self) -> dict[str, Behaviour]:
-        """It buys from the kiosk, and calls back to whoever it is called by."""
+        """It buys from the kiosk, and calls back its caller."""
         return {"Sell": self._sell}
 
     def _sell(self, request: bytes, _: grpc.ServicerContext) -> bytes:
@@ -155,7 +155,7 @@ class Clerk(Program):
     """Keeps no more than ``LIMIT`` calls in flight: a share is taken before each, and given back by its done callback."""
 
     def __init__(self, name: str, port: int) -> None:
-        """It calls of its own accord, so it is active."""
+        """It calls spontaneously, so it is active."""
         agent = joined(name, reactive=False)
         self._limit = agent.Semaphore(LIMIT, name="in flight")
         self._baton = agent.Lock(name="baton")

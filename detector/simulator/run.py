@@ -105,7 +105,7 @@ class Run:
                 self.world.breach(breach)
 
     def do(self, action: Action) -> None:
-        """Let one action happen, whoever's it is."""
+        """Perform one action, of any process."""
         if action[0] == "fault":
             self.faults.strike(action)
         elif action[0] in {"ask", "wish", "tick", "report", "looked", "hello"}:

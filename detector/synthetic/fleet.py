@@ -76,7 +76,7 @@ class FleetColumns:
         return served, calls
 
     def _queued(self, served: Served) -> NDArray[np.bool_]:
-        """Who found every worker busy: whoever came after as many as the pool has."""
+        """The calls that found every worker busy: those after as many as the pool has workers."""
         return rank_in(served.at * len(self._fleet.names) + served.process) >= self._fleet.pools[served.process]
 
     def _calls_of(self, random: np.random.Generator, served: Served, by: Whole, begun: Times, made: int, first: int) -> Calls:

@@ -217,7 +217,7 @@ class Pipeline:
                     assert_never(never)
 
     def _kept(self, point: CompletedPoint) -> None:
-        """``point`` is durable: sinks may commit, whoever waits for it may go on."""
+        """``point`` is durable: sinks may commit, and its waiters resume."""
         self._durable = point.id
         for vertex in self.vertices.values():
             vertex.inbox.command(PointCompleted(point))

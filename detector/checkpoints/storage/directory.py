@@ -26,7 +26,7 @@ class PointDirectory:
     def latest(self) -> tuple[CompletedPoint, ...]:
         """The newest periodic or final point of every pipeline, to restore from.
 
-        A file that is torn, damaged or foreign is refused (SnapshotFileError), not passed over: whoever restores should know.
+        A file that is torn, damaged or foreign is refused (SnapshotFileError): a restore never silently uses an older one.
         """
         found = (folder.latest() for folder in self._folders())
         return tuple(point for point in found if point is not None)

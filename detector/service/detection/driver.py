@@ -320,7 +320,7 @@ class Driver:
             self._log.failure("report set aside", process=name, snapshot=ref.id, orphan=orphan, story="; ".join(story))
 
     def _was_judged(self, task: asyncio.Task[None]) -> None:
-        """Whoever asked meanwhile gets one snapshot for all: more than can be evaluated are not begun."""
+        """Questions that arrived meanwhile share one snapshot: no more are begun than can be evaluated."""
         self._judging.discard(task)
         if self._initiator.held:
             self._initiator.held = False

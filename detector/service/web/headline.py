@@ -39,7 +39,7 @@ class Headline:
 
 
 def level_of(verdict: Verdict) -> Level | None:
-    """What a verdict means to whoever looks; None for one that is neither good nor bad."""
+    """What a verdict means to the reader; None for one that is neither good nor bad."""
     if verdict.predicate not in _TROUBLE:
         return None
     return {Holds.TRUE: Level.TROUBLE, Holds.FALSE: Level.FINE, Holds.UNDETERMINED: Level.DOUBT}[verdict.holds]

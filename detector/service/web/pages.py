@@ -143,7 +143,7 @@ class Pages:
         )
 
     def _members(self) -> list[Member]:
-        """Whoever is lost first, then whoever is missing."""
+        """Lost members first, then missing ones."""
         order = [MemberState.LOST, MemberState.MISSING, MemberState.LIVE]
         return sorted(self._driver.roster.all(), key=lambda member: (order.index(self._driver.state_of(member)), member.name))
 

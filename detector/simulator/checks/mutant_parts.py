@@ -213,12 +213,12 @@ def no_deadline(right: Function) -> Function:
 
 
 def all_of_them(right: Function) -> Function:
-    """Whoever waits for some waits for all."""
+    """A wait for some is a wait for all."""
     return lambda wait, lasting, _needs: right(wait, lasting, len(lasting))
 
 
 def any_of_them(right: Function) -> Function:
-    """Whoever waits for several waits for one of them."""
+    """A wait for several is a wait for one of them."""
 
     def resolve(self: Resolution, report: Report, wait: LocalWait) -> Iterator[Wait]:
         yield from right(self, report, replace(wait, needs=1))

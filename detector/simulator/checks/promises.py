@@ -141,7 +141,7 @@ def _remainder(world: World, verdict: Verdict, about: str) -> None:
 
 
 def _stuck(world: World, verdict: Verdict, about: str, begun: Instant, ended: Instant, *, whole: bool) -> None:
-    """Whoever is named could not move when the snapshot ended, and never will; the core is the core.
+    """No named party could move when the snapshot ended, or ever will; the core is correct.
 
     ``whole``: no wait of a party is left out of the graph for want of confirmation while another of its waits is in it.
     """

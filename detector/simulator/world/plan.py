@@ -63,7 +63,7 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveBack:
-    """Give back a share of a lock that somebody took bare, whoever that was."""
+    """Release a share of a lock that any party acquired without a ``with`` block."""
 
     resource: str
 

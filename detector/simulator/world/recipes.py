@@ -126,7 +126,7 @@ def _streams(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _cancels(random: Random, seed: int, processes: int) -> Plan:
-    """Races whose losers are cancelled, messages that are called back; handlers that heed it, and some that do not."""
+    """Races whose losers are cancelled, cancelled calls; handlers that are interrupted by it, and some that are not."""
     wide, deadline = random.choice((0.3, 0.6)), random.choice((0.0, 0.1))
     usual = mixture(
         "cancels",

@@ -60,7 +60,7 @@ class Link:
             await self._less.wait()
 
     async def write_all(self, write: Callable[[Frame], Awaitable[None]]) -> None:
-        """Write what comes, in order, until cancelled or the stream breaks (whoever reads it will notice)."""
+        """Write what comes, in order, until cancelled or the stream breaks (its reader will notice)."""
         while True:
             while not self._queue:
                 self._something.clear()
@@ -77,7 +77,7 @@ class Link:
             self._less.set()
 
     def close(self) -> None:
-        """The stream has ended: drop what waits, wake whoever waits."""
+        """The stream has ended: drop the queued frames and wake all waiters."""
         self._closed = True
         self.up.set()
         self._queue.clear()

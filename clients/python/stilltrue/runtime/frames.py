@@ -50,7 +50,7 @@ class _NoCollection:
         self._lock.release()
 
     def _forked(self) -> None:
-        """In a child: whoever was reading is not there."""
+        """In a forked child: the reading thread does not exist there."""
         self._lock = threading.RLock()
         if self._depth and self._collects:
             gc.enable()
@@ -73,7 +73,7 @@ def frames_of_threads() -> dict[int, list[FrameType]]:
 
 
 def frames_of_this_thread() -> list[FrameType]:
-    """The frames of whoever asks, innermost first."""
+    """The frames of the current thread, innermost first."""
     return list(_outwards(sys._getframe(1)))  # noqa: SLF001 - documented
 
 

@@ -56,7 +56,7 @@ class Session:
         return any(fnmatchcase(method, pattern) for pattern in self._excluded)
 
     def begin_wait(self, made: ClientCall, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
-        """Whoever runs this line is blocked on the call from now on (``item``: on its next item). None when that failed."""
+        """The current party is blocked on the call from now on (``item``: on its next item). None if that failed."""
         live = self.live
         try:
             party = self.parties.now()

@@ -1,4 +1,4 @@
-"""The application's word that it does nothing of its own accord: when it was given, and what it covers."""
+"""The application's declaration that it does not act spontaneously: when it was made, and what it covers."""
 
 from __future__ import annotations
 

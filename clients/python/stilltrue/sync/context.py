@@ -35,7 +35,7 @@ class RecordedContext(_PLAIN):  # type: ignore[misc]  # gRPC has no types for it
 
 
 def record_context(context: Any, call: IncomingCall) -> None:
-    """Make ``context`` a :class:`RecordedContext`, if it is one of gRPC's own."""
+    """Make ``context`` a :class:`RecordedContext`, if it is gRPC's."""
     is_plain = type(context) is _PLAIN
     if is_plain:
         context.__class__ = RecordedContext

@@ -51,7 +51,7 @@ def is_grpc_task(task: Task) -> bool:
 
 
 def target_of(channel: Any) -> str | None:
-    """What gRPC's core dials for a channel of gRPC's own; None where interceptors are beneath, or it does not say."""
+    """The target that gRPC's core dials for one of gRPC's channels; None with interceptors beneath, or if unknown."""
     if type(channel) not in (_channel.Channel, _aio_channel.Channel):
         return None
     if any(getattr(channel, f"_{kind}_interceptors", None) for kind in _KINDS):

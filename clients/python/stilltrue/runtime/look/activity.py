@@ -2,7 +2,7 @@
 
 Rules:
 
-1. The application's word covers what it had started before its first call, or before it last said ``idle()``: its own threads,
+1. The application's declaration covers what it had started before its first call, or its last ``idle()``: its own threads,
    timers and tasks. It does not cover what came of messages: callbacks, what a handler left behind, threads started since.
 2. A thread of gRPC's, or of an executor, that is inside the application's code is at work, but for one that serves a call which
    the record has (it is known), and one that feeds a request stream (its call is outstanding).
@@ -40,7 +40,7 @@ _WATCHERS = tuple(
 
 
 def unaccounted(places: Places, served: Iterable[ServerCall], covered: Word | None) -> tuple[str, ...]:
-    """What may still act, in words; ``served`` are the calls that the record has, ``covered`` what the word covers."""
+    """What may still act, as text; ``served``: the recorded calls, ``covered``: what the declaration covers."""
     known = {call.serial for call in served}
     found: dict[str, None] = {}
     for text in (*_threads(places, known, covered), *_on_loops(places, known, covered)):
@@ -99,7 +99,7 @@ def _is_of_application(code: CodeType) -> bool:
 
 
 def _since(thread: threading.Thread | None, place: Place, covered: Word | None) -> str:
-    """What has befallen a thread since the word was given, in a word (rule 3); empty if nothing that is known."""
+    """What happened to a thread since the declaration, as text (rule 3); empty if nothing is known."""
     if _is_young(thread, covered):
         return "started"
     before = None if covered is None or thread is threading.main_thread() else covered.waiting.get(place.ident)
@@ -107,7 +107,7 @@ def _since(thread: threading.Thread | None, place: Place, covered: Word | None) 
 
 
 def _is_young(thread: threading.Thread | None, covered: Word | None) -> bool:
-    """Whether a thread may have been started since the word was given (rule 1)."""
+    """Whether a thread may have been started since the declaration (rule 1)."""
     if thread is threading.main_thread() or covered is None:
         return False
     return thread is None or thread.native_id not in covered.threads

@@ -27,6 +27,6 @@ class Budget:
             now = time.thread_time()
             self.spent = self.spent or now >= self._end
             if now >= self._pause_at:
-                time.sleep(0)  # gives the interpreter to whoever waits for it
+                time.sleep(0)  # releases the interpreter to waiting threads
                 self._pause_at = now + SLICE_SECONDS
         return not self.spent

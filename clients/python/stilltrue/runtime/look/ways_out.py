@@ -79,7 +79,7 @@ class Search:
         self._budget = budget
 
     def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
-        """The ways out of whoever stands at these places, by party."""
+        """The ways out of the parties at these places, by party."""
         found = {place.party: Found(place, self._handles(place)) for place in suspects if place.party is not None}
         owners: dict[int, list[Found]] = {}
         for one in found.values():
@@ -124,7 +124,7 @@ class Search:
                 one.doubt = one.doubt or why
 
     def _look_for_closers(self, found: Iterable[Found]) -> None:
-        """Whoever may close the channel, stop the server or cancel all tasks that a suspect depends on."""
+        """Finds what may close the channel, stop the server or cancel all tasks that a suspect depends on."""
         owned: dict[int, list[Found]] = {}
         targets = []
         for one in found:
