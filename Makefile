@@ -14,7 +14,7 @@ PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth truth-ci mutants bench soak prove chaos fuzz clean
+.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix mutants bench soak prove chaos fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -77,6 +77,15 @@ truth-ci: setup ## the same but the slowest, four at a time: they mostly wait
 
 mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)
 	$(BIN)/pytest tests/mutants -v -n $(CPUS) --dist load --benchmark-disable
+
+MATRIX := build/matrix/bin/python
+build/matrix/.ready: setup clients/python/pyproject.toml
+	@[ -e $@ ] || { $(BIN)/uv venv -q --clear --python $(BIN)/python build/matrix && $(BIN)/uv pip install -q --python $(MATRIX) -e clients/python \
+		opentelemetry-instrumentation-grpc opentelemetry-sdk sentry-sdk py-grpc-prometheus google-api-core 'setuptools<80'; }
+	@touch $@
+
+matrix: build/matrix/.ready ## each way to call and to serve, plain and with the agent, beside other instrumentation: writes docs/transparency.md
+	$(MATRIX) -m tests.transparency.matrix --processes $(CPUS)
 
 bench: setup ## the benchmarks (printed, nothing asserted about time)
 	STILLTRUE_BENCH=1 $(BIN)/pytest tests/bench -s

@@ -71,8 +71,8 @@ class RecordedSyncContext(StandIn):
         """``inner`` is gRPC's context; trailing metadata and status set on it cannot be read back, so they are kept here."""
         self._inner = inner
         self._call = call
-        self.trailing: Any = ()
-        self._status: Any = None
+        self.recorded_trailing: Any = ()
+        self.recorded_status: Any = None
 
     def invocation_metadata(self) -> Any:
         """As ``grpc.ServicerContext.invocation_metadata``."""
@@ -89,17 +89,13 @@ class RecordedSyncContext(StandIn):
     def set_code(self, code: Any) -> None:
         """As ``grpc.ServicerContext.set_code``."""
         self._inner.set_code(code)
-        self._status = code
-
-    def code(self) -> Any:
-        """As ``grpc.ServicerContext.code``, which this one of gRPC's lacks."""
-        return self._status
+        self.recorded_status = code
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
         """As ``grpc.ServicerContext.set_trailing_metadata``."""
         self._inner.set_trailing_metadata(trailing_metadata)
-        self.trailing = tuple(trailing_metadata)
+        self.recorded_trailing = tuple(trailing_metadata)
 
     def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> Any:
         """As ``grpc.ServicerContext.abort``, which sends the reply: it is stamped here."""
-        self._inner.abort(code, details, self._call.end(trailing_metadata or self.trailing, failed=True))
+        self._inner.abort(code, details, self._call.end(trailing_metadata or self.recorded_trailing, failed=True))

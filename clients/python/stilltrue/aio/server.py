@@ -164,7 +164,7 @@ def _end(call: IncomingCall, context: Any) -> None:
     """The behaviour has ended, with or without an error."""
     if not call.over:
         try:
-            context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context)))
+            context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context.code())))
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("a reply is stamped")
 
@@ -277,6 +277,6 @@ def _leave_to_pool(call: IncomingCall) -> None:
 def _end_in_thread(call: IncomingCall, context: RecordedSyncContext) -> None:
     if not call.over:
         try:
-            context.set_trailing_metadata(call.end(context.trailing, failed=has_failed(context)))
+            context.set_trailing_metadata(call.end(context.recorded_trailing, failed=has_failed(context.recorded_status)))
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("a reply is stamped")

@@ -148,12 +148,12 @@ class IncomingCall:
         self.live.withdrawn(self.served)
 
 
-def has_failed(context: Any) -> bool:
-    """Whether the finished behaviour raised an exception or set a status other than OK."""
+def has_failed(code: Any) -> bool:
+    """Whether the finished behaviour raised an exception or set ``code``, a status other than OK."""
     kind = sys.exc_info()[0]
     if kind is not None and not issubclass(kind, StopIteration | StopAsyncIteration):
         return True
-    return context.code() not in (None, 0, grpc.StatusCode.OK)
+    return code not in (None, 0, grpc.StatusCode.OK)
 
 
 def receive_call(

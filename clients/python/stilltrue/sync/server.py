@@ -148,7 +148,7 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         """The behaviour is over, in whatever way: the reply is stamped, beside what the application put there."""
         call = self.call
         try:
-            context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context)))
+            context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context.code())))
         except Exception:  # noqa: BLE001 - fail open
             call.withdraw()
             call.live.report_failure("a call is replied to")

@@ -1,0 +1,279 @@
+"""The transparency matrix: every story told in a plain process and in one with the agent, and compared word for word.
+
+``python -m tests.transparency.matrix`` runs all of it and writes docs/transparency.md; ``--check`` fails when that differs.
+Each neighbour has its processes, for what it changes in one cannot be undone there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+
+import stilltrue
+from stilltrue.model import SnapshotId
+from tests.transparency.neighbours import NEIGHBOURS, Neighbour
+from tests.transparency.server import ARITIES, PATIENCE_SECONDS, STYLES, handlers
+from tests.transparency.stories import OUTCOMES, WAYS, aio_story, make_callable, story
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "transparency.md"
+TRIES = 4
+"""A story that varies by itself (who is first, at a deadline) is told plain so many times; attached it must be one of them."""
+
+
+class Cell(NamedTuple):
+    """One story."""
+
+    style: str  # of the handlers
+    client: str  # threads or loop
+    arity: str
+    outcome: str
+    way: str
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return "/".join(self).replace(" ", "-").replace(",", "")
+
+
+def cells(styles: Iterable[str] = STYLES, outcomes: Iterable[str] = OUTCOMES) -> list[Cell]:
+    """All stories."""
+    return [
+        Cell(style, client, arity, outcome, way)
+        for style in styles
+        for client in ("threads", "loop")
+        for arity in ARITIES
+        for outcome in outcomes
+        for way in (WAYS[arity] if client == "threads" else ("task",))
+        if not _leaves_worker(style, arity, outcome)
+    ]
+
+
+_STUCK = frozenset({"abort", "raise", "deadline", "cancel", "never read", "bad reply"})
+
+
+def _leaves_worker(style: str, arity: str, outcome: str) -> bool:
+    """Whether plain ``grpc.aio`` leaves a worker or a caller waiting for ever: it never runs on a generator that ends early."""
+    return style == "loop, sync handlers" and arity.endswith("stream") and outcome in _STUCK
+
+
+# -- one process -------------------------------------------------------------------------------------------------------
+
+
+class Loop:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def run(self, coroutine: Any) -> Any:
+        """Run it there and wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(2 * PATIENCE_SECONDS)
+
+
+@contextmanager
+def serving(style: str, neighbour: Neighbour, loop: Loop) -> Iterator[str]:
+    """A server with handlers of this style: its address."""
+    if style == "threads":
+        server: Any = grpc.server(ThreadPoolExecutor(16), handlers=handlers(style), interceptors=neighbour.server())
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield f"127.0.0.1:{port}"
+        server.stop(None).wait()
+        return
+
+    async def start() -> tuple[Any, int]:
+        made: Any = grpc.aio.server(ThreadPoolExecutor(16), handlers=handlers(style))
+        port = made.add_insecure_port("127.0.0.1:0")
+        await made.start()
+        return made, port
+
+    server, port = loop.run(start())
+    yield f"127.0.0.1:{port}"
+    loop.run(server.stop(None))
+
+
+def tell_all(neighbour: Neighbour, told: Iterable[Cell]) -> dict[str, Any]:
+    """All these stories, in this process."""
+    loop, found = Loop(), {}
+    wanted = list(told)
+    for style in STYLES:
+        of_style = [cell for cell in wanted if cell.style == style]
+        if not of_style:
+            continue
+        with serving(style, neighbour, loop) as address:
+            plain = neighbour.channel(grpc.insecure_channel(address))
+            nowhere = neighbour.channel(grpc.insecure_channel("127.0.0.1:1"))
+
+            async def on_loop(where: str) -> Any:
+                return grpc.aio.insecure_channel(where, interceptors=neighbour.aio_channel())
+
+            aio, aio_nowhere = loop.run(on_loop(address)), loop.run(on_loop("127.0.0.1:1"))
+            for cell in of_style:
+                _, client, arity, outcome, way = cell
+                away = outcome == "unreachable"
+                if client == "threads":
+                    callable_ = neighbour.callable_(make_callable(nowhere if away else plain, arity, outcome))
+                    found[cell.key] = story(callable_, arity, outcome, way, cell.key)
+                else:
+                    callable_ = neighbour.aio_callable(make_callable(aio_nowhere if away else aio, arity, outcome))
+                    found[cell.key] = loop.run(_in_time(aio_story(callable_, arity, outcome, cell.key)))
+            for channel in (plain, nowhere):
+                channel.close()
+            for channel in (aio, aio_nowhere):
+                loop.run(channel.close())
+    return found
+
+
+async def _in_time(told: Any) -> Any:
+    try:
+        return await asyncio.wait_for(told, PATIENCE_SECONDS)
+    except TimeoutError:
+        return "does not end"
+
+
+def attached(neighbour: Neighbour, told: Iterable[Cell]) -> dict[str, Any]:
+    """The stories with the agent, and what it has left when all are over."""
+    neighbour.before()
+    agent = stilltrue.instrument("matrix", detector="127.0.0.1:1")
+    neighbour.after()
+    found = tell_all(neighbour, told)
+    return {**found, "left": _left(agent), "faults": agent.live.faults}
+
+
+def plain(neighbour: Neighbour, told: Iterable[Cell]) -> dict[str, Any]:
+    """The stories without it."""
+    neighbour.before()
+    neighbour.after()
+    return tell_all(neighbour, told)
+
+
+def _left(agent: stilltrue.Agent) -> list[str]:
+    """The calls, services and waits that are still on the agent's books once it has had time to settle them."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    for number in range(1, 10_000):
+        agent.live.catch_up()
+        report = agent.live.marked(SnapshotId(number))
+        assert report is not None
+        left = [f"made {made.method}" for made in report.made if not made.doubtful]
+        left += [f"served {served.method}" for served in report.served] + [f"waits {wait.what}" for wait in report.waits]
+        if not left or time.monotonic() > end:
+            return left
+        time.sleep(0.02)
+    return left
+
+
+# -- both, compared ----------------------------------------------------------------------------------------------------
+
+
+def differences(name: str, told: list[Cell]) -> tuple[dict[str, Any], int]:
+    """What differs with the agent beside this neighbour, by story; and how many stories were told."""
+    with_agent = in_process(name, "attached", told)
+    different: dict[str, Any] = {rest: with_agent[rest] for rest in ("left", "faults") if with_agent[rest]}
+    left = told
+    versions: dict[str, list[Any]] = {}
+    for _ in range(TRIES):
+        without = in_process(name, "plain", left)
+        for key, words in without.items():
+            versions.setdefault(key, []).append(words)
+        left = [cell for cell in left if with_agent[cell.key] not in versions[cell.key]]
+        if not left:
+            break
+        again = in_process(name, "attached", left)
+        left = [cell for cell in left if again[cell.key] not in versions[cell.key]]
+        if not left:
+            break
+    for cell in left:
+        different[cell.key] = {"plain": versions[cell.key], "attached": with_agent[cell.key]}
+    return different, len(told)
+
+
+def first_difference(plain_words: Any, attached_words: Any) -> str:
+    """Where two transcripts part."""
+    if isinstance(plain_words, list) and isinstance(attached_words, list) and len(plain_words) == len(attached_words):
+        for mine, other in zip(plain_words, attached_words, strict=True):
+            if mine != other:
+                return first_difference(mine, other)
+    return f"plain {json.dumps(plain_words)} | attached {json.dumps(attached_words)}"
+
+
+def in_process(name: str, kind: str, told: list[Cell]) -> dict[str, Any]:
+    """The stories, told in a process of their own."""
+    with tempfile.NamedTemporaryFile("w+", suffix=".json") as answer:
+        command = [sys.executable, "-m", "tests.transparency.matrix", "--tell", name, "--kind", kind, "--into", answer.name]
+        subprocess.run(command, input=json.dumps(told), text=True, check=True, cwd=ROOT, timeout=900)
+        found: dict[str, Any] = json.loads(Path(answer.name).read_text())
+        return found
+
+
+def table(results: dict[str, tuple[dict[str, Any], int]]) -> str:
+    """The published page."""
+    lines = [
+        "# Transparency",
+        "",
+        "Written by `make matrix`; do not edit. Each story is one call: an arity, a way of calling, a handler style and an",
+        "outcome. It writes down every method of the call object, of the handler's context and of what is raised. It is told",
+        "by a plain process and by one with the agent, and compared word for word; at the end the agent must have no call,",
+        "service or wait on its books, and no failure of its own.",
+        "",
+        f"Outcomes: {', '.join(OUTCOMES)}.",
+        f"Callers: threads (calls, `with_call`, futures, streams) and tasks. Handlers: {'; '.join(STYLES)}.",
+        "",
+        "| neighbour | stories | differences |",
+        "|---|---|---|",
+    ]
+    for name, (different, count) in results.items():
+        lines.append(f"| {name} | {count} | {len(different) or 'none'} |")
+    for name, (different, _) in results.items():
+        lines += [f"- {name}: {key}" for key in sorted(different)]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Run what the arguments say; 1 when there are differences, or when the page is not what was found."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tell", choices=NEIGHBOURS)
+    parser.add_argument("--kind", choices=("plain", "attached"))
+    parser.add_argument("--into", type=Path)
+    parser.add_argument("--only", choices=NEIGHBOURS, action="append")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args()
+    if given.tell:
+        tell: Callable[..., dict[str, Any]] = attached if given.kind == "attached" else plain
+        given.into.write_text(json.dumps(tell(NEIGHBOURS[given.tell], [Cell(*one) for one in json.load(sys.stdin)])))
+        os._exit(0)  # a worker that gRPC keeps must not keep the process
+    names = given.only or list(NEIGHBOURS)
+    with ThreadPoolExecutor(given.processes) as pool:
+        results = dict(zip(names, pool.map(lambda name: differences(name, cells()), names), strict=True))
+    for name, (different, count) in results.items():
+        print(f"{name}: {len(different)} of {count} stories differ")
+        for key, words in different.items():
+            print(f"  {key}: {first_difference(words['plain'][-1], words['attached']) if isinstance(words, dict) else words}")
+    if not given.only:
+        found = table(results)
+        if given.check and DOCUMENT.read_text() != found:
+            print("docs/transparency.md is stale: run 'make matrix'", file=sys.stderr)
+            return 1
+        DOCUMENT.write_text(found)
+    return int(any(different for different, _ in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""The quick part of the transparency matrix: the usual outcomes, with no neighbour. All of it: `make matrix`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.transparency import matrix
+from tests.transparency.words import in_words
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_application_cannot_tell_whether_the_agent_is_there() -> None:
+    different, count = matrix.differences(
+        "none", matrix.cells(outcomes=("ok", "status", "abort", "raise", "cancel", "never read"))
+    )
+    assert different == {}
+    assert count > 200
+
+
+def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(name: str, kind: str, cells: list[matrix.Cell]) -> dict[str, object]:
+        return {**{cell.key: ["same", kind] for cell in cells}, "left": [], "faults": 0}
+
+    monkeypatch.setattr(matrix, "in_process", told)
+    cell = matrix.Cell("threads", "loop", "unary_unary", "ok", "task")
+    different, _ = matrix.differences("none", [cell])
+    assert list(different) == [cell.key]
+    assert matrix.first_difference(["same", "plain"], ["same", "attached"]) == 'plain "plain" | attached "attached"'
+
+
+def test_words_leave_out_what_varies_and_nothing_else() -> None:
+    assert in_words((("key", "value"), ("stilltrue-stamp", "1"))) == ["key='value'"]
+    assert in_words("at 127.0.0.1:4711, 0xdeadbeef") == "'at ADDRESS, 0x'"
+    assert in_words([True, None, 3, 2.5]) == [True, None, 3, "a time"]
