@@ -23,8 +23,8 @@ from grpc._cython import cygrpc
 
 from stilltrue.protocol.report import Connection
 
-ENTRIES_MAX = 1_000
-SOCKETS_MAX = 500
+ENTRIES_MAX = 300
+SOCKETS_MAX = 300
 PAGE_LENGTH = 100
 _NAMESPACE = Path("/proc/self/ns/net")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")

@@ -9,17 +9,19 @@ Rules:
 4. A connection that carries as many calls as its server allows, each served by a party that is known, is full: what comes over
    it waits for one of them.
 5. A server that ends its connections by itself holds nothing up.
-6. What was said of a party's wait and is not seen again, to the letter, is doubt.
+6. The same waits are read of ever more rarely, and what was read stands in between: it need only be older than the look.
+7. What was said of a party's wait and is not seen again, to the letter, is doubt.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stilltrue.model import CallNumber, PartyName, SnapshotId
+from stilltrue.model import CallNumber, PartyName, SnapshotId, WaitNumber
 from stilltrue.protocol.look import Look, LookRequest, PartyLook
 from stilltrue.protocol.report import CallTarget, Connection, HeldUp, Report, SentOver
 from stilltrue.runtime.frames import frames_of_threads
@@ -34,6 +36,8 @@ LASTING_SECONDS_MIN = 0.5
 """A wait that has lasted so long is worth a reading."""
 AGE_SECONDS_MAX = 0.25
 """Less than the above: what is read for a report is not older than the waits that it is about."""
+PAUSE_SECONDS_MAX = 4.0
+"""Between two readings of the same waits: a stream that nothing comes over may last for days."""
 REPORTS_MAX = 16
 HELD_UP_MAX = 1_000
 
@@ -62,13 +66,18 @@ class Transport:
         self._session = session
         self._sight = sight
         self._said: deque[_Said] = deque(maxlen=REPORTS_MAX)
+        self._lasting: frozenset[WaitNumber] = frozenset()
+        self._known: _Said | None = None
+        self._pause_seconds = AGE_SECONDS_MAX
+        self._again_at = 0.0
 
     def told(self, report: Report) -> Report:
         """``report`` with what is read of its waits that have lasted. Never raises."""
         try:
-            if not any(_lasts(wait.since, report.cut_at) for wait in report.waits):
+            lasting = frozenset(wait.number for wait in report.waits if _lasts(wait.since, report.cut_at))
+            if not lasting:
                 return report
-            said = self._read(_Said(report.after, report.snapshot, _callers(report)), AGE_SECONDS_MAX)
+            said = self._say(_Said(report.after, report.snapshot, _callers(report)), lasting)
         except Exception:  # noqa: BLE001 - nothing is said then
             self._session.live.report_failure("connections are read")
             return report
@@ -77,13 +86,25 @@ class Transport:
         self._said.append(said)
         return replace(report, sent_over=said.sent_over, held_up=said.held_up)
 
+    def _say(self, about: _Said, lasting: frozenset[WaitNumber]) -> _Said:
+        """What is read now, or, of waits that were read of before, what was read then (rule 6)."""
+        now = time.monotonic()
+        same, known = lasting == self._lasting, self._known
+        if not same or known is None or now >= self._again_at:
+            known = self._read(about, AGE_SECONDS_MAX)
+            self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX) if same else AGE_SECONDS_MAX
+            self._again_at = now + self._pause_seconds
+            self._known, self._lasting = known, lasting
+        sent = tuple(one for one in known.sent_over if one.call in about.callers)
+        return replace(about, sent_over=sent, held_up=known.held_up)
+
     def on_full_connections(self, request: LookRequest) -> frozenset[PartyName]:
         """The parties of which it was said that their calls fill a connection: whoever ends such a call makes room."""
         said = self._said_for(request)
         return frozenset(party for one in said.held_up if one.full for party in one.parties) if said else frozenset()
 
     def checked(self, request: LookRequest, look: Look) -> Look:
-        """``look``, with doubt about the parties of which the connections say something else by now (rule 6)."""
+        """``look``, with doubt about the parties of which the connections say something else by now (rule 7)."""
         said = self._said_for(request)
         if said is None or not any(any(said.of(suspect.party)) for suspect in request.suspects):
             return look
@@ -194,7 +215,7 @@ def _lasts(since: float | None, now: float) -> bool:
 
 
 def _checked(look: PartyLook, said: _Said, now: _Said) -> PartyLook:
-    """Rule 6."""
+    """Rule 7."""
     before = _without_begun(said.of(look.party))
     if not any(before) or look.doubt or not look.unchanged:
         return look
