@@ -11,9 +11,10 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.model import SnapshotId
-from stilltrue.protocol.report import Report, SentOver
+from stilltrue.protocol.report import Connection, Report, SentOver
 from stilltrue.runtime.compat import options_of, target_of
 from stilltrue.runtime.transport.channelz import SERVERS, TARGETS, peer_address, was_connected_once
+from stilltrue.runtime.transport.endpoint import Endpoint
 from tests.client.look_worlds import PATIENCE_SECONDS, Stuck, report_of, report_when, serving
 
 Agents = Callable[..., Agent]
@@ -90,6 +91,26 @@ def test_a_call_that_is_waited_for_is_told_with_its_connection_and_no_longer(alo
         stuck.go.set()
         waiting.join(PATIENCE_SECONDS)
         assert not told(report_of(client)), "nobody waits any more"
+
+
+def test_a_server_is_found_by_a_call_of_its_own_though_the_first_readings_are_older() -> None:
+    endpoint = Endpoint()
+    assert endpoint.wants_peer
+    endpoint.peer = "127.0.0.1:5"
+    there = {3: {"127.0.0.1:5": Connection(name="x")}, 4: {"127.0.0.1:6": Connection(name="y")}}
+    endpoint.find({3: {}, 4: there[4]})
+    assert (endpoint.server, endpoint.wants_peer) == (None, False), "the reading may be older than the call"
+    endpoint.find(there)
+    assert (endpoint.server, endpoint.wants_peer) == (3, False)
+
+
+def test_a_call_whose_connection_is_gone_or_names_two_servers_gives_way_to_a_later_one() -> None:
+    endpoint = Endpoint()
+    endpoint.peer = "127.0.0.1:5"
+    two = {number: {"127.0.0.1:5": Connection(name=f"{number}")} for number in (3, 4)}
+    for servers in (two, {}, two):
+        endpoint.find(servers)
+    assert (endpoint.server, endpoint.wants_peer) == (None, True)
 
 
 def test_the_target_and_the_options_are_those_of_grpcs_own_channel() -> None:

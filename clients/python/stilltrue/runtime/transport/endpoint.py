@@ -15,6 +15,8 @@ from stilltrue.runtime.server_options import AGE_OPTION
 from stilltrue.runtime.transport.channelz import Servers, peer_address
 
 STREAMS_OPTION = "grpc.max_concurrent_streams"
+MISSES_MAX = 3
+"""Readings that do not show the remote end of a call, which may be older than the call, until that of another is taken."""
 ATTEMPTS_MAX = 10
 """Calls that do not tell their remote end, until no more are asked."""
 
@@ -22,11 +24,12 @@ ATTEMPTS_MAX = 10
 class Endpoint:
     """What is learnt of one server; nothing is kept alive by it."""
 
-    __slots__ = ("_attempts", "loop", "options", "peer", "server", "state")
+    __slots__ = ("_attempts", "_misses", "loop", "options", "peer", "server", "state")
 
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._attempts = 0
+        self._misses = 0
         self.options: dict[str, Any] = {}
         self.loop: ref[asyncio.AbstractEventLoop] | None = None
         """The loop that runs a server of grpc.aio."""
@@ -90,8 +93,12 @@ class Endpoint:
                 return
 
     def find(self, servers: Servers) -> None:
-        """Look for it in the core's books by the remote end of its call; where that is gone or no name, by the next call's."""
-        if self.server is None and self.peer is not None:
-            found = [number for number, connections in servers.items() if self.peer in connections]
-            self.server = found[0] if len(found) == 1 else None
-            self.peer = None
+        """Look for it in the core's books by the remote end of its call; where that is gone or no name, by a later call's."""
+        if self.server is not None or self.peer is None:
+            return
+        found = [number for number, connections in servers.items() if self.peer in connections]
+        self._misses += 1
+        if len(found) == 1:
+            self.server = found[0]
+        if self.server is not None or self._misses >= MISSES_MAX:
+            self.peer, self._misses = None, 0

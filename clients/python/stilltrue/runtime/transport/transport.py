@@ -119,7 +119,7 @@ class Transport:
         """Find the servers in the core's books that are new: while the calls that told of them are there. Never raises."""
         try:
             endpoints = [one.endpoint for one in list(self._sight.servers) if one.endpoint.peer is not None]
-            known = SERVERS.read(AGE_SECONDS_MAX) if endpoints else None
+            known = SERVERS.read() if endpoints else None
             for endpoint in endpoints if known is not None else ():
                 endpoint.find(known)
         except Exception:  # noqa: BLE001 - they stay unknown
