@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -113,10 +113,26 @@ async def test_who_asks_a_task_of_a_loop_for_its_result_waits_for_the_task(alone
     await world.stop()
 
 
-async def test_a_handler_that_awaits_a_thread_waits_for_it(alone: Callable[..., Agent], stuck: Stuck) -> None:
+@pytest.fixture
+async def start() -> AsyncIterator[Callable[[LoopWorld], Awaitable[None]]]:
+    """Starts worlds, and stops them after the test: a test that names the end of one is a way out of its waits."""
+    worlds: list[LoopWorld] = []
+
+    async def started(world: LoopWorld) -> None:
+        worlds.append(world)
+        await world.start()
+
+    yield started
+    for world in worlds:
+        await world.stop()
+
+
+async def test_a_handler_that_awaits_a_thread_waits_for_it(
+    alone: Callable[..., Agent], stuck: Stuck, start: Callable[[LoopWorld], Awaitable[None]]
+) -> None:
     with calling(alone, stuck) as (front, get):
         world = LoopWorld(front, alone("further"))
-        await world.start()
+        await start(world)
 
         async def body(world: LoopWorld) -> None:
             await asyncio.to_thread(get, b"")
@@ -134,4 +150,3 @@ async def test_a_handler_that_awaits_a_thread_waits_for_it(alone: Callable[..., 
         assert all(one.unchanged and not one.ways_out and not one.doubt for one in look.parties)
         stuck.go.set()
         assert await call == b"done"
-        await world.stop()
