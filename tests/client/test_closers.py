@@ -9,7 +9,7 @@ import sched
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -102,6 +102,36 @@ def leaves_an_exit_stack(owned: Any, go: threading.Event) -> None:
 def leaves_a_closing(owned: Any, go: threading.Event) -> None:
     with contextlib.closing(owned):
         go.wait(FAR_SECONDS)
+
+
+@contextlib.contextmanager
+def lent(owned: Any) -> Iterator[None]:
+    """Close it at the end."""
+    try:
+        yield
+    finally:
+        owned.close()
+
+
+def leaves_a_generators_block(owned: Any, go: threading.Event) -> None:
+    with lent(owned):
+        go.wait(FAR_SECONDS)
+
+
+@contextlib.contextmanager
+def connected(owned: Any) -> Iterator[Any]:
+    """Lend a stub, and close its channel at the end."""
+    try:
+        yield owned.unary_unary("/s/Get")
+    finally:
+        owned.close()
+
+
+def leaves_the_block_of_a_stub(owned: Any, go: threading.Event) -> None:
+    with connected(owned) as stub:
+        del owned
+        go.wait(FAR_SECONDS)
+        assert stub is not None
 
 
 def has_an_object_close_it(owned: Any, go: threading.Event) -> None:
@@ -271,6 +301,7 @@ def _sets_after(go: threading.Event, event: threading.Event) -> None:
 
 GET_THERE: list[Holder] = [
     sleeps_then_closes, polls_then_closes, gives_up_then_closes, leaves_its_block, leaves_an_exit_stack, leaves_a_closing,
+    leaves_a_generators_block, leaves_the_block_of_a_stub,
     has_an_object_close_it, has_a_function_close_it, closes_several, sets_a_timer, plans_it, waits_for_who_sleeps,
     waits_for_what_somebody_sets, waits_for_an_executor, is_told_by_a_caller,
 ]  # fmt: skip

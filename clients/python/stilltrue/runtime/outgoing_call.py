@@ -146,6 +146,10 @@ class RecordedMethod:
         self._channel = channel
         self._timeout = timeout
 
+    def dialled(self) -> object:
+        """gRPC's own channel on which it is called; None when that has gone."""
+        return None if self._channel.dialled is None else self._channel.dialled()
+
     def begin(
         self, now: Now | None, timeout: float | None, metadata: Any, *, waiting: bool = False
     ) -> tuple[OutgoingCall | None, Any]:

@@ -45,11 +45,12 @@ _CODES_MAX = 4_096
 class Ahead:
     """What may still run.
 
-    ``closed``: on what ``close()`` or ``stop()`` is called, or whose ``with`` block is left. ``names``: the attributes and
-    variables that are read. ``returns``: whether the frame may return. ``known`` is False where nobody can tell.
+    ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``names``: the attributes
+    and variables that are read. ``returns``: whether the frame may return. ``known`` is False where nobody can tell.
     """
 
     closed: frozenset[Receiver] = frozenset()
+    left: frozenset[Receiver] = frozenset()
     names: frozenset[str] = frozenset()
     returns: bool = True
     known: bool = True
@@ -115,9 +116,9 @@ class _Walk:
         start = 0 if begun else bisect_right(self._offsets, at) - 1  # it may stand in the caches behind an instruction
         reached = self._reached(start, normally=returns_to, begun=begun)
         stored = {self._all[index].argval for index in reached if self._all[index].opname in _STORES}
-        closed = set(self._closed(reached)) | set(self._left(at, reached))
         return Ahead(
-            closed=frozenset(() if one[:1] and one[0] in stored else one for one in closed),
+            closed=frozenset(() if one[:1] and one[0] in stored else one for one in self._closed(reached)),
+            left=frozenset(self._left(at, reached)),
             names=frozenset(
                 str(self._all[index].argval) for index in reached if self._all[index].opname in _ATTRIBUTES | _VARIABLES
             ),

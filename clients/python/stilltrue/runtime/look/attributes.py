@@ -9,6 +9,15 @@ UNKNOWN = object()
 """There is no such attribute, or nobody can tell without running code."""
 
 
+def attributes_of(thing: Any) -> tuple[Any, ...]:
+    """The values in the object's own dictionary."""
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return ()
+    return tuple(dict.values(own)) if isinstance(own, dict) else ()
+
+
 def attribute_of(thing: Any, name: str) -> Any:
     """The attribute that stands in the object's own dictionary or slots."""
     if issubclass(type(thing), ModuleType):

@@ -17,19 +17,21 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import variables_of
 from stilltrue.runtime.look.ahead import CLOSING, Ahead, Receiver, ahead_of
-from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of, attributes_of
 from stilltrue.runtime.look.reach import codes_named
 from stilltrue.runtime.look.standing import BY_ITSELF, Goes, Standing, frames_of_task, roots_of
+from stilltrue.runtime.outgoing_call import RecordedMethod
 from stilltrue.runtime.places import Place, Places, is_application, told
 from stilltrue.runtime.tasks import Task
 
 _ALL_TASKS = "all_tasks"
+_SHELLS = ("stilltrue.sync.channel", "stilltrue.aio.channel")
 _CANCELLING = frozenset({"cancel", "throw"})
 
 
@@ -141,7 +143,29 @@ def _roots(frame: FrameType, names: dict[str, Any], ahead: Ahead, named: Iterabl
         if value is UNKNOWN:
             return roots_of(frame, names)
         found.append(value)
+    for receiver in ahead.left:
+        value = _value(receiver, names, frame.f_globals)
+        if value is UNKNOWN:
+            return roots_of(frame, names)
+        found += _entered(value)
     return tuple(found)
+
+
+def _entered(value: Any) -> Iterator[Any]:
+    """What may be closed at the end of a block that has ``value``: by itself, or by the generator function that it names.
+
+    A block that has a stub (``with connected() as stub``) closes its channel.
+    """
+    yield value
+    inner = value if type(value) is FunctionType else None
+    for function in (inner, *(compat.bound_to(inner) if inner is not None else ())):  # behind ``contextmanager``
+        if type(function) is FunctionType and _closes(function.__code__):
+            yield function
+            yield from (function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__)
+    for one in (value, *attributes_of(value)):
+        method = getattr(getattr(one, "_begin", None), "__self__", None) if type(one).__module__ in _SHELLS else None
+        if isinstance(method, RecordedMethod):
+            yield method.dialled()
 
 
 def _value(receiver: Receiver, names: dict[str, Any], others: dict[str, Any]) -> Any:
