@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import operator
 import queue
 import sched
 import signal
@@ -68,6 +69,11 @@ class Other:
 def sleeps_then_closes(owned: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     owned.close()
+
+
+def closes_by_name(owned: Any, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    operator.methodcaller("close")(owned)
 
 
 def polls_then_closes(owned: Any, go: threading.Event) -> None:
@@ -300,6 +306,7 @@ def _sets_after(go: threading.Event, event: threading.Event) -> None:
 
 
 GET_THERE: list[Holder] = [
+    closes_by_name,
     sleeps_then_closes, polls_then_closes, gives_up_then_closes, leaves_its_block, leaves_an_exit_stack, leaves_a_closing,
     leaves_a_generators_block, leaves_the_block_of_a_stub,
     has_an_object_close_it, has_a_function_close_it, closes_several, sets_a_timer, plans_it, waits_for_who_sleeps,

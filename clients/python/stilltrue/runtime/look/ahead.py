@@ -218,6 +218,8 @@ class _Walk:
             one = self._all[index]
             if one.opname in _ATTRIBUTES and one.argval in CLOSING:
                 yield self._chain_before(index)
+            elif one.opname == "LOAD_CONST" and isinstance(one.argval, str) and one.argval in CLOSING:
+                yield ()  # a name to be looked up, as by ``getattr``
 
     def _left(self, at: int, reached: Iterable[int]) -> Iterator[Receiver]:
         """The ``with`` blocks around ``at`` that may be left without an exception."""

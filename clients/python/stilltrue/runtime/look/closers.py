@@ -178,7 +178,9 @@ def _value(receiver: Receiver, names: dict[str, Any], others: dict[str, Any]) ->
 
 
 def _closes(code: CodeType) -> bool:
-    return not CLOSING.isdisjoint(code.co_names) or any(_closes(one) for one in code.co_consts if isinstance(one, CodeType))
+    if not CLOSING.isdisjoint((*code.co_names, *(one for one in code.co_consts if isinstance(one, str)))):
+        return True
+    return any(_closes(one) for one in code.co_consts if isinstance(one, CodeType))
 
 
 def _is_closing_callable(thing: Any) -> bool:
