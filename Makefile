@@ -23,10 +23,10 @@ demo: setup ## real gRPC processes that get into trouble, and the verdict (under
 	@$(BIN)/stilltrue demo
 
 test: setup ## set up and pass the tests, on all cores
-	$(BIN)/pytest tests -m "not soak and not truth and not mutants" -n $(CPUS) --dist loadgroup --benchmark-disable
+	$(BIN)/pytest tests -m "not soak and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
 
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
-	$(BIN)/pytest tests -q -m "not slow and not soak and not truth and not mutants" -n $(CPUS) --dist loadgroup --benchmark-disable
+	$(BIN)/pytest tests -q -m "not slow and not soak and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 
