@@ -12,7 +12,9 @@ from random import Random
 
 import pyarrow as pa
 
-from detector.archive.row_encoder import report_rows, snapshot_row
+from detector.archive.row_decoder import verdict_of
+from detector.archive.row_encoder import report_rows, snapshot_row, verdict_row
+from detector.archive.schema import VERDICTS
 from detector.archive.writer import table_of
 from detector.core.assembler import Assembled, PendingSnapshot
 from detector.core.predicate import Predicate
@@ -120,8 +122,13 @@ def judged(made: Iterable[RandomSnapshot], predicates: Sequence[Predicate]) -> J
         snapshots=table_of("snapshots", [snapshot_row(each.assembled, each.members) for each in numbered]),
         reports=table_of("reports", [row for each in numbered for row in report_rows(each.assembled)]),
         predicates=tuple(predicates),
-        verdicts=tuple(ask(predicate, each.assembled.snapshot) for each in numbered for predicate in predicates),
+        verdicts=tuple(_as_archived(ask(predicate, each.assembled.snapshot)) for each in numbered for predicate in predicates),
     )
+
+
+def _as_archived(verdict: Verdict) -> Verdict:
+    """A verdict as its row in the archive tells it: rows bear neither stacks nor assumptions."""
+    return verdict_of(dict.fromkeys(VERDICTS.names) | verdict_row(verdict))
 
 
 def _numbered(made: RandomSnapshot, number: SnapshotId) -> RandomSnapshot:
