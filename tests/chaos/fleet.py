@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import sys
+import urllib.request
 from pathlib import Path
 
 from tests.chaos.link import Link
@@ -101,6 +102,14 @@ class Fleet:
         log = self.folder / "detector.log"
         self.detector = await start("-m", "detector", "serve", *where, *times, log=log, **faked)
         assert self.detector.first.startswith("listening"), self.detector.first
+
+    def writes(self) -> bool:
+        """Whether the detector says that it can write its archive."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/metrics", timeout=2) as metrics:
+                return b"stilltrue_archive_writable 1.0" in metrics.read()
+        except OSError:
+            return False
 
     async def start_member(self, name: str) -> None:
         address, port = f"127.0.0.1:{self.links[name].port}", str(self._ports[name])

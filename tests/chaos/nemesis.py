@@ -249,10 +249,13 @@ async def links_fail(nemesis: Nemesis) -> None:
 
 @act
 async def disk_is_full(nemesis: Nemesis) -> None:
-    """No file of the detector's may grow. What is listed meanwhile is not acknowledged."""
+    """No file of the detector's may grow. What is listed until it can write again is not acknowledged."""
     nemesis.fleet.limit(resource.RLIMIT_FSIZE, 4096)
     await nemesis.pause(1.0, 3.0)
     nemesis.fleet.limit(resource.RLIMIT_FSIZE, None)
+    async with asyncio.timeout(CALM_SECONDS_MAX):
+        while not await asyncio.to_thread(nemesis.fleet.writes):
+            await nemesis.pause(0.1, 0.3)
     nemesis.oracle.listed.clear()
 
 

@@ -193,7 +193,7 @@ async def test_garbage_and_a_missing_hello_are_refused(start_detector: Any, tmp_
         hello = agent_pb2.ConnectRequest(
             hello=agent_pb2.Hello(process=snapshot_pb2.ProcessId(instance="a/b"))
         ).SerializeToString()
-        for message, words in ((b"\xff\xff\xff", "no ConnectRequest"), (lease, "hello"), (hello, "hello.process.instance")):
+        for message, words in ((b"\xff\xff\xff", "not a ConnectRequest"), (lease, "hello"), (hello, "hello.process.instance")):
             call = connect()
             await call.write(message)
             assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT

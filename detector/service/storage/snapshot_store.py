@@ -55,8 +55,9 @@ class _Finished:
     def __init__(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         self._assembled = assembled
         self.pinned = pinned
-        self.written = False
-        """Whether it is on disk, or will never be."""
+        self.done = False
+        """Whether it has been written, or will never be."""
+        self.on_disk = False
         self.verdicts = [verdict_to_wire(verdict) for verdict in verdicts]
         self.summary = _summary(assembled, verdicts)
 
@@ -148,7 +149,7 @@ class SnapshotStore:
     def taken(self, assembled: Assembled) -> None:
         """A snapshot has ended, and its verdicts are still to come: it can be asked for already."""
         taken = _Finished(assembled, (), pinned=False)
-        taken.written = True  # it is not to be: what is finished takes its place
+        taken.done = True  # it is not to be written: what is finished takes its place
         self._taken[taken.summary.ref.id] = taken
         while len(self._taken) > _RECENT_MAX:
             self._taken.popitem(last=False)
@@ -161,7 +162,7 @@ class SnapshotStore:
         try:
             self._queue.put_nowait(finished)
         except queue.Full:
-            finished.written = True
+            finished.done = True
             self._metrics.archive_dropped()
 
     def _remember(self, finished: _Finished) -> None:
@@ -213,9 +214,9 @@ class SnapshotStore:
     async def summaries(self, limit: int) -> list[pb.SnapshotSummary]:
         """The newest first. What is shown would survive a kill, while the disk works."""
         newest = list(reversed(self._recent.values()))
-        if not self._failing and not all(finished.written for finished in newest):
-            await asyncio.to_thread(self._wait_for, lambda: all(finished.written for finished in newest))
-        recent = [finished.summary for finished in newest if finished.written or self._failing]
+        if not self._failing and not all(finished.done for finished in newest):
+            await asyncio.to_thread(self._wait_for, lambda: all(finished.done for finished in newest))
+        recent = [finished.summary for finished in newest if finished.on_disk or self._failing]
         found = {summary.ref.id: summary for summary in recent}
         if limit > len(recent):
             older = await asyncio.to_thread(self._attempt, lambda database: database.summaries(limit)) or []
@@ -262,9 +263,9 @@ class SnapshotStore:
             if self._unwritten or self._members or self._wanted_below > self._reserved:
                 self._attempt(self._write_urgent, writes=True)
             if isinstance(work, _Finished):
-                self._attempt(partial(self._write_snapshot, work), writes=True)
+                written = self._attempt(partial(self._write_snapshot, work), writes=True)
                 with self._written:
-                    work.written = True
+                    work.done, work.on_disk = True, bool(written)
                     self._written.notify_all()
         with self._in_hand:
             if self._database is not None:
@@ -295,14 +296,15 @@ class SnapshotStore:
         database.reserve(below)
         self._reserved = below
 
-    def _write_snapshot(self, finished: _Finished, database: Database) -> None:
+    def _write_snapshot(self, finished: _Finished, database: Database) -> bool:
         try:
             document = finished.document()
         except (ValueError, OverflowError) as error:
             self._log.failure("document not written", error, snapshot=finished.summary.ref.id)
-            return
+            return False
         verdicts = [verdict.SerializeToString() for verdict in finished.verdicts]
         database.add_snapshot(finished.summary, document, verdicts, pinned=finished.pinned)
+        return True
 
     def _attempt(self, work: Callable[[Database], T], *, writes: bool = False) -> T | None:
         """Do ``work`` on the store; None, and one line in the log when that begins, while the disk fails."""

@@ -137,7 +137,7 @@ def test_a_wrong_address_is_said_in_words(source: SparkSession) -> None:
         ("address", "somewhere", "not a valid HOST:PORT"),
         ("tabel", "reports", "no option 'tabel'; there are"),
         ("rows_per_batch_max", "0", "rows_per_batch_max: '0' is not an integer of at least 1"),
-        ("starting", "now", "starting: 'now' is none of earliest, latest"),
+        ("starting", "now", "starting: 'now' is not one of earliest, latest"),
         ("tls_cert_file", "x.pem", "must be set together"),
     ],
 )
