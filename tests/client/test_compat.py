@@ -176,3 +176,10 @@ def test_what_is_not_there_is_doubt() -> None:
     assert compat.feeder_of(nothing) is None
     assert compat.source_of(nothing) is None
     assert compat.callbacks_of(nothing) == []
+
+
+def test_a_class_may_have_something_else_for_its_module() -> None:
+    """As some of Python's own classes have since 3.12: an attribute of their objects."""
+    Odd = type("Odd", (), {"__module__": property(str)})  # noqa: N806 - a class
+    assert compat.module_of(Odd) == ""
+    assert compat.module_of(threading.Thread) == "threading"

@@ -11,6 +11,7 @@ import gc
 from collections.abc import Iterable
 from typing import Any
 
+from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frames_of_this_thread, variables_of
 
 AGE_OPTION = "grpc.max_connection_age_ms"
@@ -59,7 +60,7 @@ def _options_behind(thing: Any) -> list[Any]:
         for one in level:
             if isinstance(one, list | tuple) and one and all(_is_option(entry) for entry in one):
                 return list(one)
-        level = [one for one in level if type(one).__module__.startswith(("grpc.", "_cython")) or type(one) is list]
+        level = [one for one in level if compat.module_of(type(one)).startswith(("grpc.", "_cython")) or type(one) is list]
     return []
 
 

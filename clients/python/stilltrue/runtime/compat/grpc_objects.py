@@ -17,7 +17,7 @@ from grpc import _channel
 from grpc.aio import _channel as _aio_channel
 
 from stilltrue.runtime.compat.event_loops import is_task
-from stilltrue.runtime.compat.references import Task
+from stilltrue.runtime.compat.references import Task, module_of
 from stilltrue.runtime.frames import variables_of
 
 DEADLINE_SECONDS_MAX = 10.0**8
@@ -164,14 +164,14 @@ def aio_server_of(task: Task) -> Any:
         for one in level:
             if type(one).__name__ == _AIO_SERVER:
                 return one
-        level = [one for one in level if type(one).__module__.startswith(("grpc.", "_cython"))]
+        level = [one for one in level if module_of(type(one)).startswith(("grpc.", "_cython"))]
     return None
 
 
 def beneath(thing: Any) -> tuple[Any, ...] | None:
     """What a channel or server, ours or gRPC's, stands before, and ends when it is closed; None for anything else."""
     kind = type(thing)
-    if not isinstance(kind.__module__, str) or not kind.__module__.startswith(("grpc.", "stilltrue.")):
+    if not module_of(kind).startswith(("grpc.", "stilltrue.")):
         return None
     for kinds, names in _STANDS_BEFORE:
         if issubclass(kind, kinds):

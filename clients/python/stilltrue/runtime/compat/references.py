@@ -67,9 +67,15 @@ def qualname_of(code: CodeType) -> str:
     return str(getattr(code, "co_qualname", code.co_name))
 
 
+def module_of(kind: type) -> str:
+    """The module of a class; empty for a class whose ``__module__`` is no name but an attribute of its objects."""
+    name: object = kind.__module__
+    return name if isinstance(name, str) else ""
+
+
 def is_of_asyncio(kind: type) -> bool:
     """Whether a class is of asyncio's compiled module."""
-    return kind.__module__ == "_asyncio"
+    return module_of(kind) == "_asyncio"
 
 
 def content_of(cell: Any) -> Any:

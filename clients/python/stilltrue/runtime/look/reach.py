@@ -186,8 +186,7 @@ def _is_open(thing: Any) -> bool:
     """Whether the walk may pass through an object (rule 3)."""
     if not gc.is_tracked(thing):
         return False
-    module = type(thing).__module__
-    return not (isinstance(module, str) and module.startswith(("grpc", "stilltrue.")))
+    return not compat.module_of(type(thing)).startswith(("grpc", "stilltrue."))
 
 
 def is_ending(name: str) -> bool:
