@@ -219,8 +219,8 @@ def test_a_process_that_multiprocessing_has_started_says_goodbye_too(detector: A
     program = tmp_path / "children.py"  # spawned children must find it
     program.write_text(CHILDREN)
     subprocess.run([sys.executable, str(program), detector.address], check=True, timeout=60)
-    assert detector.kinds("fork")[-1] == "goodbye"
-    assert detector.kinds("spawn")[-1] == "goodbye"
+    detector.wait_for(lambda: detector.kinds("fork")[-1:] == ["goodbye"])
+    detector.wait_for(lambda: detector.kinds("spawn")[-1:] == ["goodbye"])
 
 
 def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector(detector: Any) -> None:
@@ -233,7 +233,7 @@ def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector
     )
     for name, address, patience in (("met", detector.address, "10"), ("alone", "127.0.0.1:1", "0")):
         subprocess.run([sys.executable, "-c", script, name, address, patience], check=True, timeout=30)
-    assert detector.kinds("met")[-1] == "goodbye"
+    detector.wait_for(lambda: detector.kinds("met")[-1:] == ["goodbye"])
     assert not detector.kinds("alone")
 
 
