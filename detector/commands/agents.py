@@ -9,6 +9,7 @@ import click
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
 from detector.commands.shared.render import console, escape, print_json, table
+from detector.core.counting import counted
 from detector.core.times import duration, write_time
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -64,7 +65,8 @@ def _sight(agent: pb.Agent) -> str:
     if not agent.HasField("sight"):
         return f"{agent.parties} parties"
     sight = agent.sight
-    return f"{sight.servers} servers, {sight.channels} channels, {sight.calls} calls, {agent.parties} parties"
+    seen = (counted(sight.servers, "server"), counted(sight.channels, "channel"), counted(sight.calls, "call"))
+    return ", ".join((*seen, counted(agent.parties, "party", "parties")))
 
 
 def _written(agent: pb.Agent) -> dict[str, Any]:

@@ -6,12 +6,14 @@ import asyncio
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detector.service.detection.incidents import Incident
+from detector.service.detection.members import Member, Roster
 from detector.service.web.headline import Headline, Level, headline, level_of
 from stilltrue.model import BlindSpot, Coverage, Holds, PartyName, ProcessName, SnapshotId, SnapshotRef, Verdict, Witness
 
@@ -119,6 +121,26 @@ async def test_a_page_learns_of_what_changes_at_once(start_detector: Any, proces
         async with asyncio.timeout(PATIENCE_SECONDS):
             status, _, version = await waiting
         assert (status, version.strip() != seen) == (200, True)
+
+
+async def test_hundreds_of_watchers_share_one_look_at_the_members(
+    start_detector: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    looks: list[Roster] = []
+    all_of = Roster.all
+
+    def all_counted(roster: Roster) -> list[Member]:
+        looks.append(roster)
+        return all_of(roster)
+
+    async with start_detector(tmp_path) as detector:
+        version = (await detector.fetch("/live?seen="))[2].strip()
+        monkeypatch.setattr(Roster, "all", all_counted)
+        began = time.monotonic()
+        await asyncio.gather(*(detector.fetch(f"/live?seen={version}") for _ in range(100)))
+        seconds = time.monotonic() - began
+    assert looks
+    assert len(looks) < 10 * (seconds + 2), "it is made a few times a second, not for each watcher"
 
 
 async def test_lost_members_come_first_and_all_are_listed(start_detector: Any, process: Any, tmp_path: Path) -> None:

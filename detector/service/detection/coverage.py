@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from detector.core.counting import counted
 from detector.core.scope import bears
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock, duration
@@ -128,7 +129,7 @@ class Membership:
             if before is not None and new and verdict.holds is not Holds.TRUE:
                 verdict = _with_words(
                     verdict, f"open again: {_few([m.name for m in new])} joined after it was true of "
-                    f"{len(before.members)} members (snapshot {before.snapshot})",
+                    f"{counted(len(before.members), 'member')} (snapshot {before.snapshot})",
                 )  # fmt: skip
             return Qualified(verdict, firm=True)
         self._true[at] = _Said(frozenset(view.processes), begun, verdict.snapshot.id)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from detector.core.counting import counted
 from detector.core.times import duration
 from detector.predicates.explain import shortened
 from detector.service.detection.incidents import Incident
@@ -73,7 +74,7 @@ def _stuck(incidents: Sequence[Incident], service_of: Callable[[ProcessName], st
     kind = "Deadlocked" if first.predicate == "deadlock" else "Gridlocked" if first.predicate == "gridlock" else first.predicate
     services = {service_of(process_of(PartyName(party))) for one in ordered for party in one.core}
     core, behind = sum(len(one.core) for one in ordered), sum(len(one.behind) for one in ordered)
-    extent = f"{_count(len(services), 'service')}, {_count(core, 'party', 'parties')}"
+    extent = f"{counted(len(services), 'service')}, {counted(core, 'party', 'parties')}"
     extent += f"; {behind} more wait behind them" if behind else ""
     detail = f"{len(incidents)} incidents are open; this is the age of the oldest" if len(incidents) > 1 else ""
     return Headline(level=Level.TROUBLE, text=kind, extent=extent, detail=detail, since=first.formed or first.opened)
@@ -94,11 +95,7 @@ def _free(verdict: Verdict) -> Headline:
 
 def _covers(coverage: Coverage) -> str:
     blind = f"; blind: {', '.join(shortened([spot.process for spot in coverage.blind]))}" if coverage.blind else ""
-    return f"covers {coverage.members} of {_count(coverage.expected, 'member')}{blind}"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return f"covers {coverage.members} of {counted(coverage.expected, 'member')}{blind}"
 
 
 def age(seconds: float | None, now: float) -> str:

@@ -34,7 +34,7 @@ _SHOWN_MAX = 20
 _OPEN_SHOWN_MAX = 3
 _MEMBERS_SHOWN_MAX = 100
 _LISTED_MAX = 1000
-_MEMBERS_LISTED_MAX = 10_000
+_MEMBERS_LISTED_MAX = 1000
 _LIVE_SECONDS = 4.0
 _LIVE_STEP_SECONDS = 0.2
 _STATIC = {"live.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8"}
@@ -61,6 +61,7 @@ class Pages:
         """The sources of what is shown."""
         self._driver = driver
         self._snapshot_store = snapshot_store
+        self._version_of, self._version_made = "", float("-inf")
         self._templates = Environment(
             loader=PackageLoader("detector.service.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
@@ -108,11 +109,15 @@ class Pages:
         return Answer(body=f"{version}\n")
 
     def _version(self) -> str:
-        """Changes with whatever changes an answer, an incident or a member."""
-        answers = tuple((each.predicate, each.snapshot.scope, each.holds, each.core) for each in self._driver.current.all())
-        incidents = tuple((each.id, each.core) for each in self._driver.incidents.open_ones())
-        members = tuple((member.name, self._driver.state_of(member)) for member in self._driver.roster.all())
-        return f"{hash((answers, incidents, members)) & 0xFFFFFFFFFFFF:x}"
+        """Changes with whatever changes an answer, an incident or a member; made at most once in a step, for all who ask."""
+        now = time.monotonic()
+        if now - self._version_made >= _LIVE_STEP_SECONDS:
+            answers = tuple((each.predicate, each.snapshot.scope, each.holds, each.core) for each in self._driver.current.all())
+            incidents = tuple((each.id, each.core) for each in self._driver.incidents.open_ones())
+            members = tuple((member.name, self._driver.state_of(member)) for member in self._driver.roster.all())
+            self._version_of = f"{hash((answers, incidents, members)) & 0xFFFFFFFFFFFF:x}"
+            self._version_made = now
+        return self._version_of
 
     async def _overview(self) -> Answer:
         verdicts, members, open_ones = self._driver.current.all(), self._members(), self._driver.incidents.open_ones()
