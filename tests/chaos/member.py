@@ -52,6 +52,7 @@ def main() -> None:
     for line in sys.stdin:
         what, address = line.split()
         if what == "hold":
+            go.clear()  # of an earlier hold
             threading.Thread(target=stub(f"127.0.0.1:{bound}", "Hold"), args=(address.encode(),), daemon=True).start()
         elif what == "go":
             go.set()

@@ -27,7 +27,7 @@ def scenes_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def harness(tmp_path: Path, scenes_importable: None) -> Iterator[Harness]:
     with Harness(tmp_path) as harness:
-        harness.start_detector("--period-seconds", "0.5", "--lease-seconds", "2", "--forget-seconds", "4")
+        harness.start_detector("--period-seconds", "0.5", "--lease-seconds", "2", "--forget-seconds", "8")
         yield harness
 
 
@@ -41,7 +41,7 @@ Verdict = dict[str, Any]
 
 @pytest.fixture
 def until_true(demo: Demo) -> Callable[[str], Verdict]:
-    """Ask until the predicate holds, and give the verdict."""
+    """Ask until the predicate holds, and give the verdict of the snapshot after it: every process has joined by then."""
 
     def wait(predicate: str) -> Verdict:
         found: list[Verdict] = []
@@ -51,6 +51,7 @@ def until_true(demo: Demo) -> Callable[[str], Verdict]:
             return found[-1]["holds"] is True
 
         demo.until(f"{predicate} to hold", holds)
+        demo.until(f"{predicate} still to hold", holds)
         return found[-1]
 
     return wait
