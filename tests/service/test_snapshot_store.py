@@ -222,6 +222,55 @@ def test_a_directory_that_is_deleted_is_noticed_and_begun_anew_with_what_a_resta
     again.close(5)
 
 
+async def listed(store: SnapshotStore) -> list[int]:
+    return [summary.ref.id for summary in await store.summaries(100)]
+
+
+def is_deleted(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(folder)
+
+
+def is_torn(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """The next write finds a page that is none."""
+
+    def finds(database: Database, *args: Any, **values: Any) -> None:
+        patch.undo()
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorname = "SQLITE_CORRUPT"
+        raise error
+
+    patch.setattr(Database, "add_snapshot", finds)
+
+
+@pytest.mark.parametrize("fault", [is_deleted, is_torn])
+async def test_what_is_listed_after_an_archive_began_anew_would_survive_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Path, pytest.MonkeyPatch], None]
+) -> None:
+    folder = tmp_path / "data"
+    monkeypatch.setattr("detector.service.storage.snapshot_store._CALM_SECONDS", 0.0)
+    one = snapshot_store(folder)
+    one.incident(incident("i-open"))
+    one.incident(incident("i-closed", closed=2.0, ending="a went on"))
+    for number in range(1, 11):
+        one.finished(*taken(number), pinned=False)
+    assert await listed(one) == list(range(10, 0, -1))
+    with pytest.MonkeyPatch.context() as patch:
+        fault(folder, patch)
+        one.finished(*taken(11), pinned=False)
+        until(lambda: one._recent[11].done)
+    one.finished(*taken(12), pinned=False)
+    until(lambda: one._recent[12].done and not one._failing)
+    shown = await listed(one)
+    assert set(shown) >= {*range(1, 11), 12}
+    incidents = {each.id for each in await one.incidents(10, [], open_only=False)}
+    assert incidents == {"i-closed", "i-open"}
+    kept = Database(folder, bounds())  # as a process that starts after a kill would find it
+    assert [summary.ref.id for summary in kept.summaries(100)] == shown
+    assert {each.id for each in kept.incidents(10)} == incidents
+    kept.close()
+    one.close(5)
+
+
 def archived_summary(assembled: Assembled) -> Any:
     return detector_pb2.SnapshotSummary(ref=snapshot_to_wire(assembled.snapshot.ref), outcome="complete", kept=True)
 

@@ -105,8 +105,9 @@ class SnapshotStore:
         self._closed: OrderedDict[str, Incident] = OrderedDict()
         self._unwritten: OrderedDict[str, Incident] = OrderedDict()
         self._members: dict[str, MemberRecord | None] = {}
+        self._lost: list[_Finished] = []
         self._current: tuple[dict[str, MemberRecord], dict[str, Incident]] = ({}, {})
-        self._guard = threading.Lock()  # of _unwritten, _members and _current
+        self._guard = threading.Lock()  # of what is written by the thread: all of the above, but _taken
         self._written = threading.Condition(self._guard)
         self._in_hand = threading.Lock()  # of _database
         self._queue: queue.Queue[_Finished | _Signal] = queue.Queue(queue_max)
@@ -166,25 +167,24 @@ class SnapshotStore:
             self._metrics.archive_dropped()
 
     def _remember(self, finished: _Finished) -> None:
-        self._recent[finished.summary.ref.id] = finished
-        while len(self._recent) > _RECENT_MAX:
-            self._recent.popitem(last=False)
+        with self._guard:
+            self._recent[finished.summary.ref.id] = finished
+            while len(self._recent) > _RECENT_MAX:
+                self._recent.popitem(last=False)
 
     def incident(self, incident: Incident) -> None:
         """An incident changed."""
-        if incident.open:
-            self._closed.pop(incident.id, None)
-        else:
-            self._closed[incident.id] = incident
-            while len(self._closed) > _CLOSED_MAX:
-                self._closed.popitem(last=False)
         with self._guard:
             self._unwritten[incident.id] = incident
             _, open_ones = self._current
             if incident.open:
+                self._closed.pop(incident.id, None)
                 open_ones[incident.id] = incident
             else:
                 open_ones.pop(incident.id, None)
+                self._closed[incident.id] = incident
+                while len(self._closed) > _CLOSED_MAX:
+                    self._closed.popitem(last=False)
         self._wake()
 
     def member(self, name: str, record: MemberRecord | None) -> None:
@@ -216,11 +216,11 @@ class SnapshotStore:
         newest = list(reversed(self._recent.values()))
         if not self._failing and not all(finished.done for finished in newest):
             await asyncio.to_thread(self._wait_for, lambda: all(finished.done for finished in newest))
-        recent = [finished.summary for finished in newest if finished.on_disk or self._failing]
-        found = {summary.ref.id: summary for summary in recent}
-        if limit > len(recent):
-            older = await asyncio.to_thread(self._attempt, lambda database: database.summaries(limit)) or []
-            found = {summary.ref.id: summary for summary in older} | found
+        older: list[pb.SnapshotSummary] = []
+        if limit > sum(finished.on_disk or self._failing for finished in newest):
+            older.extend(await asyncio.to_thread(self._attempt, lambda database: database.summaries(limit)) or ())
+        recent = [finished.summary for finished in newest if finished.on_disk or self._failing]  # reading may find it gone
+        found = {summary.ref.id: summary for summary in (*older, *recent)}
         return sorted(found.values(), key=lambda summary: -summary.ref.id)[:limit]
 
     async def snapshot(self, id: int) -> pb.GetSnapshotResponse | None:
@@ -260,13 +260,11 @@ class SnapshotStore:
                 work = self._queue.get(timeout=_RETRY_SECONDS)
             except queue.Empty:
                 work = _Signal.WAKE
-            if self._unwritten or self._members or self._wanted_below > self._reserved:
+            if self._unwritten or self._members or self._lost or self._wanted_below > self._reserved:
                 self._attempt(self._write_urgent, writes=True)
             if isinstance(work, _Finished):
                 written = self._attempt(partial(self._write_snapshot, work), writes=True)
-                with self._written:
-                    work.done, work.on_disk = True, bool(written)
-                    self._written.notify_all()
+                self._is_done(work, on_disk=bool(written))
         with self._in_hand:
             if self._database is not None:
                 self._database.close()
@@ -290,6 +288,15 @@ class SnapshotStore:
                 if self._unwritten.get(name) is incident:
                     del self._unwritten[name]
                 self._written.notify_all()
+        for finished in list(self._lost):
+            written = self._write_snapshot(finished, database)
+            self._lost.remove(finished)
+            self._is_done(finished, on_disk=written)
+
+    def _is_done(self, finished: _Finished, *, on_disk: bool) -> None:
+        with self._written:
+            finished.done, finished.on_disk = True, on_disk
+            self._written.notify_all()
 
     def _write_reserve(self, database: Database) -> None:
         below = self._wanted_below
@@ -345,24 +352,33 @@ class SnapshotStore:
         return self._database
 
     def _vanished(self, database: Database) -> None:
-        """The directory or the file was deleted: start again, with everything that a restart would need."""
+        """The directory or the file was deleted."""
         self._metrics.archive_failed()
         self._log.failure("archive vanished", directory=self._directory, consequence="a new archive begins")
         database.close()
-        self._database = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        self._begins_anew()
+
+    def _damaged(self, error: Exception) -> None:
+        kept = set_aside(self._directory, self._clock.now())
+        self._log.failure("archive damaged", reason=str(error), set_aside=kept, consequence="a new archive begins")
+        self._begins_anew()
+
+    def _begins_anew(self) -> None:
+        """The next archive is empty: all that is in memory is written into it, as a restart needs it and lists show it."""
+        self._database = None
         with self._guard:
             members, open_ones = self._current
             self._members = {**members, **self._members}
-            self._unwritten = OrderedDict({**open_ones, **self._unwritten})
+            self._unwritten = OrderedDict({**self._closed, **open_ones, **self._unwritten})
+            lost = [finished for finished in self._recent.values() if finished.on_disk]
+            for finished in lost:
+                finished.done = finished.on_disk = False
+            self._lost.extend(lost)
         self._reserved = 0
-
-    def _damaged(self, error: Exception) -> None:
-        self._database = None
-        kept = set_aside(self._directory, self._clock.now())
-        self._log.failure("archive damaged", reason=str(error), set_aside=kept, consequence="a new archive begins")
+        self._wake()
 
     def _failed(self, error: Exception) -> None:
         self._failed_at = time.monotonic()
