@@ -218,7 +218,8 @@ class SnapshotStore:
             await asyncio.to_thread(self._wait_for, lambda: all(finished.done for finished in newest))
         older: list[pb.SnapshotSummary] = []
         if limit > sum(finished.on_disk or self._failing for finished in newest):
-            older.extend(await asyncio.to_thread(self._attempt, lambda database: database.summaries(limit)) or ())
+            read = await asyncio.to_thread(self._attempt, lambda database: database.summaries(limit))
+            older = read or []
         recent = [finished.summary for finished in newest if finished.on_disk or self._failing]  # reading may find it gone
         found = {summary.ref.id: summary for summary in (*older, *recent)}
         return sorted(found.values(), key=lambda summary: -summary.ref.id)[:limit]
