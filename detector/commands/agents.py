@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
 from detector.commands.shared.render import console, escape, print_json, table
 from detector.core.counting import counted
-from detector.core.times import duration, write_time
+from detector.core.times import duration
+from detector.service.documents import STATES, written_agent
 from stilltrue.v1 import detector_pb2 as pb
-
-STATES = {pb.AGENT_STATE_LIVE: "live", pb.AGENT_STATE_MISSING: "missing", pb.AGENT_STATE_LOST: "lost"}
 
 COLUMNS = (
     "process", "service", "state", "connected", "last seen", "snapshot", "labels", "sees", "blind spots", "agent", "dropped",
@@ -34,7 +32,7 @@ def agents(endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None
     with detector_stub(endpoint) as stub:
         found = stub.ListAgents(pb.ListAgentsRequest(), timeout=timeout_seconds).agents
     if as_json:
-        print_json([_written(agent) for agent in found])
+        print_json([written_agent(agent) for agent in found])
     elif not found:
         console().print("no process is connected; see 'Joining' in the README")
     else:
@@ -67,26 +65,3 @@ def _sight(agent: pb.Agent) -> str:
     sight = agent.sight
     seen = (counted(sight.servers, "server"), counted(sight.channels, "channel"), counted(sight.calls, "call"))
     return ", ".join((*seen, counted(agent.parties, "party", "parties")))
-
-
-def _written(agent: pb.Agent) -> dict[str, Any]:
-    last_seen = write_time(agent.heard_at) if agent.HasField("heard_at") else None
-    return {
-        "process": agent.process.instance,
-        "service": agent.process.service,
-        "incarnation": agent.process.incarnation,
-        "state": STATES.get(agent.state, "unknown"),
-        "labels": dict(sorted(agent.labels.items())),
-        "connected_at": write_time(agent.connected_at),
-        "last_seen_at": last_seen,
-        "heard_at": last_seen,  # deprecated: the name before last_seen_at
-        "colour": agent.colour,
-        "agent": agent.agent,
-        "reports_dropped": agent.reports_dropped,
-        "reactive": agent.reactive,
-        "servers": agent.sight.servers if agent.HasField("sight") else None,
-        "channels": agent.sight.channels if agent.HasField("sight") else None,
-        "calls": agent.sight.calls if agent.HasField("sight") else None,
-        "parties": agent.parties,
-        "blind": list(agent.blind),
-    }

@@ -6,10 +6,10 @@ import sys
 
 import click
 
-from detector.commands.agents import STATES
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.render import console, escape
 from detector.core.times import local_time
+from detector.service.documents import STATES
 from stilltrue.v1 import detector_pb2 as pb
 
 CURES = (

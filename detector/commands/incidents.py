@@ -14,7 +14,8 @@ from rich.table import Table
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
 from detector.commands.shared.render import console, escape, listed, print_json, table
 from detector.commands.shared.run import CommandError
-from detector.core.times import duration, local_time, write_time
+from detector.core.times import duration, local_time
+from detector.service.documents import time_to_detection, written_incident
 from stilltrue.v1 import detector_pb2 as pb
 
 WIDTH_MAX = 100
@@ -124,11 +125,6 @@ def lasted(incident: pb.Incident) -> float:
     return max(0.0, (incident.closed if incident.HasField("closed") else time.time()) - begun)
 
 
-def time_to_detection(incident: pb.Incident) -> float | None:
-    """How long it had lasted when it was first seen, in seconds; None if unknown."""
-    return max(0.0, incident.opened - incident.formed) if incident.HasField("formed") else None
-
-
 def _facts(incident: pb.Incident) -> tuple[str, str, str, str]:
     """The first four cells of its row."""
     opened = local_time(incident.opened)[: len("2026-11-21 14:02")]  # a date leaves no room for seconds
@@ -145,28 +141,6 @@ def _ended(incident: pb.Incident, width: int) -> str:
     if incident.HasField("closed"):
         return escape(_wrapped(incident.ending, width))
     return f"[bold red]{escape(_wrapped(_open(incident), width))}[/]"
-
-
-def written_incident(incident: pb.Incident) -> dict[str, Any]:
-    """An incident as JSON."""
-    return {
-        "id": incident.id,
-        "predicate": incident.predicate,
-        "scope": incident.scope,
-        "core": list(incident.core),
-        "behind": list(incident.behind),
-        "formed": write_time(incident.formed) if incident.HasField("formed") else None,
-        "opened": write_time(incident.opened),
-        "seen": write_time(incident.seen),
-        "closed": write_time(incident.closed) if incident.HasField("closed") else None,
-        "seconds_to_detection": time_to_detection(incident),
-        "first_snapshot": incident.first_snapshot,
-        "last_snapshot": incident.last_snapshot,
-        "text": incident.text,
-        "waits": list(incident.waits),
-        "ending": incident.ending or None,
-        "lost": list(incident.lost),
-    }
 
 
 def _open(incident: pb.Incident) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
 from detector.commands.shared.render import console, escape, listed, print_json, table
-from detector.core.times import duration, local_time, write_time
+from detector.core.times import duration, local_time
+from detector.service.documents import written_summary
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import snapshot_pb2
-
-ANSWERS = {snapshot_pb2.HOLDS_TRUE: True, snapshot_pb2.HOLDS_FALSE: False}
 
 
 @click.command(short_help="List the newest snapshots.")
@@ -60,19 +57,3 @@ def _row(summary: pb.SnapshotSummary) -> tuple[str, ...]:
         escape(listed(summary.missing)) or "-",
         "yes" if summary.kept else "no",
     )
-
-
-def written_summary(summary: pb.SnapshotSummary) -> dict[str, Any]:
-    """A summary as JSON."""
-    return {
-        "id": summary.ref.id,
-        "begun": write_time(summary.ref.begun),
-        "ended": write_time(summary.ref.ended),
-        "members": summary.ref.members,
-        "outcome": summary.outcome,
-        "trigger": summary.begun_by,
-        "begun_by": summary.begun_by,  # deprecated: the name before trigger
-        "missing": list(summary.missing),
-        "verdicts": {name: ANSWERS.get(answer) for name, answer in sorted(summary.verdicts.items())},
-        "kept": summary.kept,
-    }

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from detector.service.answers import agent_to_wire, incident_to_wire
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
-from detector.service.detection.incidents import Incident
-from detector.service.detection.members import Member, MemberState, Sight
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.settings import Settings
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.protocol.stamp import NUMBER_MAX
-from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.protocol.wire.verdict import verdict_to_wire
-from stilltrue.v1 import agent_pb2 as agent_pb
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import detector_pb2_grpc
 
 DETECTOR_SERVICE = "stilltrue.v1.DetectorService"
-STATES = {
-    MemberState.LIVE: pb.AGENT_STATE_LIVE,
-    MemberState.MISSING: pb.AGENT_STATE_MISSING,
-    MemberState.LOST: pb.AGENT_STATE_LOST,
-}
 LIST_DEFAULT = 50
 LIST_MAX = 10_000
 
@@ -108,7 +99,8 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:  # noqa: N802, ARG002
         """The members."""
-        return pb.ListAgentsResponse(agents=[self._agent(member) for member in self._driver.roster.all()])
+        members = self._driver.roster.all()
+        return pb.ListAgentsResponse(agents=[agent_to_wire(member, self._driver.state_of(member)) for member in members])
 
     async def ListSnapshots(self, request: pb.ListSnapshotsRequest, context: Context) -> pb.ListSnapshotsResponse:  # noqa: N802, ARG002
         """The newest snapshots."""
@@ -142,22 +134,6 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         """Rows of the archive as Arrow batches."""
         await self._archive_service.read(request, context)
 
-    def _agent(self, member: Member) -> pb.Agent:
-        return pb.Agent(
-            process=process_to_wire(member.process),
-            labels=member.labels,
-            state=STATES[self._driver.state_of(member)],
-            connected_at=member.connected_at,
-            heard_at=member.heard_at,
-            colour=member.colour,
-            agent=member.agent,
-            reports_dropped=member.reports_dropped,
-            reactive=member.reactive,
-            sight=_sight(member.sight),
-            parties=member.busy(),
-            blind=member.blind_spots(),
-        )
-
     async def _check(self, predicate: str, scope: str, context: Context) -> None:
         if predicate not in self._predicates:
             text = f"no predicate {predicate!r}; there are {', '.join(self._predicates)}"
@@ -165,31 +141,6 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         if scope and scope not in self._scopes:
             text = f"no scope {scope!r}; there are {', '.join(self._scopes)} (define one with serve --scope NAME=LABEL=VALUE)"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-
-
-def _sight(sight: Sight | None) -> agent_pb.Sight | None:
-    return None if sight is None else agent_pb.Sight(**dataclasses.asdict(sight))
-
-
-def incident_to_wire(incident: Incident, lost: Sequence[str] = ()) -> pb.Incident:
-    """An incident as askers see it; ``lost``: the processes of its core that are."""
-    return pb.Incident(
-        id=incident.id,
-        predicate=incident.predicate,
-        scope=incident.scope,
-        core=incident.core,
-        behind=incident.behind,
-        opened=incident.opened,
-        seen=incident.seen,
-        closed=incident.closed,
-        formed=incident.formed,
-        first_snapshot=incident.first_snapshot,
-        last_snapshot=incident.last_snapshot,
-        text=incident.text,
-        waits=incident.waits,
-        ending=incident.ending,
-        lost=lost,
-    )
 
 
 def _limit(asked: int) -> int:

@@ -1,0 +1,61 @@
+"""Members and incidents as askers see them: the messages of the gRPC service, which the command and the JSON API write too."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from detector.service.detection.incidents import Incident
+from detector.service.detection.members import Member, MemberState, Sight
+from stilltrue.protocol.wire.values import process_to_wire
+from stilltrue.v1 import agent_pb2 as agent_pb
+from stilltrue.v1 import detector_pb2 as pb
+
+STATES = {
+    MemberState.LIVE: pb.AGENT_STATE_LIVE,
+    MemberState.MISSING: pb.AGENT_STATE_MISSING,
+    MemberState.LOST: pb.AGENT_STATE_LOST,
+}
+
+
+def agent_to_wire(member: Member, state: MemberState) -> pb.Agent:
+    """A member as askers see it."""
+    return pb.Agent(
+        process=process_to_wire(member.process),
+        labels=member.labels,
+        state=STATES[state],
+        connected_at=member.connected_at,
+        heard_at=member.heard_at,
+        colour=member.colour,
+        agent=member.agent,
+        reports_dropped=member.reports_dropped,
+        reactive=member.reactive,
+        sight=_sight(member.sight),
+        parties=member.busy(),
+        blind=member.blind_spots(),
+    )
+
+
+def incident_to_wire(incident: Incident, lost: Sequence[str] = ()) -> pb.Incident:
+    """An incident as askers see it; ``lost``: the processes of its core that are."""
+    return pb.Incident(
+        id=incident.id,
+        predicate=incident.predicate,
+        scope=incident.scope,
+        core=incident.core,
+        behind=incident.behind,
+        opened=incident.opened,
+        seen=incident.seen,
+        closed=incident.closed,
+        formed=incident.formed,
+        first_snapshot=incident.first_snapshot,
+        last_snapshot=incident.last_snapshot,
+        text=incident.text,
+        waits=incident.waits,
+        ending=incident.ending,
+        lost=lost,
+    )
+
+
+def _sight(sight: Sight | None) -> agent_pb.Sight | None:
+    return None if sight is None else agent_pb.Sight(**dataclasses.asdict(sight))

@@ -1,0 +1,79 @@
+"""What is known, as JSON documents: ``--json`` of the command and ``/api/v1`` write the very same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detector.core.times import write_time
+from stilltrue.v1 import detector_pb2 as pb
+from stilltrue.v1 import snapshot_pb2
+
+ANSWERS = {snapshot_pb2.HOLDS_TRUE: True, snapshot_pb2.HOLDS_FALSE: False}
+STATES = {pb.AGENT_STATE_LIVE: "live", pb.AGENT_STATE_MISSING: "missing", pb.AGENT_STATE_LOST: "lost"}
+
+
+def written_incident(incident: pb.Incident) -> dict[str, Any]:
+    """An incident as JSON."""
+    return {
+        "id": incident.id,
+        "predicate": incident.predicate,
+        "scope": incident.scope,
+        "core": list(incident.core),
+        "behind": list(incident.behind),
+        "formed": write_time(incident.formed) if incident.HasField("formed") else None,
+        "opened": write_time(incident.opened),
+        "seen": write_time(incident.seen),
+        "closed": write_time(incident.closed) if incident.HasField("closed") else None,
+        "seconds_to_detection": time_to_detection(incident),
+        "first_snapshot": incident.first_snapshot,
+        "last_snapshot": incident.last_snapshot,
+        "text": incident.text,
+        "waits": list(incident.waits),
+        "ending": incident.ending or None,
+        "lost": list(incident.lost),
+    }
+
+
+def time_to_detection(incident: pb.Incident) -> float | None:
+    """How long it had lasted when it was first seen, in seconds; None if unknown."""
+    return max(0.0, incident.opened - incident.formed) if incident.HasField("formed") else None
+
+
+def written_summary(summary: pb.SnapshotSummary) -> dict[str, Any]:
+    """A summary as JSON."""
+    return {
+        "id": summary.ref.id,
+        "begun": write_time(summary.ref.begun),
+        "ended": write_time(summary.ref.ended),
+        "members": summary.ref.members,
+        "outcome": summary.outcome,
+        "trigger": summary.begun_by,
+        "begun_by": summary.begun_by,  # deprecated: the name before trigger
+        "missing": list(summary.missing),
+        "verdicts": {name: ANSWERS.get(answer) for name, answer in sorted(summary.verdicts.items())},
+        "kept": summary.kept,
+    }
+
+
+def written_agent(agent: pb.Agent) -> dict[str, Any]:
+    """A member as JSON."""
+    last_seen = write_time(agent.heard_at) if agent.HasField("heard_at") else None
+    return {
+        "process": agent.process.instance,
+        "service": agent.process.service,
+        "incarnation": agent.process.incarnation,
+        "state": STATES.get(agent.state, "unknown"),
+        "labels": dict(sorted(agent.labels.items())),
+        "connected_at": write_time(agent.connected_at),
+        "last_seen_at": last_seen,
+        "heard_at": last_seen,  # deprecated: the name before last_seen_at
+        "colour": agent.colour,
+        "agent": agent.agent,
+        "reports_dropped": agent.reports_dropped,
+        "reactive": agent.reactive,
+        "servers": agent.sight.servers if agent.HasField("sight") else None,
+        "channels": agent.sight.channels if agent.HasField("sight") else None,
+        "calls": agent.sight.calls if agent.HasField("sight") else None,
+        "parties": agent.parties,
+        "blind": list(agent.blind),
+    }
