@@ -6,6 +6,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	if $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done)
 BIN := .venv/bin
 READY := .venv/.ready
+LIGHT := .venv/.light
 PROTOS := protos/stilltrue/v1
 PROTO_OUT := clients/python
 CPUS ?= 2
@@ -14,12 +15,12 @@ PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix mutants bench soak prove chaos fuzz clean
+.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix mutants bench soak prove chaos fuzz release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: setup ## real gRPC processes that get into trouble, and the verdict (under two minutes)
+demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that get into trouble, and the verdict (under a minute, and 350 MB)
 	@$(BIN)/stilltrue demo
 
 test: setup ## set up and pass the tests, on all cores
@@ -30,13 +31,22 @@ check: lint types floors ## the inner loop: lint, types, floors, and the tests t
 
 setup: $(READY) ## make .venv with both packages and the tools
 
-$(READY): pyproject.toml clients/python/pyproject.toml constraints.txt
-	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer with venv is needed and was not found: install it (Debian: apt-get install python3 python3-venv), or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; fi
-	@echo "Setting up .venv with $$($(PYTHON) --version) ..."
-	@$(PYTHON) -m venv --clear .venv
+define VENV
+if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer with venv is needed and was not found: install it (Debian: apt-get install python3 python3-venv), or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; fi
+echo "Setting up .venv with $$($(PYTHON) --version) ..."
+$(PYTHON) -m venv --clear .venv
+endef
+
+$(LIGHT): pyproject.toml clients/python/pyproject.toml constraints.txt detector/release/build_backend.py
+	@$(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e clients/python -e .
+	@touch $@
+
+$(READY): pyproject.toml clients/python/pyproject.toml constraints.txt detector/release/build_backend.py
+	@$(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv
 	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e clients/python -e '.[test]'
-	@touch $@
+	@touch $(LIGHT) $@
 
 lint: setup ## ruff: lint and format
 	$(BIN)/ruff check .
@@ -104,5 +114,9 @@ fuzz: setup ## everything read from outside, guided by coverage (FUZZ_SECONDS=60
 prove: setup ## seeded worlds against the oracle (PROVE_SEEDS=0..100000)
 	$(BIN)/stilltrue simulate --seeds $(PROVE_SEEDS)
 
+release: setup ## everything to be published, reproducibly: wheels, source archives, image context, chart, checksums, into dist/
+	@rm -rf dist
+	@$(BIN)/python -m detector.release.publish dist
+
 clean: ## remove what was made here
-	rm -rf .venv .proto-venv build stilltrue-data stilltrue-demo
+	rm -rf .venv .proto-venv build dist stilltrue-data stilltrue-demo

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -16,13 +17,16 @@ from rich.console import Console
 from detector.commands.shared.run import CommandError
 from detector.demo.demos import DEMOS, Demo
 from detector.demo.harness import SAFE_PATH, Harness, HarnessError
-from detector.spark.java import JavaError, find_java
 
 DEFAULT_DEMOS = ("pools", "job")
+NO_ARCHIVE = (
+    "With pyarrow (pip install pyarrow) the detector also archives every snapshot as Parquet, and 'stilltrue analyze' "
+    "evaluates all of them at once, on this machine or on Spark."
+)
 _EXAMPLES = """
 \b
 Examples:
-  stilltrue demo                 pools that call in a cycle, a job that ends, and an analysis of the archive
+  stilltrue demo                 pools that call in a cycle, a job that ends, an analysis of the archive
   stilltrue demo locks --keep    locks taken in opposite orders; keeps everything running
   stilltrue demo healthy --seconds 60 --period-seconds 0.1
 """
@@ -48,8 +52,8 @@ Examples:
 def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float, folder: Path | None) -> None:
     """Start a detector and real gRPC processes on loopback, let them deadlock, and show the verdict.
 
-    NAME is pools, locks, job or healthy; without it, pools and job run, and Spark analyses the
-    archive of the first (if Java is installed). Everything is stopped at the end.
+    NAME is pools, locks, job or healthy; without it, pools and job run, and the archive of the
+    first is analysed (if pyarrow is installed). Everything is stopped at the end.
     """
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -69,13 +73,11 @@ def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float,
 
 
 def _analyse(folder: Path, console: Console) -> None:
-    """Analyse the archive of a demo with Spark, if Java is installed."""
+    """Analyse the archive of a demo, if pyarrow is installed; else say what it takes."""
     console.print()
     console.rule("the archive")
-    try:
-        find_java()
-    except JavaError as error:
-        console.print(f"The same snapshots can be analysed with Spark: {error}", soft_wrap=True, highlight=False)
+    if find_spec("pyarrow") is None:
+        console.print(NO_ARCHIVE, soft_wrap=True, markup=False, highlight=False)
         return
     out = folder / "analysis"
     console.print("The detector has archived every snapshot as Parquet; the analysis evaluates all of them at once:")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from detector.core.snapshot import Snapshot
+from stilltrue_detector.core.snapshot import Snapshot
+
 from stilltrue.model import Holds, PartyName, Verdict, Witness
 
 

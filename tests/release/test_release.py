@@ -1,0 +1,162 @@
+"""What ``make release`` makes: whole, the same each time, and of use in an environment that had nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import Distribution, PathDistribution
+from pathlib import Path
+
+import pytest
+
+import stilltrue
+from detector.release.build_backend import absolute_links, renamed
+from detector.release.publish import publish
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("release")]
+PROGRAM = Path(__file__).with_name("program.py")
+WANTED = {
+    f"stilltrue-{stilltrue.__version__}-py3-none-any.whl",
+    f"stilltrue-{stilltrue.__version__}.tar.gz",
+    f"stilltrue_detector-{stilltrue.__version__}-py3-none-any.whl",
+    f"stilltrue_detector-{stilltrue.__version__}.tar.gz",
+    f"stilltrue-image-{stilltrue.__version__}.tar.gz",
+    f"stilltrue-chart-{stilltrue.__version__}.tgz",
+}
+
+
+def test_everything_is_there_with_its_checksum(published: Path) -> None:
+    lines = (published / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert set(sums) >= WANTED
+    assert {path.name for path in published.iterdir()} == {*sums, "SHA256SUMS"}
+    assert sums == {name: hashlib.sha256((published / name).read_bytes()).hexdigest() for name in sums}
+
+
+def test_a_second_run_makes_the_same_bytes(published: Path, tmp_path: Path) -> None:
+    publish(tmp_path / "dist")
+    assert (tmp_path / "dist" / "SHA256SUMS").read_text() == (published / "SHA256SUMS").read_text()
+
+
+def test_a_folder_with_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "old.whl").touch()
+    with pytest.raises(SystemExit, match="is not empty"):
+        publish(tmp_path)
+
+
+def test_the_image_context_has_what_the_dockerfile_copies(published: Path) -> None:
+    with tarfile.open(published / f"stilltrue-image-{stilltrue.__version__}.tar.gz") as context:
+        names = context.getnames()
+        assert context.getmember("helm/image/install").mode & 0o100
+    assert {"Dockerfile", ".dockerignore", "constraints.txt", "detector/cli.py", "clients/python/pyproject.toml"} <= set(names)
+
+
+def test_the_chart_is_packed_without_what_only_a_checkout_needs(published: Path) -> None:
+    with tarfile.open(published / f"stilltrue-chart-{stilltrue.__version__}.tgz") as chart:
+        names = chart.getnames()
+    assert {"stilltrue/Chart.yaml", "stilltrue/values.yaml", "stilltrue/values.schema.json"} <= set(names)
+    assert not [name for name in names if "/ci/" in name]
+
+
+def test_the_wheel_takes_one_name_of_ours_in_site_packages(published: Path) -> None:
+    for wheel in published.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as files:
+            first = {name.split("/")[0] for name in files.namelist()}
+        assert {name for name in first if not name.endswith(".dist-info")} == {wheel.name.split("-")[0]}
+
+
+def test_a_source_archive_builds_the_same_package(published: Path, tmp_path: Path) -> None:
+    with tarfile.open(published / f"stilltrue_detector-{stilltrue.__version__}.tar.gz") as source:
+        source.extractall(tmp_path, filter="data")
+    assert next(tmp_path.glob("*/detector/release/build_backend.py"))
+    assert next(tmp_path.glob("*/clients/python/stilltrue/VERSION"))
+
+
+def test_the_installed_packages_say_who_and_where(installed: Path) -> None:
+    for name in ("stilltrue", "stilltrue_detector"):
+        about = _metadata(installed, name).metadata
+        assert about["Author"] == "The Stilltrue authors"
+        assert about["License-Expression"] == "Apache-2.0"
+        assert {"Homepage", "Documentation", "Source", "Issues", "Changelog"} <= {
+            line.split(",")[0] for line in about.get_all("Project-URL", [])
+        }
+        assert len(about.get_all("Classifier", [])) > 5
+        text = about.get_payload()  # type: ignore[attr-defined]
+        assert not re.findall(r"\]\((?!https?:|#)[^)]*\)", text), "links that do not work on a package index"
+
+
+def test_the_installed_command_shows_a_deadlock_of_ones_own_program(installed: Path, tmp_path: Path) -> None:
+    """The three commands of the quick start, in an environment with nothing else."""
+    command = str(installed / "bin" / "stilltrue")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("STILLTRUE_", "PYTHON", "VIRTUAL_ENV"))}
+    env = {**kept, "STILLTRUE_SERVE_PERIOD_SECONDS": "0.2"}
+    with _started([command, "serve", "--port=0", "--http-port=0"], env, tmp_path, pipe=True) as detector:
+        line = next(line for line in iter(lambda: detector.stdout.readline().decode(), "") if "grpc=" in line)  # type: ignore[union-attr]
+        found = re.search(r"grpc=(\S+)", line)
+        assert found
+        env["STILLTRUE_DETECTOR"] = found[1]
+        program = [command, "run", "--service=bank", "--", str(installed / "bin" / "python"), str(PROGRAM)]
+        with _started(program, env, tmp_path):
+            watch = [command, "watch", "deadlock", "--json"]
+            with _started(watch, env, tmp_path, pipe=True) as watching:
+                said = (json.loads(line) for line in iter(watching.stdout.readline, b""))  # type: ignore[union-attr]
+                verdict = next(verdict for verdict in said if verdict["holds"])
+            asked = subprocess.run(
+                [command, "ask", "deadlock"], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+    assert len(verdict["core"]) == 2, verdict
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert "/bank.Transfers/" in asked.stdout
+
+
+def test_spark_and_the_tools_for_tests_are_no_part_of_a_plain_installation(installed: Path) -> None:
+    found = {path.name.split("-")[0].lower() for path in installed.glob("lib/python3*/site-packages/*.dist-info")}
+    assert not found & {"pyspark", "pandas", "pyarrow", "pytest", "mypy", "ruff", "hypothesis"}
+
+
+@pytest.mark.parametrize(
+    ("code", "shipped"),
+    [
+        ("from detector.core.verdict import x", "from stilltrue_detector.core.verdict import x"),
+        ("from detector import core", "from stilltrue_detector import core"),
+        ('[sys.executable, "-m", "detector", "serve"]', '[sys.executable, "-m", "stilltrue_detector", "serve"]'),
+        ('files("detector.core")', 'files("stilltrue_detector.core")'),
+        ("detector.ask()", "detector.ask()"),
+        ("self.detector.core", "self.detector.core"),
+        ("values/detector.core", "values/detector.core"),
+        ('start("detector", command)', 'start("detector", command)'),
+    ],
+)
+def test_only_paths_of_modules_are_renamed(code: str, shipped: str) -> None:
+    assert renamed(code, frozenset({"core"})) == shipped
+
+
+def test_links_of_the_readme_work_outside_the_repository() -> None:
+    assert absolute_links("[a](docs/a.md) [b](https://b) [c](#c) ![d](d.svg)") == (
+        "[a](https://github.com/stilltrue/stilltrue/blob/main/docs/a.md) [b](https://b) [c](#c) "
+        "![d](https://raw.githubusercontent.com/stilltrue/stilltrue/main/d.svg)"
+    )
+
+
+def _metadata(prefix: Path, name: str) -> Distribution:
+    return PathDistribution(next(prefix.glob(f"lib/python3*/site-packages/{name}-*.dist-info")))
+
+
+@contextmanager
+def _started(command: list[str], env: dict[str, str], folder: Path, *, pipe: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is told to end, and waited for."""
+    process = subprocess.Popen(
+        command, env=env, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE if pipe else subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
