@@ -9,6 +9,7 @@ Rules:
 3. A call that is over at its caller, while its handler is still at work, is about to be cancelled.
 4. A caller that bears no stamp, or is no member, is outside: what it does ends stability by decree.
 5. Of a call that may be repeated the handler may have been left behind, and be about to be cancelled: a second round tells.
+6. A task that a handler awaits, directly or not, is cancelled with it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from stilltrue.model import CallNumber, PartyName, ProcessName, Wait
-from stilltrue.protocol.report import CallTarget, LocalWait, OutstandingCall, Report, ServedCall
+from stilltrue.protocol.report import CallTarget, LocalWait, OutstandingCall, PartyTarget, Report, ServedCall
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,22 +49,34 @@ class Cancellation:
         self._made = made
         self._served = served
         self._waits: dict[tuple[ProcessName, CallNumber], list[LocalWait]] | None = None
+        self._awaiting: dict[PartyName, list[PartyName]] = {}
+        for report in reports.values():
+            for wait in report.waits:
+                for target in wait.among:
+                    if isinstance(target, PartyTarget) and not wait.uncoloured:
+                        self._awaiting.setdefault(target.party, []).append(wait.waiter)
 
     def ways(self, party: PartyName) -> WaysOut:
         """How its callers may free ``party``."""
-        served = self._served.get(party)
-        if served is None or not served.interruptible:
+        if not self._may_be_cancelled(party):
             return _NONE
         ways = WaysOut()
         seen = {party}
-        todo = [served]
+        todo = [party]
         while todo:
-            for bound in self._callers(todo.pop(), ways):
-                above = self._served.get(bound)
-                if bound not in seen and above is not None and above.interruptible:  # rule 2
+            who = todo.pop()
+            served = self._served.get(who)
+            above = self._callers(served, ways) if served is not None and served.interruptible else []
+            for bound in (*above, *self._awaiting.get(who, ())):  # rules 2, 6
+                if bound not in seen and self._may_be_cancelled(bound):
                     seen.add(bound)
-                    todo.append(above)
+                    todo.append(bound)
+        ways.parties.pop(party, None)
         return ways
+
+    def _may_be_cancelled(self, party: PartyName) -> bool:
+        served = self._served.get(party)
+        return served.interruptible if served is not None else party in self._awaiting
 
     def _callers(self, served: ServedCall, ways: WaysOut) -> list[PartyName]:
         """The parties that are bound to wait for this call; all others that could cancel it go into ``ways``."""

@@ -145,8 +145,13 @@ class LoopWorld:
         await self.channel.close()
         await self.outside.close()
 
-    async def look(self, body: Body, *, stuck: int = 1, timeout: float | None = None) -> Look:
-        """What the front sees of itself while ``body`` runs in its handler and ``stuck`` calls of it are stuck."""
+    async def look(
+        self, body: Body, *, stuck: int = 1, timeout: float | None = None, meanwhile: Callable[[], object] = lambda: None
+    ) -> Look:
+        """What the front sees of itself while ``body`` runs in its handler and ``stuck`` calls of it are stuck.
+
+        ``meanwhile`` is called between the cut and the look.
+        """
         self.body = body
         self.go.clear()
         call: Any = self.outside.unary_unary("/t.T/Do")(b"", timeout=timeout)
@@ -155,6 +160,7 @@ class LoopWorld:
         for _ in range(20):
             await asyncio.sleep(0)
         report = self.report = report_of(self.front)
+        meanwhile()
         look = await asyncio.to_thread(look_at, self.front, report)
         self.go.set()
         await call

@@ -233,6 +233,77 @@ async def test_the_cancelling_of_a_gathering_is_one_of_its_children(world: LoopW
     assert all("-" in holders(one) for one in look.parties)
 
 
+@pytest.mark.parametrize("how", ["await", "gather", "wait_for", "deeper"])
+async def test_a_watchdog_over_a_job_is_a_way_out_of_what_the_job_awaits(world: LoopWorld, how: str) -> None:
+    async def calls() -> None:
+        await world.stuck(b"")
+
+    async def job() -> None:
+        match how:
+            case "await":
+                await asyncio.create_task(calls())
+            case "gather":
+                await asyncio.gather(calls(), return_exceptions=True)
+            case "wait_for":
+                await asyncio.wait_for(asyncio.create_task(calls()), None)
+            case _:
+                await asyncio.create_task(deeper())
+
+    async def deeper() -> None:
+        await asyncio.create_task(calls())
+
+    async def watch(watched: Any) -> None:
+        await world.go.wait()
+        watched.cancelling()
+
+    async def body(world: LoopWorld) -> None:
+        running = asyncio.create_task(job())
+        dog = asyncio.create_task(watch(running))
+        await running
+        await dog
+
+    look = await world.look(body)
+    below = [seen for seen in look.parties if seen is not handler_of(look)]
+    assert len(below) == (3 if how == "deeper" else 2)
+    assert all("-" in holders(seen) for seen in below)
+
+
+async def test_a_timer_that_cancels_a_job_is_a_deadline_of_what_the_job_awaits(world: LoopWorld) -> None:
+    async def job() -> None:
+        await asyncio.gather(world.stuck(b""), return_exceptions=True)
+
+    async def body(world: LoopWorld) -> None:
+        running = asyncio.create_task(job())
+        timer = asyncio.get_running_loop().call_later(FAR_SECONDS, running.cancel)
+        await running
+        timer.cancel()
+
+    look = await world.look(body)
+    assert len(look.parties) == 3
+    for seen in look.parties:
+        if seen is not handler_of(look):
+            assert 0 < seconds_to(seen) <= FAR_SECONDS
+
+
+async def test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out(world: LoopWorld) -> None:
+    groups: list[asyncio.TaskGroup] = []
+
+    async def body(world: LoopWorld) -> None:
+        async def calls() -> None:
+            await asyncio.create_task(asyncio.wait_for(world.stuck(b""), None))
+
+        async with asyncio.TaskGroup() as group:
+            groups.append(group)
+            group.create_task(calls())
+
+    async def joins() -> None:
+        await world.go.wait()
+
+    assert free_of_ways_out(await world.look(body))
+    late = await world.look(body, meanwhile=lambda: groups[-1].create_task(joins()))
+    assert all("-" in holders(seen) for seen in late.parties if seen is not handler_of(late))
+
+
 async def test_a_call_that_another_task_holds_may_be_cancelled_there(world: LoopWorld) -> None:
     calls: list[Any] = []
 

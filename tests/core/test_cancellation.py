@@ -7,7 +7,7 @@ from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall
 from stilltrue.protocol.recorder import Recorder
-from stilltrue.protocol.report import CallTarget, ResourceTarget
+from stilltrue.protocol.report import CallTarget, PartyTarget, ResourceTarget
 
 TASK = PartyName("caller/task")
 
@@ -23,7 +23,19 @@ class Held:
         self.made, self.stamp = self.caller.sent(method="/s/Do", channel=self.channel, now=0.0, party=TASK)
         self.handle = self.arrives(self.server, interruptible=interruptible)
         self.server.holds(self.handle.party, "server/lock")
-        self.server.waits(self.handle.party, [ResourceTarget(resource="server/lock")], 0.0)
+        self.waits = self.server.waits(self.handle.party, [ResourceTarget(resource="server/lock")], 0.0)
+
+    def nest(self) -> tuple[PartyName, ...]:
+        """The handler awaits a task, and that another, which has the lock and waits for it."""
+        deeper = (PartyName("server/Do#2.Task-1"), PartyName("server/Do#2.Task-2"))
+        server, handler = self.server, self.handle.party
+        server.releases(handler, "server/lock")
+        server.holds(deeper[-1], "server/lock")
+        for waiter, among in zip((handler, *deeper), deeper, strict=False):
+            server.waits(waiter, [PartyTarget(party=among)], 0.0)
+        server.waits(deeper[-1], [ResourceTarget(resource="server/lock")], 0.0)
+        server.resumes(self.waits)
+        return deeper
 
     def arrives(self, server: Recorder, *, interruptible: bool = False) -> ServerCall:
         served, _ = server.arrived(self.stamp, method="/s/Do", now=0.0, interruptible=interruptible)
@@ -66,6 +78,17 @@ def test_a_caller_that_waits_for_the_call_is_no_way_out_and_merely_behind() -> N
     held.caller.awaits(held.made, 0.0)
     verdict = held.verdict()
     assert (verdict.core, verdict.behind) == (("server/Do#2",), (TASK,))
+
+
+def test_what_a_handler_s_task_is_stuck_in_ends_when_the_caller_cancels_the_handler() -> None:
+    for interruptible, holds in ((True, Holds.FALSE), (False, Holds.TRUE)):
+        held = Held(interruptible=interruptible)
+        deeper = held.nest()
+        assert held.verdict().holds is holds
+        held.caller.awaits(held.made, 0.0)  # the caller is bound now
+        verdict = Deadlock().evaluate(held.assembled(2).snapshot)
+        assert verdict.core == deeper[-1:]
+        assert set(verdict.behind) == {TASK, held.handle.party, *deeper[:-1]}
 
 
 def test_a_caller_that_races_may_cancel_the_loser() -> None:

@@ -141,6 +141,13 @@ MUTANTS = (
         "tests/core/test_cancellation.py::test_a_hedged_call_may_have_a_copy_in_transit_until_all_have_arrived",
     ),
     Mutant(
+        "a task of a handler is not cancelled with it",
+        "detector.core.cancellation",
+        "(*above, *self._awaiting.get(who, ()))",
+        "above",
+        "tests/core/test_cancellation.py::test_what_a_handler_s_task_is_stuck_in_ends_when_the_caller_cancels_the_handler",
+    ),
+    Mutant(
         "a caller with a deadline is bound for ever",
         "detector.core.cancellation",
         "alone = call.deadline is None and call.copies_max <= 1",
@@ -365,6 +372,21 @@ MUTANTS = (
         "if one.future is not None and blocking_future(one.task) is not one.future:",
         "if False:",
         "tests/client/test_observe.py::test_a_task_that_moves_while_it_is_looked_at_is_in_doubt",
+    ),
+    Mutant(
+        "who holds a job does not hold what it awaits",
+        "stilltrue.runtime.look.ways_out",
+        "below.setdefault(id(task), []).append(one)",
+        "pass",
+        "tests/client/test_ways_out.py::test_a_watchdog_over_a_job_is_a_way_out_of_what_the_job_awaits",
+        quick=True,
+    ),
+    Mutant(
+        "a sibling that joins after the cut cannot fail",
+        "stilltrue.runtime.look.ways_out",
+        'one.add(f"task {other.get_name()}, which may fail in the same task group", holder, other)',
+        "pass",
+        "tests/client/test_ways_out.py::test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out",
     ),
     # checkpoints
     Mutant(

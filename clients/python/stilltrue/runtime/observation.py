@@ -21,7 +21,7 @@ from stilltrue.runtime.blocked_threads import Workers
 from stilltrue.runtime.frames import innermost_frames
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import Places
-from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, group_of, read, timers
+from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 
 NUMBER_MIN = 2**52
 """Observed waits are numbered from here."""
@@ -85,6 +85,7 @@ class Observer:
             if one.future is not None and blocking_future(one.task) is not one.future:
                 one.awaited, one.worker, one.deadline = None, None, now
         self._pass_on_deadlines(seen)
+        self._pass_on_rivals(seen)
         waits = self._waits(seen, blocked, now, workers)
         deadlines = {one.party: one.deadline for one in seen.values() if one.deadline is not None}
         ways_out: dict[PartyName, tuple[PartyName, ...]] = {}
@@ -152,9 +153,7 @@ class Observer:
         elif not isinstance(future, asyncio.Task):
             source = compat.source_of(future)
             one.worker = None if source is None else workers.thread_on(source)
-        group = group_of(task)
-        if group is not None:
-            one.rivals = tuple(other for other in (*group._tasks, group._parent_task) if other is not task)  # noqa: SLF001
+        one.rivals = siblings_of(task)
         one.deadline = min(ends, default=None)
         one.others = [*one.children, *one.rivals, *awaiters(task)]
 
@@ -166,6 +165,17 @@ class Observer:
             for child in (seen[child] for child in one.children if child in seen):
                 if child.deadline is None or (one.deadline is not None and one.deadline < child.deadline):
                     child.deadline = one.deadline
+                    pending.append(child)
+
+    def _pass_on_rivals(self, seen: dict[Task, _Seen]) -> None:
+        """A task that is cancelled for its siblings' failure cancels what it awaits."""
+        pending = [one for one in seen.values() if one.rivals and one.children]
+        while pending:
+            one = pending.pop()
+            for child in (seen[child] for child in one.children if child in seen):
+                more = tuple(rival for rival in one.rivals if rival is not child.task and rival not in child.rivals)
+                if more:
+                    child.rivals += more
                     pending.append(child)
 
     # -- telling -------------------------------------------------------------------------------------------------------

@@ -149,6 +149,14 @@ def group_of(task: Task) -> Any:
     return None
 
 
+def siblings_of(task: Task) -> tuple[Task, ...]:
+    """The tasks whose failure cancels ``task``: the others of its ``TaskGroup``, and the one that leaves it."""
+    group = group_of(task)
+    if group is None:
+        return ()
+    return tuple(other for other in (*list(group._tasks), group._parent_task) if other is not task)  # noqa: SLF001
+
+
 def awaiters(task: Task) -> list[Task]:
     """The tasks that await ``task``, by whatever of the known forms: their timeouts are its own."""
     found: list[Task] = []

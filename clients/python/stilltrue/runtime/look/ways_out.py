@@ -20,34 +20,39 @@ from stilltrue.runtime.look import actors
 from stilltrue.runtime.look.actors import Actor
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.closers import Closer, closers, of_alarm, of_calls
+from stilltrue.runtime.look.kin import kin_of
 from stilltrue.runtime.look.reach import Reach
 from stilltrue.runtime.look.standing import NEVER, Standing
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.places import Place, Places, is_application, told
-from stilltrue.runtime.tasks import Task, blocking_future, read
+from stilltrue.runtime.tasks import Task, blocking_future, read, siblings_of
 
-WAYS_OUT_MAX = 8
-"""Ways out that are told of one suspect."""
+WAYS_OUT_MAX = 64
+"""Ways out that are told of one suspect; if there are more, it is in doubt."""
 
 
 @dataclass(slots=True)
 class Found:
     """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why nobody can tell.
 
-    ``handles`` are the objects that end its wait when they are cancelled or set.
+    ``handles`` are the objects that end its wait when they are cancelled or set; ``kin`` are the tasks that await its own.
     """
 
     place: Place
     handles: list[Any]
+    kin: list[Task] = field(default_factory=list)
     ways_out: dict[object, WayOut] = field(default_factory=dict)
     until: float | None = None
     doubt: str = ""
     interruptible: bool = False
 
     def add(self, text: str, party: PartyName | None = None, by: object = None) -> None:
-        """One way out more, ``by`` somebody, once; beyond the bound only those that are open are told."""
-        if len(self.ways_out) < WAYS_OUT_MAX or party is None:
-            self.ways_out.setdefault(party or by or text, WayOut(text=text, party=party))
+        """One way out more, ``by`` somebody, once; beyond the bound there is doubt, and only those that are open are told."""
+        key = party or by or text
+        if key in self.ways_out or len(self.ways_out) < WAYS_OUT_MAX or party is None:
+            self.ways_out.setdefault(key, WayOut(text=text, party=party))
+        else:
+            self.doubt = self.doubt or f"more than {WAYS_OUT_MAX} parties may end its wait"
 
     def end_at(self, when: float) -> None:
         """The wait ends at ``when`` at the latest."""
@@ -80,26 +85,32 @@ class Search:
 
     def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
         """The ways out of the parties at these places, by party."""
-        found = {place.party: Found(place, self._handles(place)) for place in suspects if place.party is not None}
+        found = {place.party: self._to_find(place) for place in suspects if place.party is not None}
         owners: dict[int, list[Found]] = {}
+        below: dict[int, list[Found]] = {}
         for one in found.values():
             for handle in one.handles:
                 owners.setdefault(id(handle), []).append(one)
-        reach = Reach([handle for one in found.values() for handle in one.handles], self._budget)
+            for task in one.kin:
+                below.setdefault(id(task), []).append(one)
+        reach = Reach([handle for one in found.values() for handle in (*one.handles, *one.kin)], self._budget)
         for actor in self._actors(found.values()):
             if self._budget.spent:
                 break
             for held in reach.held(actor.roots, ends=actor.ends, loose=actor.loose):
-                self._add(actor, owners[held])
+                self._add(actor, owners.get(held, []))
+                self._add_below(actor, below.get(held, []))
         self._look_for_closers(found.values())
         for one in found.values():
             self._look_around(one)
+            self._look_at_kin(one, found)
             if self._budget.spent:
                 one.doubt = one.doubt or "there was no time to look at all that may end its wait"
         return found
 
-    def _handles(self, place: Place) -> list[Any]:
-        return handles_of(place) + (contexts_of(place) if place.party in self._carried else [])
+    def _to_find(self, place: Place) -> Found:
+        handles = handles_of(place) + (contexts_of(place) if place.party in self._carried else [])
+        return Found(place, handles, [] if place.task is None else kin_of(place.task))
 
     # -- who acts ------------------------------------------------------------------------------------------------------
 
@@ -128,7 +139,7 @@ class Search:
         owned: dict[int, list[Found]] = {}
         targets = []
         for one in found:
-            for owner in owners_of(one.place, self._places):
+            for owner in self._owners_of(one):
                 owned.setdefault(id(owner), []).append(one)
                 targets.append(owner)
         standing = Standing(self._places, self._waiting, self._budget)
@@ -141,6 +152,10 @@ class Search:
             if closer.tasks is not None:
                 hit += [one for one in found if one.place.task is not None and one.place.task.get_loop() is closer.tasks]
             self._add_closer(closer, [one for one in hit if closer.of not in (one.place.task or one.place.ident,)])
+
+    def _owners_of(self, one: Found) -> list[Any]:
+        above = (self._places.of_task(task, self._places.party_of(task)) for task in one.kin)
+        return owners_of(one.place, self._places) + [server for place in above for server in self._places.servers_of(place)]
 
     def _add_closer(self, closer: Closer, hit: list[Found]) -> None:
         goes = closer.goes() if hit else NEVER
@@ -164,6 +179,12 @@ class Search:
             elif not (any(handle is actor.of for handle in one.handles) or _is_bound(actor, one.place, self._places)):
                 one.add(actor.text, actor.party, actor.of)
 
+    def _add_below(self, actor: Actor, found: list[Found]) -> None:
+        """``actor`` holds a task that awaits each of ``found``."""
+        for one in found:
+            if not _is(actor, one.place):
+                self._add(actor, [one])
+
     def _own(self, actor: Actor, owners: list[Found]) -> None:
         """What is called at the end of the call that a party serves ends the party's own wait.
 
@@ -183,6 +204,25 @@ class Search:
         if self._places.is_of_stopping_server(place):
             one.add("the server that it serves for is being stopped")
         self._look_at_feeder(one)
+
+    def _look_at_kin(self, one: Found, suspected: Container[PartyName]) -> None:
+        """What ends the tasks that await a suspect ends its wait; so does a sibling that fails."""
+        if one.place.task is None:
+            return
+        for task in (one.place.task, *one.kin):
+            party = self._places.party_of(task)
+            known = party in suspected
+            if task is not one.place.task:
+                above = self._places.of_task(task, party)
+                if self._places.is_of_stopping_server(above):
+                    one.add("the server for which a task that awaits it serves is being stopped")
+                if party not in self._waiting:
+                    one.add(f"task {task.get_name()}, which awaits it", party, task)
+            for other in siblings_of(task):
+                holder = self._places.party_of(other)
+                if other is one.place.task or other in one.kin or other.done() or (known and holder in suspected):
+                    continue
+                one.add(f"task {other.get_name()}, which may fail in the same task group", holder, other)
 
     def _look_at_feeder(self, one: Found) -> None:
         """A request stream that the application's own iterator still feeds ends the call when it raises."""
@@ -204,10 +244,17 @@ def _is(actor: Actor, place: Place) -> bool:
 
 def _is_bound(actor: Actor, place: Place, places: Places) -> bool:
     """Whether a task goes on only once the task at ``place`` has ended."""
-    task: Any = actor.of
-    if place.task is None or not compat.is_task(task):
+    if place.task is None or not compat.is_task(actor.of):
         return False
-    return place.task in _bound_to(task, places)
+    todo, seen = [actor.of], {actor.of}
+    while todo:
+        bound = _bound_to(todo.pop(), places)
+        if place.task in bound:
+            return True
+        more = [task for task in bound if compat.is_task(task) and task not in seen]
+        seen.update(more)
+        todo += more
+    return False
 
 
 def _bound_to(task: Task, places: Places) -> tuple[Any, ...]:

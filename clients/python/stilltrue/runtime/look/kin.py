@@ -1,0 +1,30 @@
+"""Whose end is passed on to a suspect: the tasks that await its task, however indirectly.
+
+Rules:
+
+1. A task that is cancelled cancels what it awaits. So whoever may cancel a task may cancel all that it awaits, and so on down;
+   a sibling that fails in its task group does, and a server that stops.
+2. The cut has told of the siblings that there were then: those that are not suspected have joined since.
+3. An awaiting task without a wait that is recorded may go on, and end what it awaits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from stilltrue.runtime.tasks import Task, awaiters
+
+KIN_MAX = 200
+"""Tasks above one suspect that are looked at; there are rarely more than three."""
+
+
+def kin_of(task: Task) -> list[Task]:
+    """The tasks that await ``task``, directly or not, nearest first (rule 1)."""
+    found: dict[Task, None] = {}
+    todo = deque([task])
+    while todo and len(found) < KIN_MAX:
+        for other in awaiters(todo.popleft()):
+            if other is not task and other not in found and not other.done():
+                found[other] = None
+                todo.append(other)
+    return list(found)
