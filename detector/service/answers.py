@@ -36,8 +36,8 @@ def agent_to_wire(member: Member, state: MemberState) -> pb.Agent:
     )
 
 
-def incident_to_wire(incident: Incident, lost: Sequence[str] = ()) -> pb.Incident:
-    """An incident as askers see it; ``lost``: the processes of its core that are."""
+def incident_to_wire(incident: Incident, lost: Sequence[str] = (), waits: Sequence[str] = ()) -> pb.Incident:
+    """An incident as askers see it; ``lost``: the processes of its core that are; ``waits``: as they stand now, if known."""
     return pb.Incident(
         id=incident.id,
         predicate=incident.predicate,
@@ -51,7 +51,7 @@ def incident_to_wire(incident: Incident, lost: Sequence[str] = ()) -> pb.Inciden
         first_snapshot=incident.first_snapshot,
         last_snapshot=incident.last_snapshot,
         text=incident.text,
-        waits=incident.waits,
+        waits=waits or incident.waits,
         ending=incident.ending,
         lost=lost,
     )

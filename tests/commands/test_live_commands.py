@@ -99,7 +99,7 @@ async def test_unknown_names_are_refused_with_those_there_are(played: Any, here:
             (("ask", "dedlock"), "there are deadlock"),
             (("ask", "deadlock", "--scope", "shop"), "no scope 'shop'"),
             (("watch", "dedlock"), "there are deadlock"),
-            (("show", "99"), "snapshot 99 is not kept"),
+            (("show", "99"), "there is no snapshot 99 yet: the next one is"),
             (("show", "latest"), "no snapshot is kept yet"),
             (("show", "i-0000000000"), "no incident i-0000000000"),
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from detector.archive.compact import compact
 from detector.archive.files import Store
 from detector.archive.schema import TABLES
 from detector.archive.writer import ArchiveWriter
+from detector.core.document.reader import write_document
 from detector.core.registry import find_predicate
 from detector.service.grpc_api.roles import Role, wanted
 from detector.service.storage.archive_sink import FOLDER
@@ -54,6 +56,20 @@ async def _status(detector: Any, **request: Any) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await _read(detector, **request)
     return refused.value.code(), refused.value.details() or ""
+
+
+async def test_a_snapshot_that_is_no_longer_kept_is_found_in_the_archive(
+    start_detector: Any, archived: Path, run: Judged
+) -> None:
+    async with start_detector(archived) as detector:
+        for made in run.made[::20]:
+            snapshot = made.assembled.snapshot
+            answer = await detector.stub.GetSnapshot(pb.GetSnapshotRequest(id=snapshot.ref.id), timeout=20)
+            assert json.loads(answer.document_json) == json.loads(json.dumps(write_document(snapshot)))
+            assert (answer.summary.ref.id, answer.summary.kept) == (snapshot.ref.id, False)
+            assert answer.summary.outcome == made.assembled.outcome.value
+        with pytest.raises(grpc.aio.AioRpcError, match="there is no snapshot 99999 yet"):
+            await detector.stub.GetSnapshot(pb.GetSnapshotRequest(id=99999), timeout=20)
 
 
 async def test_every_row_comes_once_before_and_after_a_restart_and_compaction(

@@ -103,6 +103,44 @@ async def test_a_wish_begins_a_snapshot_and_a_watch_sees_it(
             assert (await anext(watch)).verdict.holds == TRUE
 
 
+async def test_waits_that_an_open_incident_shows_are_wished_about_rarely_and_new_ones_at_once(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        deadlock(a, b)
+        assert (await detector.ask()).holds == TRUE
+        before = a.recorder.colour
+        for _ in range(20):
+            await a.say(wish=agent_pb2.Wish(reason="still blocked, for 3 s"))
+        async with asyncio.timeout(20):
+            verdict = await detector.ask()
+        assert verdict.snapshot.id <= before + 2, "one for the twenty wishes, and one for the question"
+        watch = aiter(detector.stub.Watch(detector_pb2.WatchRequest(predicate="deadlock")))
+        async with asyncio.timeout(20):
+            await anext(watch)
+            await a.say(wish=agent_pb2.Wish(reason="blocked for 0.200 s"))
+            while a.recorder.colour <= verdict.snapshot.id:
+                await asyncio.sleep(0.01)
+
+
+async def test_the_waits_of_an_open_incident_age(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        deadlock(a, b)
+        assert (await detector.ask()).holds == TRUE
+        (first,) = (await detector.stub.ListIncidents(detector_pb2.ListIncidentsRequest())).incidents
+        async with asyncio.timeout(20):
+            while (await detector.ask()).holds == TRUE:
+                (later,) = (await detector.stub.ListIncidents(detector_pb2.ListIncidentsRequest())).incidents
+                if list(later.waits) != list(first.waits):
+                    break
+        assert len(later.waits) == len(first.waits)
+        assert (later.id, later.closed) == (first.id, first.closed)
+
+
 async def test_a_watch_tells_only_what_differs_and_gives_signs_of_life(
     start_detector: Any, process: Any, tmp_path: Path
 ) -> None:

@@ -34,8 +34,11 @@ from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.look import Look
 from stilltrue.protocol.report import Report
+from stilltrue.runtime.triggers import STILL_BLOCKED
 
 _TICK_SECONDS_MIN = 0.001
+KNOWN_WISH_SECONDS_MIN = 10.0
+"""How often a process gets a snapshot for waits that go on, once an open incident shows it; new waits are not held back."""
 
 STORY_LINES_MAX = 20
 """How much of what happened to a snapshot goes into the log when reports of it were set aside."""
@@ -88,6 +91,7 @@ class Driver:
             metrics=metrics,
             log=log,
         )
+        self._known_wish_at = -math.inf
         self._under_way: set[SnapshotId] = set()
         self._missed: frozenset[ProcessName] = frozenset()
         self._timer: asyncio.TimerHandle | None = None
@@ -177,9 +181,19 @@ class Driver:
         member.stamps_refused = stamps_refused
         self._initiator.advance(colour)
 
-    def wished(self, member: Member) -> None:
-        """A process wishes for a snapshot."""
+    @property
+    def next_id(self) -> SnapshotId:
+        """The number of the next snapshot to begin."""
+        return self._initiator.next_id
+
+    def wished(self, member: Member, reason: str = "") -> None:
+        """A process wishes for a snapshot. That the waits of an open incident go on is news only now and then."""
         self._heard(member)
+        if reason.startswith(STILL_BLOCKED) and self.incidents.shows(member.name):
+            now = self._clock.now()
+            if now < self._known_wish_at + KNOWN_WISH_SECONDS_MIN:
+                return
+            self._known_wish_at = now
         self._step(lambda now: self._initiator.wished(member.name, now))
 
     def said_goodbye(self, member: Member) -> None:

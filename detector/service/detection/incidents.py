@@ -87,6 +87,12 @@ class Incidents:
         """Those that have not ended, the newest first."""
         return sorted(self._open.values(), key=lambda incident: (-incident.opened, incident.id))
 
+    def shows(self, process: ProcessName) -> bool:
+        """Whether a party of the process is in an open incident, or behind it."""
+        return any(
+            process_of(party) == process for incident in self._open.values() for party in (*incident.core, *incident.behind)
+        )
+
     def look(self, verdict: Verdict, assembled: Assembled) -> Sighting | None:
         """What a verdict shows, for :meth:`saw`; None if it neither opens nor ends any. Thread-safe."""
         if verdict.snapshot.scope != "all" or verdict.holds is Holds.UNDETERMINED:

@@ -278,7 +278,7 @@ class AgentServicer:
             case "looked":
                 self._driver.looked(member, look_from_wire(member.name, request.looked))
             case "wish":
-                self._driver.wished(member)
+                self._driver.wished(member, request.wish.reason)
             case "goodbye":
                 self._driver.said_goodbye(member)
             case "hello":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 import grpc.aio
 
+from detector.core.document.reader import write_document
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import FOLDER
+from stilltrue.protocol.wire.verdict import snapshot_to_wire, verdict_to_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 if TYPE_CHECKING:
@@ -89,6 +92,13 @@ class ArchiveService:
             write.result()
         return None
 
+    async def snapshot(self, number: int) -> pb.GetSnapshotResponse | None:
+        """A snapshot that is no longer kept otherwise; None when the archive has it neither, or there is none."""
+        if self._refusal:
+            return None
+        location = str(self._settings.data / FOLDER)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, _archived, location, number)
+
     def close(self) -> None:
         """Begin nothing more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -152,3 +162,20 @@ def _messages(schema: bytes, batches: Iterator[Batch]) -> Iterator[pb.ReadArchiv
     yield pb.ReadArchiveResponse(schema=schema)
     for batch in batches:
         yield pb.ReadArchiveResponse(batch=batch.message(), since=batch.since, until=batch.until)
+
+
+def _archived(location: str, number: int) -> pb.GetSnapshotResponse | None:
+    from detector.archive.files import ArchiveError, Store  # noqa: PLC0415 - pyarrow is an extra
+    from detector.archive.lookup import find_snapshot  # noqa: PLC0415
+
+    try:
+        found = find_snapshot(Store(location), number)
+    except (ArchiveError, OSError):
+        return None
+    if found is None:
+        return None
+    snapshot, verdicts = found.snapshot, [verdict_to_wire(verdict) for verdict in found.verdicts]
+    summary = pb.SnapshotSummary(
+        ref=snapshot_to_wire(snapshot.ref), outcome=found.outcome, begun_by=found.begun_by, missing=snapshot.missing, kept=False
+    )
+    return pb.GetSnapshotResponse(summary=summary, document_json=json.dumps(write_document(snapshot)), verdicts=verdicts)

@@ -13,6 +13,7 @@ import grpc.aio
 from detector.service.answers import agent_to_wire, incident_to_wire
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
+from detector.service.detection.standing_waits import now_waiting
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.settings import Settings
 from detector.service.storage.snapshot_store import SnapshotStore
@@ -111,18 +112,31 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         incidents = await self._snapshot_store.incidents(
             _limit(request.limit), self._driver.incidents.open_ones(), open_only=request.open_only
         )
-        return pb.ListIncidentsResponse(incidents=[incident_to_wire(each, self._driver.lost_of(each)) for each in incidents])
+        now = self._driver.current.all()
+        return pb.ListIncidentsResponse(
+            incidents=[incident_to_wire(each, self._driver.lost_of(each), now_waiting(each, now)) for each in incidents]
+        )
 
     async def GetSnapshot(self, request: pb.GetSnapshotRequest, context: Context) -> pb.GetSnapshotResponse:  # noqa: N802
         """One snapshot that is kept whole."""
         if request.id > NUMBER_MAX:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"id: snapshots are numbered up to {NUMBER_MAX}")
         answer = await self._snapshot_store.snapshot(request.id)
+        if answer is None and request.id:
+            answer = await self._archive_service.snapshot(request.id)
         if answer is None:
-            text = f"snapshot {request.id} is not kept" if request.id else "no snapshot is kept yet"
+            text = self._absent(request.id) if request.id else "no snapshot is kept yet"
             await context.abort(grpc.StatusCode.NOT_FOUND, text)
             raise AssertionError("abort raises")
         return answer
+
+    def _absent(self, number: int) -> str:
+        if number >= self._driver.next_id:
+            return f"there is no snapshot {number} yet: the next one is {self._driver.next_id}"
+        return (
+            f"snapshot {number} is no longer kept, nor in the archive, or it was never finished "
+            "(serve --store-documents-max, --archive-bytes-max)"
+        )
 
     async def DescribeArchive(  # noqa: N802
         self, request: pb.DescribeArchiveRequest, context: Context

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -23,6 +22,7 @@ from detector.ops.http import Answer
 from detector.service.detection.driver import Driver
 from detector.service.detection.incidents import Incident
 from detector.service.detection.members import Member, MemberState
+from detector.service.detection.standing_waits import newest_of, now_waiting
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.headline import Level, age, headline, level_of
 from detector.service.web.picture import picture_of
@@ -154,19 +154,17 @@ class Pages:
 
     def _found(self, incident: Incident) -> Found:
         """The waits of an incident: an open one's by the newest verdict, whose ages go on; else as they were first seen."""
+        verdict = newest_of(incident, self._driver.current.all())
+        if verdict is None:
+            return Found(waits=incident.waits)
         stuck = {*incident.core, *incident.behind}
-        for verdict in self._driver.current.all() if incident.open else ():
-            if (verdict.predicate, verdict.snapshot.scope) == (incident.predicate, "all") and set(incident.core) <= set(
-                verdict.core
-            ):
-                return Found(
-                    waits=tuple(filter(_is_wait_of(stuck), verdict.explanation)) or incident.waits,
-                    victims=_victims(verdict, stuck),
-                    places=tuple(each for each in verdict.evidence if each.party in stuck and (each.stack or each.trace)),
-                    assumptions=verdict.assumptions,
-                    current=True,
-                )
-        return Found(waits=incident.waits)
+        return Found(
+            waits=now_waiting(incident, (verdict,)) or incident.waits,
+            victims=_victims(verdict, stuck),
+            places=tuple(each for each in verdict.evidence if each.party in stuck and (each.stack or each.trace)),
+            assumptions=verdict.assumptions,
+            current=True,
+        )
 
     async def _incidents(self, limit: int) -> list[Incident]:
         return await self._snapshot_store.incidents(limit, self._driver.incidents.open_ones(), open_only=False)
@@ -224,16 +222,6 @@ def _level(verdict: Verdict) -> str:
 @cache
 def _static(name: str) -> bytes:
     return (files("detector.service.web") / "static" / name).read_bytes()
-
-
-def _is_wait_of(stuck: set[PartyName]) -> Callable[[str], bool]:
-    """Tells the sentences about waits of these parties from those about others, and about where they stand."""
-
-    def is_one(sentence: str) -> bool:
-        party, _, rest = sentence.partition(" ")
-        return party in stuck and not rest.startswith("stands at")
-
-    return is_one
 
 
 def _victims(verdict: Verdict, stuck: set[PartyName]) -> tuple[PartyName, ...]:

@@ -7,6 +7,8 @@ from stilltrue.runtime.recorder import LockedRecorder
 
 AGAIN_SECONDS_MIN = 0.25
 AGAIN_SECONDS_MAX = 1.0
+STILL_BLOCKED = "still blocked"
+"""How the reason of a repeated wish begins."""
 
 
 class SnapshotRequests:
@@ -36,7 +38,7 @@ class SnapshotRequests:
             return ""
         self._again_seconds = min(2 * self._again_seconds, AGAIN_SECONDS_MAX)
         self._again_at = now + self._again_seconds
-        return f"still blocked, for {old[1]:.3f} s"
+        return f"{STILL_BLOCKED}, for {old[1]:.3f} s"
 
     def _long(self, live: LockedRecorder, after: WaitNumber) -> tuple[WaitNumber, float] | None:
         oldest = live.oldest_wait(after)

@@ -1,0 +1,56 @@
+"""Finds one snapshot and its verdicts in an archive, by its number: the newest day first, and only files that may hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import pyarrow.compute as pc
+
+from detector.archive.files import ArchiveError, ArchiveFile, Store, snapshots_of_name
+from detector.archive.row_decoder import snapshot_of, verdict_of
+from detector.core.snapshot import Snapshot
+from stilltrue.model import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedSnapshot:
+    """A snapshot as it was archived; ``outcome`` and ``begun_by`` as in a list of snapshots."""
+
+    snapshot: Snapshot
+    outcome: str
+    begun_by: str
+    verdicts: tuple[Verdict, ...]
+
+
+def find_snapshot(store: Store, number: int) -> ArchivedSnapshot | None:
+    """The snapshot with this number, or None when the archive does not have it (any more)."""
+    row = next(_rows(store, "snapshots", number), None)
+    if row is None:
+        return None
+    verdicts = {(row["predicate"], row["scope"]): verdict_of(row) for row in _rows(store, "verdicts", number)}
+    return ArchivedSnapshot(
+        snapshot=snapshot_of(row), outcome=row["outcome"], begun_by=row["begun_by"], verdicts=tuple(verdicts.values())
+    )
+
+
+def _rows(store: Store, table: str, number: int) -> Iterator[dict[str, Any]]:
+    """The rows of ``table`` about the snapshot."""
+    for day in reversed(store.days(table)):
+        for file in _files(store, table, day, number):
+            try:
+                for rows in store.read(file):
+                    yield from rows.filter(pc.equal(rows.column("snapshot"), number)).to_pylist()
+            except ArchiveError:
+                continue  # compaction has replaced it, or it is torn: another file may have the rows
+
+
+def _files(store: Store, table: str, day: str, number: int) -> Iterator[ArchiveFile]:
+    for entry in store.entries(table, day):
+        span = snapshots_of_name(PurePosixPath(entry.path).name)
+        if span is None or span[0] <= number <= span[1]:
+            file = store.look(table, entry.path)
+            if isinstance(file, ArchiveFile):
+                yield file
