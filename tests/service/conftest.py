@@ -43,6 +43,7 @@ class FakeProcess:
         self.status: grpc.StatusCode | None = None
         self.details = ""
         self.marks: list[int] = []
+        self._writing = asyncio.Lock()
         self._call: Any = None
         self._channel: grpc.aio.Channel | None = None
         self._task: asyncio.Task[None] | None = None
@@ -66,6 +67,11 @@ class FakeProcess:
         return self
 
     async def say(self, **message: Any) -> None:
+        """One message at a time: two writes at once end a stream of grpc.aio's here, and the other side never hears of it."""
+        async with self._writing:
+            await self._write(**message)
+
+    async def _write(self, **message: Any) -> None:
         with contextlib.suppress(asyncio.InvalidStateError, grpc.RpcError):
             await self._call.write(agent_pb2.ConnectRequest(**message))
 

@@ -219,3 +219,13 @@ async def test_the_bound_on_members_refuses_the_next(start_detector: Any, proces
             await b.ended.wait()  # the welcome may come before the refusal
         assert b.status is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert (await detector.ask()).snapshot.members == 1
+
+
+async def test_messages_that_a_played_process_says_at_once_all_arrive(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a = process("a")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        await asyncio.gather(*(a.say(lease=agent_pb2.Lease(reports_dropped=number)) for number in range(20)))
+        assert list((await detector.ask()).missing) == []

@@ -318,6 +318,32 @@ async def test_a_full_disk_fails_writes_and_nothing_else(tmp_path: Path, monkeyp
     assert len(Database(tmp_path, bounds()).incidents(100)) == 59
 
 
+async def test_the_newest_snapshots_that_a_full_disk_refused_are_written_once_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detector.service.storage.snapshot_store._CALM_SECONDS", 0.0)
+    add = Database.add_snapshot
+    tried: list[int] = []
+
+    def full(database: Database, summary: Any, *args: Any, **values: Any) -> None:
+        tried.append(summary.ref.id)
+        raise sqlite3.DataError("string or blob too big") if summary.ref.id == 49 else sqlite3.OperationalError("full")
+
+    one = snapshot_store(tmp_path)
+    monkeypatch.setattr(Database, "add_snapshot", full)
+    for number in range(1, 51):
+        one.finished(*taken(number), pinned=False)
+    until(lambda: 50 in tried)
+    monkeypatch.setattr(Database, "add_snapshot", add)
+    until(lambda: not one._failing and not one._lost)
+    shown = await listed(one)
+    assert shown == [50, *range(48, 17, -1)], "snapshot 49 is one that no disk takes"
+    kept = Database(tmp_path, bounds())
+    assert [summary.ref.id for summary in kept.summaries(100)] == shown
+    kept.close()
+    one.close(5)
+
+
 @pytest.mark.parametrize("garbage", [b"no database at all" * 500, b""])
 def test_a_damaged_file_is_set_aside_never_deleted(tmp_path: Path, garbage: bytes) -> None:
     (tmp_path / FILE).write_bytes(garbage)

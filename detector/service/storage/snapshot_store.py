@@ -105,7 +105,7 @@ class SnapshotStore:
         self._closed: OrderedDict[str, Incident] = OrderedDict()
         self._unwritten: OrderedDict[str, Incident] = OrderedDict()
         self._members: dict[str, MemberRecord | None] = {}
-        self._lost: list[_Finished] = []
+        self._lost: dict[int, _Finished] = {}  # not on disk, and to be written once it works
         self._current: tuple[dict[str, MemberRecord], dict[str, Incident]] = ({}, {})
         self._guard = threading.Lock()  # of what is written by the thread: all of the above, but _taken
         self._written = threading.Condition(self._guard)
@@ -265,7 +265,10 @@ class SnapshotStore:
                 self._attempt(self._write_urgent, writes=True)
             if isinstance(work, _Finished):
                 written = self._attempt(partial(self._write_snapshot, work), writes=True)
-                self._is_done(work, on_disk=bool(written))
+                if written is None:
+                    self._write_later([work])
+                else:
+                    self._is_done(work, on_disk=written)
         with self._in_hand:
             if self._database is not None:
                 self._database.close()
@@ -289,10 +292,19 @@ class SnapshotStore:
                 if self._unwritten.get(name) is incident:
                     del self._unwritten[name]
                 self._written.notify_all()
-        for finished in list(self._lost):
-            written = self._write_snapshot(finished, database)
-            self._lost.remove(finished)
-            self._is_done(finished, on_disk=written)
+        for number, finished in list(self._lost.items()):
+            self._is_done(finished, on_disk=self._write_snapshot(finished, database))
+            del self._lost[number]
+
+    def _write_later(self, lost: list[_Finished]) -> None:
+        """The newest are written once the disk works; the others are given up."""
+        with self._written:
+            for finished in lost:
+                finished.done = finished.on_disk = False
+                self._lost[finished.summary.ref.id] = finished
+            for number in sorted(self._lost)[:-_RECENT_MAX]:
+                self._lost.pop(number).done = True
+            self._written.notify_all()
 
     def _is_done(self, finished: _Finished, *, on_disk: bool) -> None:
         with self._written:
@@ -305,13 +317,13 @@ class SnapshotStore:
         self._reserved = below
 
     def _write_snapshot(self, finished: _Finished, database: Database) -> bool:
+        """Whether it could be: one that no disk takes is given up."""
+        verdicts = [verdict.SerializeToString() for verdict in finished.verdicts]
         try:
-            document = finished.document()
-        except (ValueError, OverflowError) as error:
+            database.add_snapshot(finished.summary, finished.document(), verdicts, pinned=finished.pinned)
+        except (ValueError, OverflowError, sqlite3.DataError) as error:
             self._log.failure("document not written", error, snapshot=finished.summary.ref.id)
             return False
-        verdicts = [verdict.SerializeToString() for verdict in finished.verdicts]
-        database.add_snapshot(finished.summary, document, verdicts, pinned=finished.pinned)
         return True
 
     def _attempt(self, work: Callable[[Database], T], *, writes: bool = False) -> T | None:
@@ -375,9 +387,7 @@ class SnapshotStore:
             self._members = {**members, **self._members}
             self._unwritten = OrderedDict({**self._closed, **open_ones, **self._unwritten})
             lost = [finished for finished in self._recent.values() if finished.on_disk]
-            for finished in lost:
-                finished.done = finished.on_disk = False
-            self._lost.extend(lost)
+        self._write_later(lost)
         self._reserved = 0
         self._wake()
 
