@@ -79,9 +79,10 @@ class _Steps:
         self._engine, self._archive, self._results, self._progress = engine, archive, results, progress
 
     def run(self, predicates: tuple[str, ...], settings: Mapping[str, Settings]) -> Analysis:
-        location, count, reports = self._archive.store.location, self._archive.rows("snapshots"), self._archive.rows("reports")
+        location, reports = self._archive.store.location, self._archive.rows("reports")
         headers = read_headers(self._archive)
         begun, ended, period = _extent(headers.ends())
+        count = sum(headers.outcomes.values())
         self._progress(f"evaluating {', '.join(predicates)} on {count} snapshots")
         self._results.begin(VERDICTS)
         kernel = Evaluate(predicates=predicates, settings=dict(settings), results=self._results)
@@ -94,6 +95,7 @@ class _Steps:
         near = self._table("near_misses", near_miss_rows(seen), NEAR_MISSES)
         self._progress(f"counting {reports} reports: blocked time, pools, locks, clocks, orphans")
         counted = self._engine.run(location, self._archive.units("reports"), Count(ends=headers.ends()))
+        read, headless = _read_reports(counted)
         incidents = tuple(past_incidents(seen, definite_ends(verdicts), _named(counted, "process")))
         self._table("incidents", [asdict(each) for each in incidents], INCIDENTS)
         rows = totals(counted, period) | {"coverage": headers.coverage(), "missing": headers.missing()}
@@ -108,7 +110,7 @@ class _Steps:
             engine=self._engine.name,
             predicates=predicates,
             snapshots=count,
-            reports=reports,
+            reports=read,
             begun=begun,
             ended=ended,
             period_seconds=period,
@@ -125,6 +127,8 @@ class _Steps:
             skewed=tuple(row for row in tables["clocks"] if max(row["ahead_seconds"], row["behind_seconds"]) > 0),
             silent=tables["missing"],
             left_out=tuple(sorted((left_out | unread | _named(counted, LEFT_OUT)).items())),
+            reports_absent=max(0, headers.reported - (read - sum(headless.values()))),
+            headless=tuple(sorted(headless)),
         )
 
     def _check(self, outcomes: Counter[str], told: int, predicates: int, *, torn: bool) -> None:
@@ -173,6 +177,13 @@ def _named(counted: pa.Table, kind: str) -> dict[str, str]:
     """``two`` by ``one`` of a kind of the tally: each process's service, each file's reason."""
     rows = counted.filter(pc.equal(counted.column("kind"), kind)).select(["one", "two"]).to_pylist()
     return {row["one"]: row["two"] for row in rows}
+
+
+def _read_reports(counted: pa.Table) -> tuple[int, dict[tuple[str, int], int]]:
+    """How many reports were read; and of them those of each snapshot (archive and number) that has no row in ``snapshots``."""
+    reports = pc.sum(counted.filter(pc.equal(counted.column("kind"), "process")).column("samples")).as_py() or 0
+    alone = counted.filter(pc.equal(counted.column("kind"), "headless")).select(["archive", "snapshot", "samples"])
+    return reports, {(row["archive"], row["snapshot"]): row["samples"] for row in alone.to_pylist()}
 
 
 def _fullest(pools: Sequence[Row]) -> dict[str, tuple[int | None, float, float]]:

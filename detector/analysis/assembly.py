@@ -6,7 +6,8 @@ Rules:
 2. Missing is who was expected less who reported, always. A snapshot's header, where there is one, names those expected, and who
    was missing when the detector judged. Without it, whoever is named as waited for and sent no report is missing. If fewer are
    named than did not report, ``?1``, ``?2`` ... stand for the rest. Doubt delays a verdict, never makes one: where reports are
-   absent that the detector may have had, no answer is FALSE.
+   absent that the detector may have had, no answer is FALSE. Only a header says what was forgotten, and whose idleness is in
+   doubt: where it is absent, no answer rests on either.
 3. A process's waits are in their canonical order within its row (they were written so), and a waiter has all its waits in
    one row: a stable sort by waiter gives the canonical order of the snapshot's. Targets are different within a wait.
 """
@@ -38,14 +39,15 @@ HEADER = pa.struct(
     [
         *(
             SNAPSHOTS.field(name)
-            for name in ("scope", "ended", "begun_by", "outcome", "missing", "orphans", "forgetful", "doubts")
+            for name in ("scope", "ended", "begun_by", "outcome", "missing", "orphans", "forgetful", "doubts", "membership")
         ),
         ("expected", pa.list_(pa.string())),
     ]
 )
 """What a row of ``snapshots`` says of the whole: ``expected`` names those who had reported when the detector judged."""
-ASSEMBLED = pa.schema([*SNAPSHOTS, ("absent", pa.list_(pa.string()))])
-"""Rows of ``snapshots``; ``absent``: those of the missing whose reports are not here, though the detector may have had them."""
+ASSEMBLED = pa.schema([*SNAPSHOTS, ("absent", pa.list_(pa.string())), ("headless", pa.bool_())])
+"""Rows of ``snapshots``; ``absent``: those of the missing whose reports are not here, though the detector may have had them;
+``headless``: the header is not here either."""
 HEADER_SOURCE = pa.schema(
     [
         *(SNAPSHOTS.field(name) for name in ("archive", "snapshot", "begun", "members")),
@@ -54,7 +56,7 @@ HEADER_SOURCE = pa.schema(
     ]
 )
 """The columns of ``snapshots``, with the fields within them, that a header is made of."""
-HEADER_COLUMNS = ("scope", "begun", "ended", "begun_by", "outcome", "members", "missing", "orphans", "forgetful", "doubts")
+HEADER_COLUMNS = ("begun", "members", *(field.name for field in HEADER if field.name != "expected"))
 
 
 def assembled(reports: pa.Table) -> pa.Table:
@@ -93,6 +95,7 @@ def _assembled(archive: str, reports: pa.Table) -> pa.Table:
     if "activity" in rows.column_names:
         columns |= {"processes": _states(rows, begins), "in_transit": _messages(rows, begins)}
     columns["absent"] = pa.array([row["absent"] for row in known], ASSEMBLED.field("absent").type)
+    columns["headless"] = pa.array(~np.isin(snapshots, headers.column("snapshot").to_numpy()), pa.bool_())
     return pa.table([columns.get(field.name, pa.nulls(len(snapshots), field.type)) for field in ASSEMBLED], schema=ASSEMBLED)
 
 

@@ -71,6 +71,7 @@ holding   service, process      calls to a process made by a party that occupies
 process   process, service      reports
 clock     process               the most by which its cuts lay after the end or before the beginning, seconds; their
                                 delay (``delay_sum``, microseconds)
+headless                        reports of ``snapshot``, which has no row in ``snapshots``
 orphan    server, process       rule 5: in ``snapshot`` it had seen ``highest_max`` of a caller that was to send
                                 ``next_number_max`` next
 ========= ===================== ==========================================================================
@@ -124,7 +125,16 @@ class _Counting:
 
     def table(self) -> pa.Table:
         """All kinds."""
-        kinds = (self._blocked, self._pools, self._locks, self._holding, self._members, self._clocks, self._orphans)
+        kinds = (
+            self._blocked,
+            self._pools,
+            self._locks,
+            self._holding,
+            self._members,
+            self._clocks,
+            self._headless,
+            self._orphans,
+        )
         return pa.concat_tables([kind() for kind in kinds])
 
     def _blocked(self) -> pa.Table:
@@ -213,6 +223,11 @@ class _Counting:
             ahead_max=groups.most(np.fmax(cut - ended, 0.0)),
             behind_max=groups.most(np.fmax(begun - cut, 0.0)),
         )
+
+    def _headless(self) -> pa.Table:
+        alone, counts = np.unique(self._snapshot[~np.isin(self._snapshot, self._ends.snapshot)], return_counts=True)
+        own = pa.array([self._archive] * len(alone), TEXT)
+        return _rows("headless", one=pa.array([""] * len(alone), TEXT), snapshot=alone, archive=own, samples=counts)
 
     def _orphans(self) -> pa.Table:
         seen, by = flattened(self._reports.column("seen"))

@@ -38,6 +38,8 @@ class Headers:
     silent: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
+    reported: int = 0
+    """How many reports the snapshots had when the detector judged them."""
 
     def ends(self) -> dict[str, Ends]:
         """By archive, when each snapshot began and ended."""
@@ -65,6 +67,7 @@ class Headers:
         gone, of = flattened(rows.column("missing"))
         silent = np.bincount(of, minlength=rows.num_rows)
         members = pc.fill_null(rows.column("members"), 0).to_numpy()
+        self.reported += int(np.maximum(members - silent, 0).sum())
         outcomes = rows.column("outcome").to_pylist()
         self.outcomes.update(map(str, outcomes))
         hours = np.floor(begun / HOUR_SECONDS) * HOUR_SECONDS

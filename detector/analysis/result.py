@@ -34,6 +34,22 @@ class Analysis:
     skewed: tuple[Row, ...]
     silent: tuple[Row, ...]
     left_out: tuple[tuple[str, str], ...]
+    reports_absent: int = 0
+    """Reports that the snapshots' rows say were there, and that no file has: counts and times miss them, verdicts do not."""
+    headless: tuple[tuple[str, int], ...] = ()
+    """Archive and number of the snapshots that have reports and no row in ``snapshots``: there is no verdict on them."""
+
+    def lost(self) -> tuple[str, ...]:
+        """What the archive should have and has not, in sentences."""
+        told = []
+        if self.headless:
+            some = f"{len(self.headless)} snapshot{'s' * (len(self.headless) > 1)}"
+            numbers = ", ".join(str(number) for _, number in self.headless[:3]) + ", ..." * (len(self.headless) > 3)
+            told.append(f"no verdict on {some} with reports but no row in snapshots ({numbers}): a file is missing")
+        if self.reports_absent:
+            some = f"{self.reports_absent} report{'s' * (self.reports_absent > 1)}"
+            told.append(f"{some} that the detector had are in no file: times, pools, locks and clocks do not count them")
+        return tuple(told)
 
     @property
     def near_said(self) -> str:

@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from detector.analysis.disjoint_union import Stacked, stacked
 from detector.analysis.near_misses import FINDINGS, cores, near_misses
+from detector.archive.list_columns import lengths, whole
 from detector.archive.local_state_rows import Row
 from detector.archive.row_decoder import ref_of, snapshot_of
 from detector.archive.row_encoder import verdict_row
 from detector.archive.schema import SNAPSHOTS, VERDICTS
+from detector.core.answer import nobody_reported
 from detector.core.assembler import Outcome
-from detector.core.predicate import Predicate
+from detector.core.predicate import Predicate, reads_activity, treats_forgotten
 from detector.core.registry import PluginError, ask
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools
@@ -29,7 +32,19 @@ from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from stilltrue.model import Holds, Verdict, Witness
 
-WAIT_COLUMNS = ("archive", "snapshot", "scope", "begun", "ended", "members", "outcome", "missing", "waits", "previous")
+WAIT_COLUMNS = (
+    "archive",
+    "snapshot",
+    "scope",
+    "begun",
+    "ended",
+    "members",
+    "outcome",
+    "missing",
+    "waits",
+    "previous",
+    "membership",
+)
 """The columns of ``snapshots`` that ``deadlock`` and ``gridlock`` need."""
 
 
@@ -67,6 +82,7 @@ def verdicts_on(snapshots: pa.Table, predicates: Sequence[Predicate], *, finding
     ]
     if "absent" in kept.column_names:
         _doubted(found, kept.column("absent").to_pylist(), len(predicates))
+        _without_headers(found, kept.column("headless").to_pylist(), predicates)
     if not findings:
         return pa.Table.from_pylist(found, schema=VERDICTS)
     for at, predicate in enumerate(predicates):
@@ -84,6 +100,19 @@ def _doubted(verdicts: Sequence[Row], absent: Sequence[Sequence[str] | None], pr
             text = f"not known: there is no report from {named}, on which the answer may depend"
             row |= {"holds": Holds.UNDETERMINED.value, "witness_kind": "missing", "witness_text": text}
             row |= {"witness_parties": [], "explanation": [], "decisive": list(names)}
+
+
+def _without_headers(verdicts: Sequence[Row], headless: Sequence[bool | None], predicates: Sequence[Predicate]) -> None:
+    """No answer rests on what a header that is not here may deny: that nothing was forgotten, and that the idle stay idle."""
+    for at, row in enumerate(verdicts):
+        predicate = predicates[at % len(predicates)]
+        doubted = reads_activity(predicate) and row["holds"] == Holds.TRUE.value
+        if headless[at // len(predicates)] and row["witness_kind"] != "failed" and (doubted or not treats_forgotten(predicate)):
+            text = (
+                f"not known: the row of snapshot {row['snapshot']} in `snapshots` is not here, and the answer may depend on it"
+            )
+            row |= {"holds": Holds.UNDETERMINED.value, "witness_kind": "missing", "witness_text": text}
+            row |= {"witness_parties": [], "explanation": [], "remainder": [], "core": [], "behind": [], "victims": []}
 
 
 def _find(verdicts: Sequence[Row], together: Stacked, rows: _Rows) -> None:
@@ -104,6 +133,12 @@ class _Rows:
         self._missing_columns = [name for name in SNAPSHOTS.names if name not in table.column_names]
         self._refs = [ref_of(row) for row in table.select(["snapshot", "scope", "begun", "ended", "members"]).to_pylist()]
         self._whole: dict[int, Snapshot] = {}
+        absent = lengths(whole(table.column("missing")))
+        members = pc.fill_null(whole(table.column("members")), -1).to_numpy(zero_copy_only=False)
+        self.nobody = members == absent
+        """(S,) the snapshots for which nobody has reported."""
+        self.special = self.nobody | (lengths(whole(table.column("membership"))) > 0)
+        """(S,) those, and the snapshots on which the membership withheld answers."""
 
     def whole(self, at: int) -> Snapshot:
         """The snapshot, as the service saw it."""
@@ -124,10 +159,10 @@ class _Rows:
 def _answers(predicate: Predicate, together: Stacked, rows: _Rows) -> list[Verdict]:
     over = _over(predicate)
     if over is None:
-        return [_asked(predicate, rows.whole(at)) for at in range(len(together))]
-    left = _left(together, over(together)).tolist()
+        return [_asked(predicate, rows, at) for at in range(len(together))]
+    left = (_left(together, over(together)) | rows.special).tolist()
     return [
-        _asked(predicate, rows.whole(at))
+        _asked(predicate, rows, at)
         if left[at]
         else blocked_verdict(predicate.name, rows.waits_only(at, together), together.none_left(at), None)
         for at in range(len(together))
@@ -157,7 +192,10 @@ def _left(together: Stacked, ended: Bools) -> Bools:
     return left
 
 
-def _asked(predicate: Predicate, snapshot: Snapshot) -> Verdict:
+def _asked(predicate: Predicate, rows: _Rows, at: int) -> Verdict:
+    snapshot = rows.whole(at)
+    if rows.nobody[at]:
+        return nobody_reported(predicate.name, snapshot)
     try:
         return ask(predicate, snapshot)
     except PluginError as error:

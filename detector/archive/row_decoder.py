@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from detector.archive.local_state_rows import Row, facts_of
+from detector.core.membership_doubt import About, MembershipDoubt
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import NO_NUMBER, Floats, WaitColumns
 from stilltrue.model import (
@@ -35,6 +36,16 @@ def snapshot_of(row: Mapping[str, Any]) -> Snapshot:
         previous=None if row["previous"] is None else waits_of(row["previous"]),
         forgetful=tuple(map(ProcessName, row["forgetful"] or ())),
         doubts={ProcessName(name): doubt for name, _, doubt in (text.partition(" ") for text in row["doubts"] or ())},
+        membership=tuple(map(_membership_doubt, row["membership"] or ())),
+    )
+
+
+def _membership_doubt(row: Row) -> MembershipDoubt:
+    return MembershipDoubt(
+        about=About(row["about"]),
+        predicate=row["predicate"] or "",
+        text=row["text"] or "",
+        decisive=tuple(map(ProcessName, row["decisive"] or ())),
     )
 
 

@@ -35,6 +35,10 @@ def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId])
         "previous": waits_row(_before(snapshot), {}),
         "forgetful": list(snapshot.forgetful),
         "doubts": [f"{name} {doubt}" for name, doubt in snapshot.doubts.items()],
+        "membership": [
+            {"about": doubt.about.value, "predicate": doubt.predicate, "text": doubt.text, "decisive": list(doubt.decisive)}
+            for doubt in snapshot.membership
+        ],
     }
 
 

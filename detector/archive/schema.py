@@ -158,6 +158,7 @@ REPORTS = pa.schema(
 before (the verification round has taken their place). ``in_transit``: the messages in transit that this process sent.
 """
 
+MEMBERSHIP = pa.list_(pa.struct([("about", TEXT), ("predicate", TEXT), ("text", TEXT), ("decisive", pa.list_(TEXT))]))
 SNAPSHOTS = pa.schema(
     [
         ("snapshot", WHOLE),
@@ -176,6 +177,7 @@ SNAPSHOTS = pa.schema(
         ("archive", TEXT),
         ("forgetful", pa.list_(TEXT)),
         ("doubts", pa.list_(TEXT)),
+        ("membership", MEMBERSHIP),
     ]
 )
 """A row per finished snapshot: all that a predicate is asked about.

@@ -99,6 +99,8 @@ def analyze(
     finally:
         steps.end()
     _name_left_out(result.left_out)
+    for lost in result.lost():
+        click.echo(f"incomplete: {lost}", err=True)
     counts = f"{result.snapshots} snapshots, {result.reports} reports in {steps.seconds():.0f} s"
     incidents = f"{len(result.incidents)} incident{'s' * (len(result.incidents) != 1)}"
     found_there = f"{incidents}, {len(result.near_misses)} {result.near_said}{_left_out(len(result.left_out))}"

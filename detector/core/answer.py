@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import get_type_hints
 
 from detector.core.snapshot import Snapshot
@@ -45,6 +45,19 @@ def _is_moment(seconds: object) -> bool:
     except (OverflowError, ValueError):
         return False
     return True
+
+
+def undetermined(predicate: str, ref: SnapshotRef, kind: str, text: str) -> Verdict:
+    """No answer, and why."""
+    witness = Witness(kind=kind, parties=(), text=text)
+    return Verdict(predicate=predicate, holds=Holds.UNDETERMINED, witness=witness, snapshot=ref)
+
+
+def nobody_reported(predicate: str, snapshot: Snapshot) -> Verdict:
+    """No answer about a snapshot in which there is nobody."""
+    ref, missing = snapshot.ref, snapshot.missing
+    text = f"none of its {len(missing)} members reported" if missing else f"no process of the scope {ref.scope} is connected"
+    return replace(undetermined(predicate, ref, "missing", text), missing=missing, decisive=missing)
 
 
 def depends_on_forgotten(name: str, snapshot: Snapshot) -> Verdict:

@@ -10,6 +10,7 @@ from typing import Any
 from detector.core.answer import depends_on_forgotten, fault_of
 from detector.core.assumptions import with_assumptions
 from detector.core.evidence import with_evidence
+from detector.core.membership_doubt import withheld
 from detector.core.plugin_settings import SettingError, fitted
 from detector.core.predicate import Predicate, reads_activity, treats_forgotten, treats_missing
 from detector.core.snapshot import Snapshot
@@ -102,8 +103,10 @@ def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
     """
     verdict = _answer(predicate, snapshot)
     if snapshot.doubts and leans_on_idleness(predicate, snapshot, verdict, snapshot.doubts):
-        return _in_doubt(verdict, snapshot)
-    return with_assumptions(with_evidence(verdict, snapshot), snapshot)
+        verdict = _in_doubt(verdict, snapshot)
+    else:
+        verdict = with_assumptions(with_evidence(verdict, snapshot), snapshot)
+    return withheld(verdict, snapshot.membership)
 
 
 def leans_on_idleness(predicate: Predicate, snapshot: Snapshot, verdict: Verdict, processes: Container[ProcessName]) -> bool:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from detector.core.membership_doubt import MembershipDoubt
 from detector.graph.columns import Bools, WaitColumns
 from stilltrue.model import Activity, Message, PartyName, ProcessName, ProcessState, SnapshotRef, process_of
 from stilltrue.protocol.look import PartyLook
@@ -31,6 +32,7 @@ class Snapshot:
     looks : what the verification round saw of the suspects; none when nobody looked again.
     doubts : why a process that seems idle is not certainly so, since the verification round.
     set_aside : of the missing, those whose reports contradicted others' (rule 5), and how.
+    membership : what the membership withheld from the detector's answers on it: members expected, gathered or lost.
     previous : the waits of the previous complete snapshot, as older documents and archives have them; no answer reads it.
     """
 
@@ -43,6 +45,7 @@ class Snapshot:
     looks: Mapping[PartyName, PartyLook] = field(default_factory=lambda: MappingProxyType({}))
     doubts: Mapping[ProcessName, str] = field(default_factory=lambda: MappingProxyType({}))
     set_aside: Mapping[ProcessName, str] = field(default_factory=lambda: MappingProxyType({}))
+    membership: tuple[MembershipDoubt, ...] = ()
     previous: WaitColumns | None = None
 
     def present(self) -> dict[ProcessName, ProcessState]:

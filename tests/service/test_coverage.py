@@ -6,9 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from detector.analysis.verdicts import verdicts_on
+from detector.archive.units import open_archive
+from detector.core.registry import find_predicate
 from detector.service.settings import Expectation
+from detector.service.storage.archive_sink import FOLDER
 from stilltrue.v1 import agent_pb2, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
@@ -121,3 +126,19 @@ async def test_an_agent_that_sees_all_is_covered(start_detector: Any, process: A
         await a.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(servers=1)))
         verdict = await detector.ask()
         assert (verdict.coverage.members, verdict.coverage.expected, list(verdict.coverage.blind)) == (1, 1, [])
+
+
+async def test_what_was_withheld_is_withheld_by_the_archive_too(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    """Evaluated again, a snapshot in which members had yet to join gives the detector's answer, not a TRUE."""
+    async with start_detector(tmp_path, expected={"all": Expectation(count=2)}) as detector:
+        await detector.join(process("a"))
+        asked = [await detector.ask("termination")]
+        await detector.join(process("b"))
+        asked.append(await detector.ask("termination"))
+    archive = open_archive(str(tmp_path / FOLDER))
+    rows = pa.concat_tables([rows for file in archive.files("snapshots") for rows in archive.store.read(file)])
+    found = verdicts_on(rows.sort_by("snapshot"), [find_predicate("termination")]).to_pylist()
+    said = [(verdict.snapshot.id, snapshot_pb2.Holds.Name(verdict.holds)) for verdict in asked]
+    assert said[0][1] == "HOLDS_UNDETERMINED"
+    told = {row["snapshot"]: f"HOLDS_{row['holds'].upper()}" for row in found}
+    assert [(number, told[number]) for number, _ in said] == said

@@ -16,6 +16,7 @@ from detector.archive.row_decoder import verdict_of
 from detector.archive.row_encoder import report_rows, snapshot_row, verdict_row
 from detector.archive.schema import VERDICTS
 from detector.archive.writer import table_of
+from detector.core.answer import nobody_reported
 from detector.core.assembler import Assembled, PendingSnapshot
 from detector.core.predicate import Predicate
 from detector.core.registry import ask
@@ -122,8 +123,14 @@ def judged(made: Iterable[RandomSnapshot], predicates: Sequence[Predicate]) -> J
         snapshots=table_of("snapshots", [snapshot_row(each.assembled, each.members) for each in numbered]),
         reports=table_of("reports", [row for each in numbered for row in report_rows(each.assembled)]),
         predicates=tuple(predicates),
-        verdicts=tuple(_as_archived(ask(predicate, each.assembled.snapshot)) for each in numbered for predicate in predicates),
+        verdicts=tuple(_as_archived(_told(predicate, each)) for each in numbered for predicate in predicates),
     )
+
+
+def _told(predicate: Predicate, made: RandomSnapshot) -> Verdict:
+    """The service's verdict."""
+    snapshot = made.assembled.snapshot
+    return ask(predicate, snapshot) if snapshot.processes else nobody_reported(predicate.name, snapshot)
 
 
 def _as_archived(verdict: Verdict) -> Verdict:

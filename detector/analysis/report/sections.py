@@ -250,6 +250,8 @@ def _coverage(found: Analysis) -> list[Table | Markup]:
 
 
 def _notes(found: Analysis) -> Iterable[str]:
+    for lost in found.lost():
+        yield f"{lost[0].upper()}{lost[1:]}."
     yield f"{found.orphans} orphan messages (a bug)." if found.orphans else "No orphan on any channel."
     if found.skewed:
         row = found.skewed[0]

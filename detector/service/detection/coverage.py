@@ -15,11 +15,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from detector.core.counting import counted
+from detector.core.membership_doubt import About, MembershipDoubt, speaks_for_all, with_words, withheld
 from detector.core.scope import bears
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock, duration
@@ -28,19 +29,9 @@ from detector.service.detection.expected import Expected
 from detector.service.detection.incidents import Incident
 from detector.service.detection.members import Member, Roster, unknowns
 from detector.service.settings import Settings
-from stilltrue.model import BlindSpot, Coverage, Holds, ProcessName, ProcessState, Verdict, Witness
+from stilltrue.model import BlindSpot, Coverage, Holds, ProcessName, ProcessState, Verdict
 from stilltrue.protocol.report import Report
 
-_BLOCKED = ("deadlock", "gridlock")
-_SPEAKS_FOR_ALL = {
-    "deadlock": Holds.FALSE,
-    "gridlock": Holds.FALSE,
-    "token-duplicated": Holds.FALSE,
-    "phase-ended": Holds.TRUE,
-    "quiescence": Holds.TRUE,
-    "termination": Holds.TRUE,
-    "token-lost": Holds.TRUE,
-}
 SPOTS_MAX = 50
 
 
@@ -84,35 +75,35 @@ class Membership:
         if not len(self._roster):
             self._joined.clear()
 
+    def doubts(self, view: Snapshot, incidents: Sequence[Incident]) -> tuple[MembershipDoubt, ...]:
+        """Rules 3 to 5: what answers on ``view`` may not say yet; ``incidents`` are those open."""
+        return (*self._gathering(view), *self._unjoined(view), *_unconfirmed(view, incidents))
+
     def qualified(
-        self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], incidents: Sequence[Incident]
+        self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], doubts: Sequence[MembershipDoubt]
     ) -> Qualified:
         """``verdict``, given on ``view``, with its coverage, and not more certain than the membership allows."""
         coverage = self._coverage(view, reports)
-        verdict = replace(verdict, coverage=coverage)
-        for doubt in (self._gathering(verdict, view), self._unjoined(verdict), _unconfirmed(verdict, view, incidents)):
-            if doubt is not None:
-                verdict = _doubted(verdict, *doubt)
+        verdict = withheld(replace(verdict, coverage=coverage), doubts)
         if verdict.holds is Holds.FALSE and coverage.members < coverage.expected:
-            verdict = _with_words(verdict, _covers(coverage))
+            verdict = with_words(verdict, _covers(coverage))
         return self._remembered(verdict, view)
 
-    def _gathering(self, verdict: Verdict, view: Snapshot) -> tuple[str, Collection[ProcessName]] | None:
+    def _gathering(self, view: Snapshot) -> Iterator[MembershipDoubt]:
         """Rule 3."""
         found = ((name, self._roster.get(name)) for name in view.missing)
         out = [name for name, member in found if member is not None and member.restored]
-        if not out or not _speaks_for_all(verdict):
-            return None
-        there = self._before.intersection((*view.processes, *view.missing))
-        return f"gathering, {len(there) - len(out)} of {len(there)} back since the restart; not yet: {_few(out)}", out
+        if out:
+            there = self._before.intersection((*view.processes, *view.missing))
+            text = f"gathering, {len(there) - len(out)} of {len(there)} back since the restart; not yet: {_few(out)}"
+            yield MembershipDoubt(about=About.ALL, text=text, decisive=tuple(out))
 
-    def _unjoined(self, verdict: Verdict) -> tuple[str, Collection[ProcessName]] | None:
+    def _unjoined(self, view: Snapshot) -> Iterator[MembershipDoubt]:
         """Rule 4."""
-        if verdict.predicate in _BLOCKED or not _speaks_for_all(verdict):
-            return None
-        scope = verdict.snapshot.scope
+        scope = view.ref.scope
         doubt = self.expected.doubt(scope, self._joined_in(scope))
-        return (doubt, ()) if doubt else None
+        if doubt:
+            yield MembershipDoubt(about=About.STATES, text=doubt)
 
     def _joined_in(self, scope: str) -> dict[ProcessName, ProcessState]:
         labels = self._labels[scope]
@@ -123,11 +114,11 @@ class Membership:
         at = verdict.predicate, verdict.snapshot.scope
         begun = verdict.snapshot.begun or 0.0
         members = [member for name in view.processes if (member := self._roster.get(name)) is not None]
-        if verdict.holds is not Holds.TRUE or not _speaks_for_all(verdict):
+        if verdict.holds is not Holds.TRUE or not speaks_for_all(verdict):
             before = self._true.get(at)
             new = [] if before is None else [m for m in members if m.name not in before.members and m.joined_at > before.at]
             if before is not None and new and verdict.holds is not Holds.TRUE:
-                verdict = _with_words(
+                verdict = with_words(
                     verdict, f"open again: {_few([m.name for m in new])} joined after it was true of "
                     f"{counted(len(before.members), 'member')} (snapshot {before.snapshot})",
                 )  # fmt: skip
@@ -138,7 +129,7 @@ class Membership:
             return Qualified(verdict, firm=True)
         age = duration(max(0.0, begun - newest.joined_at))
         words = f"but the membership is young: {newest.name} joined {age} earlier, and more may join (serve --expect)"
-        return Qualified(_with_words(verdict, words), firm=False)
+        return Qualified(with_words(verdict, words), firm=False)
 
     def _coverage(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
         """Rule 1."""
@@ -169,45 +160,18 @@ class Membership:
         return f"{'lost' if member.lost_at is not None else 'did not report'}, last seen {clock(member.heard_at)}"
 
 
-def _speaks_for_all(verdict: Verdict) -> bool:
-    """Rule 2; a predicate that is not known here may mean either."""
-    return verdict.holds is _SPEAKS_FOR_ALL.get(verdict.predicate, verdict.holds) or verdict.holds is Holds.UNDETERMINED
-
-
-def _unconfirmed(verdict: Verdict, view: Snapshot, incidents: Iterable[Incident]) -> tuple[str, Collection[ProcessName]] | None:
+def _unconfirmed(view: Snapshot, incidents: Iterable[Incident]) -> Iterator[MembershipDoubt]:
     """Rule 5."""
-    if verdict.holds is not Holds.FALSE or not view.missing:
-        return None
     missing = frozenset(view.missing)
-    for incident in incidents:
+    told: set[str] = set()
+    for incident in incidents if missing else ():
         absent = sorted(name for name, _ in incident.runs() if name in missing)
-        if incident.predicate == verdict.predicate and absent:
-            return (
-                f"{incident.id} was last confirmed at {clock(incident.seen)}, without a report from {_few(absent)} since",
-                absent,
+        if absent and incident.predicate not in told:
+            told.add(incident.predicate)
+            text = f"{incident.id} was last confirmed at {clock(incident.seen)}, without a report from {_few(absent)} since"
+            yield MembershipDoubt(
+                about=About.FALSE_OF_PREDICATE, predicate=incident.predicate, text=text, decisive=tuple(absent)
             )
-    return None
-
-
-def _doubted(verdict: Verdict, text: str, decisive: Collection[ProcessName]) -> Verdict:
-    if verdict.holds is Holds.UNDETERMINED:
-        return _with_words(verdict, text)
-    return replace(
-        verdict,
-        holds=Holds.UNDETERMINED,
-        witness=Witness(kind="missing", parties=(), text=f"{text} ({verdict.witness.text})"),
-        remainder=(),
-        core=(),
-        behind=(),
-        victims=(),
-        explanation=(),
-        until=None,
-        decisive=tuple(sorted({*verdict.decisive, *decisive})),
-    )
-
-
-def _with_words(verdict: Verdict, words: str) -> Verdict:
-    return replace(verdict, witness=replace(verdict.witness, text=f"{verdict.witness.text}; {words}"))
 
 
 def _covers(coverage: Coverage) -> str:

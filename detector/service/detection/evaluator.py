@@ -9,13 +9,14 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from detector.core.answer import undetermined
 from detector.core.predicate import Predicate, reads_activity
 from detector.core.registry import PluginError, ask, find_predicate, leans_on_idleness, predicate_names
 from detector.core.snapshot import Snapshot
 from detector.core.verification import idle_of
 from detector.ops.logs import Log
 from detector.service.metrics import Metrics
-from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
+from stilltrue.model import Holds, Verdict
 
 Answer = TypeVar("Answer")
 
@@ -144,16 +145,3 @@ class Evaluator:
         """Begin no more evaluations."""
         for worker in self._workers.values():
             worker.close()
-
-
-def undetermined(predicate: str, ref: SnapshotRef, kind: str, text: str) -> Verdict:
-    """No answer, and why."""
-    witness = Witness(kind=kind, parties=(), text=text)
-    return Verdict(predicate=predicate, holds=Holds.UNDETERMINED, witness=witness, snapshot=ref)
-
-
-def nobody_reported(predicate: str, snapshot: Snapshot) -> Verdict:
-    """No answer about a snapshot in which there is nobody."""
-    ref, missing = snapshot.ref, snapshot.missing
-    text = f"none of its {len(missing)} members reported" if missing else f"no process of the scope {ref.scope} is connected"
-    return replace(undetermined(predicate, ref, "missing", text), missing=missing, decisive=missing)

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from detector.core.answer import undetermined
 from detector.ops.clock import Clock
-from detector.service.detection.evaluator import undetermined
 from detector.service.settings import Settings
 from stilltrue.model import SnapshotRef, Verdict
 

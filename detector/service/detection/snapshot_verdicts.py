@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+from detector.core.answer import nobody_reported
 from detector.core.assembler import Assembled
+from detector.core.membership_doubt import MembershipDoubt
 from detector.core.scope import bears, narrowed
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.coverage import Membership
 from detector.service.detection.current_verdicts import CurrentVerdicts, Key, key_of
-from detector.service.detection.evaluator import Evaluator, nobody_reported
+from detector.service.detection.evaluator import Evaluator
 from detector.service.detection.incidents import Incidents
 from detector.service.detection.members import Roster
 from detector.service.detection.pending_asks import PendingAsks
@@ -75,7 +78,8 @@ class SnapshotVerdicts:
             *(self._judge_one(name, view, seen, tickets) for name in self._evaluator.names for view in views)
         )
         changed = any(news for _, news in told)
-        self.keep(seen.newest, tuple(verdict for verdict, _ in told), pinned=changed)
+        newest = replace(seen.newest, snapshot=replace(seen.newest.snapshot, membership=tuple(seen.doubts)))
+        self.keep(newest, tuple(verdict for verdict, _ in told), pinned=changed)
 
     def keep(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         """Store and archive a finished snapshot."""
@@ -108,7 +112,10 @@ class SnapshotVerdicts:
             snapshot = self._views((await seen.idleness()).snapshot)[view]
             verdict = await self._verdict(name, snapshot)
         open_ones = self._incidents.open_ones() if snapshot.missing else []
-        verdict, firm = self._membership.qualified(verdict, snapshot, seen.newest.reports, open_ones)
+        doubts = self._membership.doubts(snapshot, open_ones)
+        if not view:
+            seen.doubts.update(dict.fromkeys(doubts))
+        verdict, firm = self._membership.qualified(verdict, snapshot, seen.newest.reports, doubts)
         self._pending_asks.judged(tickets, verdict)
         key, number = key_of(verdict), verdict.snapshot.id or SnapshotId(0)
         if number < self._said.get(key, 0):
@@ -136,6 +143,8 @@ class _Seen:
     def __init__(self, looked_at: Assembled, rounds: Rounds) -> None:
         self.looked_at = looked_at
         self.newest = looked_at
+        self.doubts: dict[MembershipDoubt, None] = {}
+        """What the membership withheld from the answers about all members."""
         self._rounds = rounds
         self._further: asyncio.Task[Assembled] | None = None
 

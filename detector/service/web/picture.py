@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from detector.core.answer import undetermined
 from detector.core.document.reader import parse_document
 from detector.drawing.draw import Format, draw
-from detector.service.detection.evaluator import undetermined
 from stilltrue.model import Holds, Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
