@@ -5,7 +5,7 @@ Rules:
 1. A column is only ever added, with null for "not known then"; none changes its type or meaning. So old files read forever.
 2. Each file's footer says which table and which version of the columns it holds.
 3. A snapshot's number is its detector's own: ``archive`` and ``snapshot`` together name it. A null archive is that of a file
-   of before version 4.
+   written before version 4.
 4. Times are seconds since the epoch (UTC) as doubles, exactly as the detector had them; the folder's day is for people and
    for reading less.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 SCHEMA_VERSION = 4
-"""Raised when a column is added."""
+"""Incremented when a column is added."""
 
 VERSION_KEY = b"stilltrue.schema_version"
 TABLE_KEY = b"stilltrue.table"

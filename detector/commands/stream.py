@@ -84,15 +84,15 @@ def stream(
     if archive is not None and options:
         _fail("certificates, tokens and --skip-lost need --detector")
     try:
-        from detector.spark.streaming.query import StreamFailedError, Wish, run  # noqa: PLC0415 - Spark and Arrow are extras
+        from detector.spark.streaming.query import StreamFailedError, StreamOptions, run  # noqa: PLC0415 - Spark and Arrow are extras
     except ImportError as error:
         _fail(f"the pipeline needs PySpark 4.2 or newer and pyarrow ({error}): pip install 'stilltrue-detector[spark]'")
-    wish = Wish(
+    stream_options = StreamOptions(
         archive=archive, options=options, out=out.absolute(), master=master, predicates=predicates,
         settings=settings, give_up_seconds=give_up_seconds, late_seconds=late_seconds, once=once,
     )  # fmt: skip
     try:
-        progress = run(wish, lambda text: click.echo(text, err=True))
+        progress = run(stream_options, lambda text: click.echo(text, err=True))
     except StreamFailedError as error:
         _fail(str(error))
     more = [

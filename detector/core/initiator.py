@@ -1,10 +1,10 @@
-"""The initiator: when to begin a snapshot, which number it gets, and when to give it up. The time is an argument.
+"""The initiator: when to begin a snapshot, which number it gets, and when to abandon it. The time is an argument.
 
 Rules:
 
 1. Ids only rise; a process's colour that is ahead advances them.
-2. A snapshot begins when one is asked for, when a process wishes for one (a bounded number of times a second), and once a
-   period; never more than ``pending_snapshots_max`` are in progress: what is wanted meanwhile begins when one has ended.
+2. A snapshot begins when one is asked for, when a process requests one (a bounded number of times a second), and once a
+   period; never more than ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one has ended.
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
    ``give_up_seconds``; it is incomplete then.
 4. A question is answered from a snapshot that began after it.
@@ -27,8 +27,8 @@ class Timing:
     """When snapshots begin and end. ``period_seconds`` 0: only on demand."""
 
     period_seconds: float = 1.0
-    wish_seconds_min: float = 0.5
-    wishes_burst_max: int = 5
+    trigger_seconds_min: float = 0.5
+    triggers_burst_max: int = 5
     give_up_seconds: float = 2.0
     suspect_seconds: float = 0.25
     pending_snapshots_max: int = 4
@@ -36,7 +36,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """Send a mark for ``snapshot`` to each of ``members``, and with it the calls in doubt that are ``settled``."""
+    """Send a marker for ``snapshot`` to each of ``members``, and with it the calls in doubt that are ``settled``."""
 
     snapshot: SnapshotId
     members: tuple[ProcessName, ...]
@@ -53,7 +53,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """A report was not taken."""
+    """A report was refused."""
 
     process: ProcessName
     reason: Refusal
@@ -73,14 +73,14 @@ class Initiator:
         self._pending: dict[SnapshotId, PendingSnapshot] = {}
         self._tickets: dict[SnapshotId, tuple[int, ...]] = {}
         self._asking: list[int] = []
-        self._wish: ProcessName | None = None
-        self._wishes = float(self.timing.wishes_burst_max)
-        self._wishes_at = -math.inf
+        self._requester: ProcessName | None = None
+        self._allowance = float(self.timing.triggers_burst_max)
+        self._allowance_at = -math.inf
         self._periodic_at = -math.inf
         self._suspects: set[ProcessName] = set()
         self._log = SnapshotLog()
         self._lost: set[ProcessName] = set()
-        self.held = False
+        self.paused = False
         """While true no snapshot begins: those that have ended wait to be evaluated."""
         self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
 
@@ -106,11 +106,11 @@ class Initiator:
         return self._settle(now)
 
     def lost(self, process: ProcessName, now: float) -> list[Effect]:
-        """A member cannot be reached: snapshots expect it still, but do not wait for it until it joins again."""
+        """A member cannot be reached: snapshots still expect it, but do not wait for it until it joins again."""
         self._lost.add(process)
         for pending in self._pending.values():
             pending.gone(process)
-            self._log.tell(now, f"{process} is lost", pending.id)
+            self._log.record(now, f"{process} is lost", pending.id)
         return self._settle(now)
 
     def advance(self, colour: SnapshotId) -> None:
@@ -129,9 +129,9 @@ class Initiator:
         self._asking.append(ticket)
         return self._begin_wanted(now)
 
-    def wished(self, process: ProcessName, now: float) -> list[Effect]:
-        """A process wishes for a snapshot: one of its parties has been blocked for long."""
-        self._wish = process
+    def requested(self, process: ProcessName, now: float) -> list[Effect]:
+        """A process requests a snapshot: one of its parties has been blocked for long."""
+        self._requester = process
         return self._begin_wanted(now)
 
     def ticked(self, now: float) -> list[Effect]:
@@ -141,11 +141,11 @@ class Initiator:
     def due(self, now: float) -> float:
         """When :meth:`ticked` has something to do next (seconds; infinity: never)."""
         times = [self._deadline(pending) for pending in self._pending.values()]
-        if not self.held and len(self._pending) < self.timing.pending_snapshots_max:
+        if not self.paused and len(self._pending) < self.timing.pending_snapshots_max:
             if self.timing.period_seconds and self._members:
                 times.append(self._periodic_at + self.timing.period_seconds)
-            if self._wish is not None:
-                times.append(now + (1 - self._wish_allowance(now)) * self.timing.wish_seconds_min)
+            if self._requester is not None:
+                times.append(now + (1 - self._allowance_now(now)) * self.timing.trigger_seconds_min)
             if self._asking:
                 times.append(now)
         return max(now, min(times, default=math.inf))
@@ -160,12 +160,14 @@ class Initiator:
         meant = [pending for pending in self._pending.values() if report.after < pending.id <= report.snapshot]
         if not meant:
             return [Refuse(process=name, reason=Refusal.LATE)]
-        effects: list[Effect] = [
-            Refuse(process=name, reason=refusal) for pending in meant if (refusal := pending.offer(report)) is not None
-        ]
-        taken = "is a duplicate, ignored" if effects else "comes"
-        said = f"the report of {name} {taken}: next call {report.next_number}, cut for ({report.after}, {report.snapshot}]"
-        self._log.tell(now, said, report.snapshot, after=report.after)
+        effects: list[Effect] = []
+        for pending in meant:
+            refusal = pending.offer(report)
+            if refusal is not None:
+                effects.append(Refuse(process=name, reason=refusal))
+            outcome = "is taken" if refusal is None else f"is refused ({refusal.value})"
+            cut = f"next call {report.next_number}, cut for ({report.after}, {report.snapshot}]"
+            self._log.record(now, f"the report of {name} {outcome}: {cut}", pending.id)
         return effects + self._settle(now) + self._begin_wanted(now)
 
     def refusal(self, process: ProcessId, after: SnapshotId, snapshot: SnapshotId) -> Refusal | None:
@@ -175,7 +177,7 @@ class Initiator:
         return None if None in refusals else next(iter(refusals), Refusal.LATE)
 
     def late(self, process: ProcessName, snapshot: SnapshotId) -> None:
-        """A report came that is of no use, but its process answers, and has cut for ``snapshot``."""
+        """A report came too late, but its process answers, and has cut for ``snapshot``."""
         self.advance(snapshot)
         self._suspects.discard(process)
 
@@ -183,7 +185,7 @@ class Initiator:
 
     def _begin_wanted(self, now: float) -> list[Effect]:
         """Rule 2: begin one snapshot if one is wanted and there is room; it serves all pending requests."""
-        if self.held or len(self._pending) >= self.timing.pending_snapshots_max:
+        if self.paused or len(self._pending) >= self.timing.pending_snapshots_max:
             return []
         by = self._wanted_by(now)
         if by is None:
@@ -195,38 +197,38 @@ class Initiator:
             self._pending[snapshot].gone(name)
         self._tickets[snapshot] = tuple(self._asking)
         self._asking.clear()
-        self._wish = None
+        self._requester = None
         self._periodic_at = now
-        self._log.tell(now, f"begins for {by}: markers to {', '.join(self.members) or 'nobody'}", snapshot)
+        self._log.record(now, f"begins for {by}: markers to {', '.join(self.members) or 'no member'}", snapshot)
         begin = Begin(snapshot=snapshot, members=self.members, settled=self._settled_members())
         return [begin, *self._settle(now)]
 
     def _settled_members(self) -> dict[ProcessName, tuple[CallNumber, ...]]:
-        """What to tell the members about their calls in doubt. Sent once: a doubt that lasts shows up again."""
-        told = {
+        """By member, its calls in doubt that were answered. Sent once: a doubt that lasts shows up again."""
+        settled = {
             process.instance: numbers
             for process, numbers in self._settled.items()
             if self._members.get(process.instance) == process
         }
         self._settled.clear()
-        return told
+        return settled
 
     def _wanted_by(self, now: float) -> str | None:
         if self._asking:
             return "ask"
-        if self._wish is not None:
-            allowance = self._wish_allowance(now)
+        if self._requester is not None:
+            allowance = self._allowance_now(now)
             if allowance >= 1:
-                self._wishes, self._wishes_at = allowance - 1, now
-                return self._wish
+                self._allowance, self._allowance_at = allowance - 1, now
+                return self._requester
         if self.timing.period_seconds and self._members and now >= self._periodic_at + self.timing.period_seconds:
             return "period"
         return None
 
-    def _wish_allowance(self, now: float) -> float:
-        """How many wishes may be granted at once: a bucket that holds the burst and fills by one each interval."""
-        grown = (now - self._wishes_at) / self.timing.wish_seconds_min if self._wishes_at > -math.inf else math.inf
-        return min(self.timing.wishes_burst_max, self._wishes + grown)
+    def _allowance_now(self, now: float) -> float:
+        """How many requests may be granted at once: a bucket that holds the burst and fills by one each interval."""
+        grown = (now - self._allowance_at) / self.timing.trigger_seconds_min if self._allowance_at > -math.inf else math.inf
+        return min(self.timing.triggers_burst_max, self._allowance + grown)
 
     def _deadline(self, pending: PendingSnapshot) -> float:
         """Rule 3: until when this snapshot waits for the members that are still to report."""
@@ -246,7 +248,7 @@ class Initiator:
         self._suspects.update(name for name in pending.missing() if name in self._members)
         self._suspects.intersection_update(self._members)
         self._settled.update(assembled.settled)
-        self._log.tell(now, f"ends {assembled.outcome.value}", pending.id)
+        self._log.record(now, f"ends {assembled.outcome.value}", pending.id)
         return Finish(assembled=assembled, tickets=self._tickets.pop(pending.id))
 
     def story(self, snapshot: SnapshotId) -> list[str]:

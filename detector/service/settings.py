@@ -100,8 +100,10 @@ class Settings:
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     period_seconds: float = _bounded(1.0, 0, 86400, "time between snapshots; 0: only on request")
-    wish_seconds_min: float = _bounded(0.5, 0.001, 3600, "minimum average time between snapshots requested by processes")
-    wishes_burst_max: int = _bounded(5, 1, 1000, "burst size for snapshots requested by processes")
+    trigger_seconds_min: float = _bounded(
+        0.5, 0.001, 3600, "minimum average time between snapshots requested by processes", was="wish_seconds_min"
+    )
+    triggers_burst_max: int = _bounded(5, 1, 1000, "burst size for snapshots requested by processes", was="wishes_burst_max")
     give_up_seconds: float = _bounded(2.0, 0.01, 600, "how long a snapshot waits for a silent member")
     suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the previous one")
     pending_snapshots_max: int = _bounded(4, 1, 1000, "snapshots in progress at once")
@@ -198,8 +200,8 @@ class Settings:
         """The settings of the initiator."""
         return Timing(
             period_seconds=self.period_seconds,
-            wish_seconds_min=self.wish_seconds_min,
-            wishes_burst_max=self.wishes_burst_max,
+            trigger_seconds_min=self.trigger_seconds_min,
+            triggers_burst_max=self.triggers_burst_max,
             give_up_seconds=self.give_up_seconds,
             suspect_seconds=self.suspect_seconds,
             pending_snapshots_max=self.pending_snapshots_max,

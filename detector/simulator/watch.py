@@ -98,9 +98,9 @@ class Watch:
             case ("ask",):
                 self.asks_left -= 1
                 self._obey(self.initiator.asked(self.asks_left, now))
-            case ("wish", name):
+            case ("request", name):
                 self.asks_left -= 1
-                self._obey(self.initiator.wished(name, now))
+                self._obey(self.initiator.requested(name, now))
             case ("tick",):
                 due = min(self.initiator.due(now), self.verifier.due(), now + GIVE_UP_SECONDS)
                 self.world.now = now = max(now, due)

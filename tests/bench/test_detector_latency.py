@@ -39,10 +39,10 @@ def fakes() -> ModuleType:
 
 @contextlib.asynccontextmanager
 async def detector(data: Path) -> AsyncIterator[str]:
-    """The address of a detector that takes snapshots when asked and wished for only."""
+    """The address of a detector that takes snapshots when asked, or requested by a process, only."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "detector.cli", "serve", "--port", "0", "--http-port", "0", "--data", str(data),
-        "--period-seconds", "0", "--wish-seconds-min", "0.001", "--lease-seconds", "600",
+        "--period-seconds", "0", "--trigger-seconds-min", "0.001", "--lease-seconds", "600",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:

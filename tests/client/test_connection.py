@@ -1,4 +1,4 @@
-"""The agent's line to the detector: hello, marks answered whatever the application does, leases, wishes, goodbye."""
+"""The agent's line to the detector: hello, markers answered whatever the application does, leases, requests, goodbye."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_marks_are_answered_while_the_event_loop_is_blocked(detector: Any,
     assert detector.report("orders", 3).snapshot == 3
 
 
-def test_a_long_wait_is_wished_about_again_and_again(detector: Any, join: Join) -> None:
+def test_a_long_wait_requests_snapshots_again_and_again(detector: Any, join: Join) -> None:
     caller = join("caller", block_seconds_max=0.05)
     listening = socket.create_server(("127.0.0.1", 0))
     with caller.channel(grpc.insecure_channel(f"127.0.0.1:{listening.getsockname()[1]}")) as channel:
@@ -138,7 +138,7 @@ def ignoring_errors(call: Callable[..., Any]) -> None:
         call(b"x")
 
 
-def test_a_short_wait_is_no_wish(detector: Any, join: Join) -> None:
+def test_a_short_wait_requests_none(detector: Any, join: Join) -> None:
     caller = join("caller", block_seconds_max=3600)
     number = caller.live.waits(PartyName("caller/x"), ())
     detector.wait_for(lambda: detector.kinds("caller").count("lease") >= 3)

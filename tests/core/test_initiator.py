@@ -8,7 +8,7 @@ from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 
-TIMING = Timing(period_seconds=0, give_up_seconds=2.0, suspect_seconds=0.25, wish_seconds_min=1.0, wishes_burst_max=1)
+TIMING = Timing(period_seconds=0, give_up_seconds=2.0, suspect_seconds=0.25, trigger_seconds_min=1.0, triggers_burst_max=1)
 
 
 class Story:
@@ -166,11 +166,11 @@ def test_ids_rise_above_every_colour_that_was_seen() -> None:
     assert story.tell(story.initiator.asked(1, 0.0)) == ["begin 42 of a"]
 
 
-def test_wishes_are_granted_a_bounded_number_of_times_a_second() -> None:
+def test_requests_of_processes_are_granted_a_bounded_number_of_times_a_second() -> None:
     story = Story("a")
-    assert story.tell(story.initiator.wished(ProcessName("a"), 0.0)) == ["begin 1 of a"]
+    assert story.tell(story.initiator.requested(ProcessName("a"), 0.0)) == ["begin 1 of a"]
     story.report("a", 1, 0.1)
-    assert story.tell(story.initiator.wished(ProcessName("a"), 0.2)) == []
+    assert story.tell(story.initiator.requested(ProcessName("a"), 0.2)) == []
     assert story.initiator.due(0.2) == 1.0
     assert story.tell(story.initiator.ticked(1.0)) == ["begin 2 of a"]
 

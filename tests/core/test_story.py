@@ -12,9 +12,9 @@ ONE, TWO, THREE = SnapshotId(1), SnapshotId(2), SnapshotId(3)
 
 def test_what_concerns_several_snapshots_is_told_of_each() -> None:
     log = SnapshotLog()
-    log.tell(10.0, "begins", ONE)
-    log.tell(10.5, "a report comes", TWO, after=SnapshotId(0))
-    log.tell(11.0, "ends", TWO)
+    log.record(10.0, "begins", ONE)
+    log.record(10.5, "a report comes", TWO, after=SnapshotId(0))
+    log.record(11.0, "ends", TWO)
     assert log.story(ONE) == ["0.000 s: begins", "0.500 s: a report comes"]
     assert log.story(TWO) == ["0.000 s: a report comes", "0.500 s: ends"]
     assert log.story(THREE) == []
@@ -23,7 +23,7 @@ def test_what_concerns_several_snapshots_is_told_of_each() -> None:
 def test_the_oldest_happenings_are_forgotten() -> None:
     log = SnapshotLog(2)
     for number in range(3):
-        log.tell(float(number), f"happening {number}", ONE)
+        log.record(float(number), f"happening {number}", ONE)
     assert log.story(ONE) == ["0.000 s: happening 1", "1.000 s: happening 2"]
 
 
@@ -41,8 +41,8 @@ def test_the_initiator_tells_how_a_snapshot_went() -> None:
     initiator.lost(lost.instance, 2.0)
     assert initiator.story(ONE) == [
         "0.000 s: begins for ask: markers to a, b",
-        "0.250 s: the report of a comes: next call 1, cut for (0, 1]",
-        "0.500 s: the report of a is a duplicate, ignored: next call 1, cut for (0, 1]",
+        "0.250 s: the report of a is taken: next call 1, cut for (0, 1]",
+        "0.500 s: the report of a is refused (duplicate): next call 1, cut for (0, 1]",
         "1.000 s: b is lost",
         "1.000 s: ends incomplete",
     ]

@@ -197,11 +197,11 @@ MUTANTS = (
         "tests/core/test_initiator.py::test_the_next_mark_tells_a_caller_which_of_its_doubts_the_servers_have_settled",
     ),
     Mutant(
-        "wishes are granted without end",
+        "requests of processes are granted without end",
         "detector.core.initiator",
-        "self._wishes, self._wishes_at = allowance - 1, now",
-        "self._wishes_at = now",
-        "tests/core/test_initiator.py::test_wishes_are_granted_a_bounded_number_of_times_a_second",
+        "self._allowance, self._allowance_at = allowance - 1, now",
+        "self._allowance_at = now",
+        "tests/core/test_initiator.py::test_requests_of_processes_are_granted_a_bounded_number_of_times_a_second",
     ),
     # what the agent records
     Mutant(

@@ -88,7 +88,7 @@ async def test_who_contradicts_others_is_set_aside_and_the_others_are_answered_f
         assert (summary.outcome, summary.missing) == ("incomplete", ["liar"])
 
 
-async def test_a_wish_begins_a_snapshot_and_a_watch_sees_it(
+async def test_a_request_of_a_process_begins_a_snapshot_and_a_watch_sees_it(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")

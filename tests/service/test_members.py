@@ -12,7 +12,7 @@ from stilltrue.protocol.look import LookRequest
 
 
 class Wire:
-    def send_mark(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
+    def send_marker(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
         pass
 
     def send_look(self, request: LookRequest) -> None:

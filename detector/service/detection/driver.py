@@ -37,7 +37,7 @@ from stilltrue.protocol.report import Report
 from stilltrue.runtime.triggers import STILL_BLOCKED
 
 _TICK_SECONDS_MIN = 0.001
-KNOWN_WISH_SECONDS_MIN = 10.0
+KNOWN_REQUEST_SECONDS_MIN = 10.0
 """How often a process gets a snapshot for waits that go on, once an open incident shows it; new waits are not held back."""
 
 STORY_LINES_MAX = 20
@@ -91,7 +91,7 @@ class Driver:
             metrics=metrics,
             log=log,
         )
-        self._known_wish_at = -math.inf
+        self._known_request_at = -math.inf
         self._under_way: set[SnapshotId] = set()
         self._missed: frozenset[ProcessName] = frozenset()
         self._timer: asyncio.TimerHandle | None = None
@@ -117,7 +117,7 @@ class Driver:
         if self._under_way and member.stream is not None:
             newest = max(self._under_way)
             if member.colour < newest:
-                member.stream.send_mark(newest)
+                member.stream.send_marker(newest)
         self._count_members()
 
     def _restore(self, records: Sequence[MemberRecord]) -> None:
@@ -186,15 +186,15 @@ class Driver:
         """The number of the next snapshot to begin."""
         return self._initiator.next_id
 
-    def wished(self, member: Member, reason: str = "") -> None:
-        """A process wishes for a snapshot. That the waits of an open incident go on is news only now and then."""
+    def requested(self, member: Member, reason: str = "") -> None:
+        """A process requests a snapshot. That the waits of an open incident go on is news only now and then."""
         self._heard(member)
         if reason.startswith(STILL_BLOCKED) and self.incidents.shows(member.name):
             now = self._clock.now()
-            if now < self._known_wish_at + KNOWN_WISH_SECONDS_MIN:
+            if now < self._known_request_at + KNOWN_REQUEST_SECONDS_MIN:
                 return
-            self._known_wish_at = now
-        self._step(lambda now: self._initiator.wished(member.name, now))
+            self._known_request_at = now
+        self._step(lambda now: self._initiator.requested(member.name, now))
 
     def said_goodbye(self, member: Member) -> None:
         """A process ends in good order."""
@@ -303,7 +303,7 @@ class Driver:
         for name in begin.members:
             member = self.roster.get(name)
             if member is not None and member.stream is not None:
-                member.stream.send_mark(begin.snapshot, begin.settled.get(name, ()))
+                member.stream.send_marker(begin.snapshot, begin.settled.get(name, ()))
 
     def _finish(self, finish: Finish) -> None:
         assembled = finish.assembled
@@ -323,7 +323,7 @@ class Driver:
         task = asyncio.get_running_loop().create_task(self._verdicts.judge(assembled, finish.tickets))
         self._judging.add(task)
         task.add_done_callback(self._was_judged)
-        self._initiator.held = len(self._judging) >= self._settings.pending_snapshots_max
+        self._initiator.paused = len(self._judging) >= self._settings.pending_snapshots_max
 
     def _set_aside(self, assembled: Assembled) -> None:
         """Reports that contradict others (rule 5) are counted, and logged with what happened to their snapshot."""
@@ -336,8 +336,8 @@ class Driver:
     def _was_judged(self, task: asyncio.Task[None]) -> None:
         """Questions that arrived meanwhile share one snapshot: no more are begun than can be evaluated."""
         self._judging.discard(task)
-        if self._initiator.held:
-            self._initiator.held = False
+        if self._initiator.paused:
+            self._initiator.paused = False
             self._step(self._initiator.ticked)
 
     # -- time ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ Rules:
 4. A lost member that speaks again is lost no more. The members of before a restart are lost until they are back.
 5. A name is bound to the certificate that said it first: as long as it is a member, an agent whose certificate has none of
    those names is refused, whatever its incarnation. Without certificates nothing is bound.
-6. Beyond ``members_max`` the member that was lost first is forgotten; while none is lost, newcomers are refused.
+6. Beyond ``members_max`` the member that was lost first is forgotten; while none is lost, no new process is admitted.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from stilltrue.protocol.report import Report
 class Stream(Protocol):
     """The way to one agent."""
 
-    def send_mark(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
-        """Send the mark for ``snapshot``; one that is still on its way is replaced by it.
+    def send_marker(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
+        """Send the marker for ``snapshot``; it replaces one that has not been sent yet.
 
         ``settled``: the process's calls in doubt that were answered.
         """
@@ -173,7 +173,7 @@ class Member:
 
     @property
     def live(self) -> bool:
-        """Whether marks can reach it."""
+        """Whether markers can reach it."""
         return self.stream is not None
 
 

@@ -1,7 +1,7 @@
-"""The agents' door: one stream each, in which hellos, reports, looks, leases and wishes come up and marks go down.
+"""The gRPC service for agents: one stream each, with reports, looks and leases from the agent, markers and look requests to it.
 
-Messages are taken and given as bytes, so that one that cannot be read is refused here with a clear status, and a mark that
-goes to all is written out once for all.
+Messages cross gRPC as bytes, so that a malformed one is refused here with a clear status, and a marker that goes to every
+member is serialised once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WRITE_SECONDS_MAX = 1.0
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200
 _LOOKS_MAX = 64
-"""Requests to look that wait for a slow reader; the oldest goes, and is doubt."""
+"""Look requests that wait for a slow reader; beyond it the oldest is dropped, which leaves its parties in doubt."""
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -64,22 +64,22 @@ class ReplacedError(Exception):
 
 
 @lru_cache(maxsize=8)
-def _mark(snapshot: SnapshotId) -> bytes:
+def _marker(snapshot: SnapshotId) -> bytes:
     """The marker for agents without settled doubts, which are most."""
-    return _mark_that_settles(snapshot, ())
+    return _marker_that_settles(snapshot, ())
 
 
-def _mark_that_settles(snapshot: SnapshotId, settled: Sequence[CallNumber]) -> bytes:
+def _marker_that_settles(snapshot: SnapshotId, settled: Sequence[CallNumber]) -> bytes:
     return pb.ConnectResponse(mark=pb.Mark(snapshot=snapshot, settled=settled)).SerializeToString()
 
 
 class _Stream:
-    """The way to one agent. At most one mark waits, the newest, which bids for all before it; none goes before the welcome."""
+    """The stream to one agent. At most one marker waits, the newest, which serves all before it; none precedes the welcome."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._handler = asyncio.current_task()
-        self._mark: SnapshotId | None = None
+        self._marker: SnapshotId | None = None
         self._settled: Sequence[CallNumber] = ()
         self._looks: deque[LookRequest] = deque(maxlen=_LOOKS_MAX)
         self._writer: asyncio.Task[None] | None = None
@@ -88,7 +88,7 @@ class _Stream:
         self.ended: str | None = None
 
     async def read(self) -> object:
-        """The next message: bytes, or gRPC's mark of the end. Raises :class:`ReplacedError`."""
+        """The next message: bytes, or gRPC's end-of-stream object. Raises :class:`ReplacedError`."""
         if self.ended is not None:
             raise ReplacedError(self.ended)
         self._reading = True
@@ -102,14 +102,14 @@ class _Stream:
             self._reading = False
 
     async def open(self, welcome: pb.ConnectResponse) -> None:
-        """Welcome the agent; marks may follow."""
+        """Welcome the agent; markers may follow."""
         await self._context.write(welcome.SerializeToString())
         self._open = True
-        if self._mark is not None:
-            self.send_mark(self._mark)
+        if self._marker is not None:
+            self.send_marker(self._marker)
 
-    def send_mark(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
-        self._mark = snapshot
+    def send_marker(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
+        self._marker = snapshot
         self._settled = settled or self._settled
         self._send()
 
@@ -130,10 +130,10 @@ class _Stream:
 
     def _next(self) -> bytes | None:
         """The next message that waits: the marker first."""
-        if self._mark is not None:
-            snapshot, self._mark = self._mark, None
+        if self._marker is not None:
+            snapshot, self._marker = self._marker, None
             settled, self._settled = self._settled, ()
-            return _mark_that_settles(snapshot, settled) if settled else _mark(snapshot)
+            return _marker_that_settles(snapshot, settled) if settled else _marker(snapshot)
         if self._looks:
             return pb.ConnectResponse(look=request_to_wire(self._looks.popleft())).SerializeToString()
         return None
@@ -278,7 +278,7 @@ class AgentServicer:
             case "looked":
                 self._driver.looked(member, look_from_wire(member.name, request.looked))
             case "wish":
-                self._driver.wished(member, request.wish.reason)
+                self._driver.requested(member, request.wish.reason)
             case "goodbye":
                 self._driver.said_goodbye(member)
             case "hello":
@@ -339,7 +339,7 @@ def _sight(sight: pb.Sight) -> Sight:
 
 
 def _check_times(report: Report) -> None:
-    """Refuse times that no calendar has: they would end in every snapshot's document."""
+    """Refuse times outside the calendar: they would reach every snapshot's document."""
     entries: tuple[LocalWait | OutstandingCall | ServedCall, ...] = (*report.waits, *report.made, *report.served)
     for field, times in (
         ("cut_at", (report.cut_at,)),

@@ -30,8 +30,8 @@ class StreamFailedError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What is asked for: of an ``archive``, or of a detector with these ``options`` (of the data source)."""
+class StreamOptions:
+    """What to stream: from an ``archive``, or from a detector with these ``options`` (of the data source)."""
 
     archive: str | None
     options: Mapping[str, str]
@@ -44,10 +44,10 @@ class Wish:
     once: bool
 
 
-def run(wish: Wish, progress: Callable[[str], None]) -> Progress:
+def run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
     """Stream until it is over, or told to stop; the state at the end. Raises :class:`StreamFailedError`."""
     try:
-        return _run(wish, progress)
+        return _run(stream, progress)
     except (
         ArchiveError,
         CountsError,
@@ -61,35 +61,35 @@ def run(wish: Wish, progress: Callable[[str], None]) -> Progress:
     ) as error:
         raise StreamFailedError(str(error.args[0] if error.args else error)) from None
     except OSError as error:
-        raise StreamFailedError(f"{error.filename or wish.out}: {error.strerror or error}") from None
+        raise StreamFailedError(f"{error.filename or stream.out}: {error.strerror or error}") from None
 
 
-def _run(wish: Wish, progress: Callable[[str], None]) -> Progress:
-    asked = tuple(dict.fromkeys((*PREDICATES, *wish.predicates, *wish.settings)))
-    find_predicates(asked, wish.settings)
-    if wish.archive is not None:
-        Store(wish.archive).check()
+def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
+    asked = tuple(dict.fromkeys((*PREDICATES, *stream.predicates, *stream.settings)))
+    find_predicates(asked, stream.settings)
+    if stream.archive is not None:
+        Store(stream.archive).check()
     else:
-        wanted({**wish.options, "retry_seconds": "2"}).remote.ranges("snapshots")
+        wanted({**stream.options, "retry_seconds": "2"}).remote.ranges("snapshots")
     plan = StreamPlan(
-        out=wish.out,
+        out=stream.out,
         predicates=asked,
-        settings=wish.settings,
-        give_up_seconds=wish.give_up_seconds,
-        late_seconds=wish.late_seconds,
+        settings=stream.settings,
+        give_up_seconds=stream.give_up_seconds,
+        late_seconds=stream.late_seconds,
     )
     plan.out.mkdir(parents=True, exist_ok=True)
     plan.folder.last()  # of an earlier version it is refused before Spark starts
     progress("starting Spark ...")
     with interruptible():
-        spark = open_session(wish.master)
+        spark = open_session(stream.master)
     try:
         with plainly("Spark failed"):
-            if wish.archive is None:
-                pieces = detector_stream(spark, wish.options, plan)
+            if stream.archive is None:
+                pieces = detector_stream(spark, stream.options, plan)
             else:
-                pieces = archive_stream(spark, wish.archive, plan)
-            follow(start(pieces, plan, location=wish.archive or "", once=wish.once), progress)
+                pieces = archive_stream(spark, stream.archive, plan)
+            follow(start(pieces, plan, location=stream.archive or "", once=stream.once), progress)
     finally:
         spark.stop()
     return plan.folder.last()

@@ -313,6 +313,6 @@ class Connection:
     def _pleas(self, now: float) -> Iterator[pb.ConnectRequest]:
         while self._asked:
             yield pb.ConnectRequest(wish=pb.Wish(reason=self._asked.pop(0)))
-        reason = self._triggers.look(self._live, now)
+        reason = self._triggers.poll(self._live, now)
         if reason:
             yield pb.ConnectRequest(wish=pb.Wish(reason=reason))

@@ -1,4 +1,4 @@
-"""When to ask for a snapshot: a party has been blocked for long, and nobody was asked about it yet, or it still is."""
+"""When to ask for a snapshot: when a party has been blocked for long, and again, less and less often, while it stays so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STILL_BLOCKED = "still blocked"
 
 
 class SnapshotRequests:
-    """The wishes of one process, at most one each look; again for the same waits, but ever more rarely."""
+    """Decides when one process requests a snapshot; for the same waits it repeats the request ever more rarely."""
 
     def __init__(self, block_seconds_max: float) -> None:
         """A wait of ``block_seconds_max`` is long."""
@@ -22,8 +22,8 @@ class SnapshotRequests:
         self._again_seconds = AGAIN_SECONDS_MIN
         self.lease_due = False
 
-    def look(self, live: LockedRecorder, now: float) -> str:
-        """The reason for a wish, or an empty text. ``now`` is monotonic."""
+    def poll(self, live: LockedRecorder, now: float) -> str:
+        """The reason to request a snapshot now; empty if there is none. ``now`` is monotonic."""
         new = self._long(live, self._requested)
         if new is not None:
             self._requested, seconds = new
