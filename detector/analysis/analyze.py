@@ -25,7 +25,7 @@ from detector.analysis.tables import SCHEMAS, totals
 from detector.archive.local_state_rows import Row
 from detector.archive.units import Archive, open_archive
 from detector.core.assembler import Outcome
-from detector.core.registry import NO_SETTINGS, Settings
+from detector.core.registry import NO_SETTINGS, PredicateSettings
 
 PREDICATES = ("deadlock", "gridlock")
 SUMMARY, REPORT = "summary.json", "report.html"
@@ -39,7 +39,7 @@ def analyze(
     out: str,
     predicates: Sequence[str] = PREDICATES,
     progress: Callable[[str], None] = print,
-    settings: Mapping[str, Settings] = NO_SETTINGS,
+    settings: Mapping[str, PredicateSettings] = NO_SETTINGS,
 ) -> Analysis:
     """Analyse ``archive`` and write the result tables (Parquet), ``summary.json`` and ``report.html`` to ``out``.
 
@@ -78,7 +78,7 @@ class _Steps:
     def __init__(self, engine: Engine, archive: Archive, results: Results, progress: Callable[[str], None]) -> None:
         self._engine, self._archive, self._results, self._progress = engine, archive, results, progress
 
-    def run(self, predicates: tuple[str, ...], settings: Mapping[str, Settings]) -> Analysis:
+    def run(self, predicates: tuple[str, ...], settings: Mapping[str, PredicateSettings]) -> Analysis:
         location, reports = self._archive.store.location, self._archive.rows("reports")
         headers = read_headers(self._archive)
         begun, ended, period = _extent(headers.ends())

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from detector.archive.list_columns import Whole, offsets, whole
 from detector.graph.columns import NO_NUMBER, Bools, Ints, WaitColumns
-from detector.graph.partial import Bounds
+from detector.graph.partial import ReductionBounds
 from detector.graph.reduction import Reduction
 from stilltrue.model import PartyName, ProcessName, process_of
 
@@ -81,7 +81,7 @@ class Stacked:
             uncoloured=every.uncoloured[low:high],
         )
 
-    def none_left(self, at: int) -> Bounds:
+    def none_left(self, at: int) -> ReductionBounds:
         """The bounds of a snapshot of which the reduction left nobody, in any view."""
         first, last = int(self.parties[at]), int(self.parties[at + 1])
         missing = self.missing[first:last]
@@ -94,7 +94,7 @@ class Stacked:
             indptr=np.zeros(1, np.int32),
             targets=_NONE,
         )
-        return Bounds(missing=missing, pessimistic=done, doubtful=done, certain=done)
+        return ReductionBounds(missing=missing, pessimistic=done, doubtful=done, certain=done)
 
 
 def stacked(snapshots: pa.Table) -> Stacked:
@@ -116,10 +116,10 @@ def stacked(snapshots: pa.Table) -> Stacked:
         needs=_numbers(waits.field("needs")),
         indptr=indptr,
         targets=_numbers(waits.field("targets")) + np.repeat(first, np.diff(targets)),
-        deadline=_told(waits.field("deadline"), counts, np.nan, np.float64),
-        since=_told(waits.field("since"), counts, np.nan, np.float64),
-        number=_told(waits.field("number"), counts, NO_NUMBER, np.int64),
-        uncoloured=_told(waits.field("uncoloured"), counts, False, np.bool_),
+        deadline=_filled(waits.field("deadline"), counts, np.nan, np.float64),
+        since=_filled(waits.field("since"), counts, np.nan, np.float64),
+        number=_filled(waits.field("number"), counts, NO_NUMBER, np.int64),
+        uncoloured=_filled(waits.field("uncoloured"), counts, False, np.bool_),
     )
     return Stacked(
         columns=columns,
@@ -136,7 +136,7 @@ def _numbers(lists: pa.Array) -> Ints:
     return numbers
 
 
-def _told(lists: pa.Array, counts: Whole, unknown: Any, kind: type[Any]) -> NDArray[Any]:
+def _filled(lists: pa.Array, counts: Whole, unknown: Any, kind: type[Any]) -> NDArray[Any]:
     """One value a wait, of lists that are null where no wait of the snapshot has any."""
     values = lists.flatten()
     told = (pc.fill_null(values, unknown) if values.null_count else values).to_numpy(zero_copy_only=False)

@@ -87,12 +87,12 @@ class LocalEngine:
         parts = shares(units, SHARES_PER_PROCESS * max(1, processes))
         tasks = [(location, part, kernel, number) for number, part in enumerate(parts)]
         if processes < 2:
-            return kernel.merge(self._told(map(_part, tasks), len(tasks)))
+            return kernel.merge(self._with_progress(map(_part, tasks), len(tasks)))
         if self._pool is None:  # the next run finds it warm
             self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))  # Arrow's threads survive no fork
-        return kernel.merge(self._told(self._pool.map(_part, tasks), len(tasks)))
+        return kernel.merge(self._with_progress(self._pool.map(_part, tasks), len(tasks)))
 
-    def _told(self, tables: Iterable[pa.Table], total: int) -> Iterator[pa.Table]:
+    def _with_progress(self, tables: Iterable[pa.Table], total: int) -> Iterator[pa.Table]:
         for done, table in enumerate(tables, start=1):
             yield table
             if self._progress is not None:

@@ -14,7 +14,7 @@ from detector.analysis.verdicts import FOUND, columns_for, verdicts_on
 from detector.archive.files import ArchiveError, Store
 from detector.archive.schema import SNAPSHOTS
 from detector.archive.units import Unit
-from detector.core.registry import Settings, find_predicates
+from detector.core.registry import PredicateSettings, find_predicates
 
 VERDICTS = "verdicts"
 """The result table that :class:`Evaluate` writes."""
@@ -39,7 +39,7 @@ class Evaluate:
     """Units of ``snapshots`` to verdicts: those go to ``results``, their ``HEADS`` come back."""
 
     predicates: tuple[str, ...]
-    settings: Mapping[str, Settings] = field(default_factory=dict)
+    settings: Mapping[str, PredicateSettings] = field(default_factory=dict)
     results: Results
 
     name = "evaluate snapshots"
@@ -95,7 +95,7 @@ class Count:
 
 
 def evaluated(
-    store: Store, units: Iterable[Unit], predicates: Iterable[str], settings: Mapping[str, Settings]
+    store: Store, units: Iterable[Unit], predicates: Iterable[str], settings: Mapping[str, PredicateSettings]
 ) -> Iterator[pa.Table | ArchiveError]:
     """The verdicts on the snapshots of some units, as ``FOUND``; or why a file could not be read after all."""
     asked = find_predicates(tuple(predicates), settings)

@@ -52,8 +52,8 @@ class Analysis:
         return tuple(told)
 
     @property
-    def near_said(self) -> str:
-        """What the near misses are called, after their number: at how many sets of processes they were."""
+    def near_misses_text(self) -> str:
+        """The noun for the near misses, and in how many sets of processes they were."""
         places = len({tuple(row["processes"]) for row in self.near_misses})
         where = f" in {places} place{'s' * (places > 1)}" if places else ""
         return f"near miss{'es' * (len(self.near_misses) != 1)}{where}"

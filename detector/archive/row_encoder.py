@@ -74,9 +74,9 @@ def waits_row(waits: WaitColumns | None, reports: Mapping[ProcessName, Report]) 
         "needs": waits.needs.tolist(),
         "sizes": waits.sizes().tolist(),
         "targets": waits.targets.tolist(),
-        "deadline": _said(waits.deadline, ~np.isnan(waits.deadline)),
-        "since": _said(waits.since, ~np.isnan(waits.since)),
-        "number": _said(waits.number, waits.number != NO_NUMBER),
+        "deadline": _known_values(waits.deadline, ~np.isnan(waits.deadline)),
+        "since": _known_values(waits.since, ~np.isnan(waits.since)),
+        "number": _known_values(waits.number, waits.number != NO_NUMBER),
         "uncoloured": waits.uncoloured.tolist() if waits.uncoloured.any() else None,
         "what": list(waits.what) if waits.what else None,
         "incarnation": [_incarnation(name, reports) for name in waits.named(waits.waiter)] if reports else None,
@@ -118,10 +118,10 @@ def _before(snapshot: Snapshot) -> WaitColumns | None:
     return snapshot.previous if snapshot.waits.uncoloured.any() else None
 
 
-def _said(values: Ints | np.ndarray[Any, Any], known: np.ndarray[Any, Any]) -> list[Any] | None:
+def _known_values(values: Ints | np.ndarray[Any, Any], known: np.ndarray[Any, Any]) -> list[Any] | None:
     if not known.any():
         return None
-    return [value if told else None for value, told in zip(values.tolist(), known.tolist(), strict=True)]
+    return [value if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True)]
 
 
 def _member(name: ProcessName, member: ProcessId | None) -> Row:

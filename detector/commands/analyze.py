@@ -103,7 +103,7 @@ def analyze(
         click.echo(f"incomplete: {lost}", err=True)
     counts = f"{result.snapshots} snapshots, {result.reports} reports in {steps.seconds():.0f} s"
     incidents = f"{len(result.incidents)} incident{'s' * (len(result.incidents) != 1)}"
-    found_there = f"{incidents}, {len(result.near_misses)} {result.near_said}{_left_out(len(result.left_out))}"
+    found_there = f"{incidents}, {len(result.near_misses)} {result.near_misses_text}{_left_out(len(result.left_out))}"
     click.echo(f"{counts}: {found_there}; report: {out}/report.html")
 
 

@@ -40,7 +40,7 @@ def check_predicate(*, place: str, worlds: int, picture: Path | None) -> None:
     make = _class(place)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("worlds", total=worlds)
-        found = check(make, worlds=worlds, told=partial(_advance, progress, task))
+        found = check(make, worlds=worlds, progress=partial(_advance, progress, task))
     if found is None:
         click.echo(f"{place}: no counterexample in {worlds:,} worlds (which is not a proof).")
         return

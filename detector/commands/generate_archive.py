@@ -61,13 +61,13 @@ def generate_archive(
         from detector.archive.files import ArchiveError, Store  # noqa: PLC0415
         from detector.synthetic.generate import (  # noqa: PLC0415 - pyarrow is an extra
             SNAPSHOTS_PER_RING,
-            Plan,
+            ArchivePlan,
             generate,
             read_graph,
         )
     except ImportError:
         _fail("archives need pyarrow: pip install 'stilltrue-detector[archive]'")
-    plan = Plan(
+    plan = ArchivePlan(
         processes=processes,
         snapshots=max(1, round(days * 86400 / period_seconds)),
         begun=since.replace(tzinfo=UTC).timestamp(),

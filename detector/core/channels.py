@@ -30,7 +30,7 @@ class Where(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CallLocation:
     """Where one call is: one of the parties ``among`` must move for it to go on; if there are none, it goes on by itself.
 
     ``server`` is the process that has it, if known; ``served`` and ``answered`` are its records there. ``repeated``: perhaps
@@ -98,7 +98,7 @@ class Channels:
         views = [_PoolView(name, pool, tuple(busy[pool.name])) for pool in report.pools]
         self._pools.update({(name, view.pool.name): view for view in views})
 
-    def place(self, process: ProcessId, call: OutstandingCall) -> Place:
+    def place(self, process: ProcessId, call: OutstandingCall) -> CallLocation:
         """Where ``call``, made by ``process``, is. A stamp on a call of another method was passed on (rule 9)."""
         caller = Caller(process.instance, process.incarnation)
         records = [one for one in self._served.get((caller, call.number), []) if one[1].method == call.method]
@@ -109,22 +109,22 @@ class Channels:
             return self._held(heard, repeated=call.copies_max > 1 or (bool(answers) and call.copies_max > 0))
         if answers and (call.hedged or call.doubtful) and len(records) + len(answers) < call.copies_max:
             elsewhere = self._perhaps_missing() if call.doubtful else None  # which may have answered it, too
-            return elsewhere or Place(where=Where.UNKNOWN)  # a copy may be on its way, whatever became of the others
+            return elsewhere or CallLocation(where=Where.UNKNOWN)  # a copy may be on its way, whatever became of the others
         if answers:  # with a failure, perhaps, and the next try be with whoever did not report
             elsewhere = self._perhaps_missing() if call.copies_max > 1 and not call.doubtful else None
-            return elsewhere or Place(where=Where.REPLY_IN_TRANSIT, server=answers[-1][0], answered=answers[-1][1])
+            return elsewhere or CallLocation(where=Where.REPLY_IN_TRANSIT, server=answers[-1][0], answered=answers[-1][1])
         if heard:
             return self._hedged(call, heard, copies=len(records))
         if records or any(call.number <= seen.forgotten for _, seen in memories):
             return self._astray(call, lost=bool(records))
         return self._unseen(call)
 
-    def _astray(self, call: OutstandingCall, *, lost: bool) -> Place:
+    def _astray(self, call: OutstandingCall, *, lost: bool) -> CallLocation:
         """The server lost its record of the call, or (``lost``) no one will receive the reply: the caller fails or retries."""
         elsewhere = None if lost and call.copies_max <= 1 else self._perhaps_missing()
-        return elsewhere or Place(where=Where.UNKNOWN)
+        return elsewhere or CallLocation(where=Where.UNKNOWN)
 
-    def _hedged(self, call: OutstandingCall, records: list[tuple[ProcessName, ServedCall]], *, copies: int) -> Place:
+    def _hedged(self, call: OutstandingCall, records: list[tuple[ProcessName, ServedCall]], *, copies: int) -> CallLocation:
         """Some copies have arrived; others may be in transit, or be sent yet, as long as there are fewer than there may be."""
         held = self._held(records)
         if copies >= call.copies_max or not held.among:
@@ -133,7 +133,7 @@ class Channels:
         what = f"{held.what} or {other.what}" if other.among else ""
         return replace(held, among=held.among + other.among if other.among else (), what=what)
 
-    def _held(self, records: list[tuple[ProcessName, ServedCall]], *, repeated: bool = False) -> Place:
+    def _held(self, records: list[tuple[ProcessName, ServedCall]], *, repeated: bool = False) -> CallLocation:
         """Served or queued, by one process or (retried, hedged) by several: it waits for 1 of them all."""
         among: list[PartyName] = []
         texts: list[str] = []
@@ -144,28 +144,28 @@ class Channels:
                 continue
             view = self._pools.get((name, served.pool))
             if view is None or not view.full:  # a free worker, or one of whom nobody knows, may take it at any moment
-                return Place(where=Where.QUEUED, server=name, served=served)
+                return CallLocation(where=Where.QUEUED, server=name, served=served)
             among += view.busy
             texts.append(f"a worker for {served.method} in {view.text}")
         name, served = records[0]
         where = Where.SERVED if served.serving else Where.QUEUED
         what = " or ".join(texts)
-        return Place(where=where, among=tuple(among), what=what, server=name, served=served, repeated=repeated)
+        return CallLocation(where=where, among=tuple(among), what=what, server=name, served=served, repeated=repeated)
 
-    def _unseen(self, call: OutstandingCall) -> Place:
+    def _unseen(self, call: OutstandingCall) -> CallLocation:
         """No member that reported has it: anybody may have it, and answer it, unless a missing member may have it."""
         missing = self._perhaps_missing()
         if missing is not None:
             return missing
-        return Place(where=Where.UNKNOWN if self._has_lost_a_server(call) else Where.REQUEST_IN_TRANSIT)
+        return CallLocation(where=Where.UNKNOWN if self._has_lost_a_server(call) else Where.REQUEST_IN_TRANSIT)
 
-    def _perhaps_missing(self) -> Place | None:
+    def _perhaps_missing(self) -> CallLocation | None:
         """The members without a report, any of which may have the call; None when there are none."""
         absent = sorted(self._missing)
         if not absent:
             return None
         what = f"a reply, perhaps of {' or '.join(absent)} (no report)"
-        return Place(where=Where.MISSING, among=tuple(map(PartyName, absent)), what=what)
+        return CallLocation(where=Where.MISSING, among=tuple(map(PartyName, absent)), what=what)
 
     def _has_lost_a_server(self, call: OutstandingCall) -> bool:
         """Whether a server of the call's channel is gone, perhaps with what the call carried: this only adds doubt."""

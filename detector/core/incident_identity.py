@@ -59,8 +59,8 @@ def cores_of(core: Sequence[PartyName], waits: WaitColumns, incarnation: Callabl
 
 def incident_id(predicate: str, keys: Sequence[WaitKey]) -> str:
     """Rule 2: the id of the incident of the core with these waits."""
-    said = json.dumps([predicate, sorted(keys)], separators=(",", ":"))
-    return "i-" + hashlib.blake2s(said.encode(), digest_size=5).hexdigest()
+    key = json.dumps([predicate, sorted(keys)], separators=(",", ":"))
+    return "i-" + hashlib.blake2s(key.encode(), digest_size=5).hexdigest()
 
 
 def _core(parties: Sequence[PartyName], own: Sequence[int], waits: WaitColumns, incarnation: Callable[[int], int]) -> Core:

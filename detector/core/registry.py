@@ -18,8 +18,8 @@ from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness
 
 GROUP = "stilltrue.predicates"
 
-Settings = Mapping[str, Any]
-NO_SETTINGS: Mapping[str, Settings] = MappingProxyType({})
+PredicateSettings = Mapping[str, Any]
+NO_SETTINGS: Mapping[str, PredicateSettings] = MappingProxyType({})
 
 
 class PluginError(Exception):
@@ -39,7 +39,7 @@ def predicate_names() -> tuple[str, ...]:
     return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
 
 
-def find_predicate(name: str, settings: Settings | None = None) -> Predicate:
+def find_predicate(name: str, settings: PredicateSettings | None = None) -> Predicate:
     """Create the predicate called ``name``, with ``settings`` as its keyword arguments.
 
     Raises
@@ -71,12 +71,12 @@ def find_predicate(name: str, settings: Settings | None = None) -> Predicate:
     return made
 
 
-def find_predicates(names: Sequence[str], settings: Mapping[str, Settings] = NO_SETTINGS) -> list[Predicate]:
+def find_predicates(names: Sequence[str], settings: Mapping[str, PredicateSettings] = NO_SETTINGS) -> list[Predicate]:
     """The predicates called ``names``, with their ``settings`` by name; raises as :func:`find_predicate`."""
     return [find_predicate(name, settings.get(name)) for name in names]
 
 
-def check_settings(settings: Mapping[str, Settings]) -> None:
+def check_settings(settings: Mapping[str, PredicateSettings]) -> None:
     """Check that predicates accept their settings (by the predicate's name) before any is evaluated.
 
     Raises

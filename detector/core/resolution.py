@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detector.core.cancellation import Cancellation, with_ways_out
-from detector.core.channels import Channels, Place, Where
+from detector.core.channels import CallLocation, Channels, Where
 from stilltrue.model import NO_FACTS, CallNumber, Message, PartyName, ProcessId, ProcessName, Wait, process_of
 from stilltrue.protocol.report import (
     CallerTarget,
@@ -163,7 +163,7 @@ class Resolution:
                 found[process] = tuple(answered)
         return found
 
-    def _messages(self, report: Report, call: OutstandingCall, place: Place) -> Iterator[Message]:
+    def _messages(self, report: Report, call: OutstandingCall, place: CallLocation) -> Iterator[Message]:
         source = report.process.instance
         match place.where:
             case Where.SERVED | Where.QUEUED:
@@ -191,7 +191,7 @@ class Resolution:
                 else:
                     yield Message(source=source, target=None, facts=call.facts, what=f"request {call.method}")
 
-    def _between(self, source: ProcessName, call: OutstandingCall, place: Place) -> Iterator[Message]:
+    def _between(self, source: ProcessName, call: OutstandingCall, place: CallLocation) -> Iterator[Message]:
         """Facts not yet taken, and stream items in transit, between a caller and the server that has its call."""
         served = place.served
         if served is None:

@@ -259,11 +259,11 @@ def _canonical(waiter: Ints, values: tuple[Sequence[Any], ...], rows: Ints, targ
     slots = np.unique(np.concatenate((tied, tied + 1)))
     begins = np.searchsorted(rows, np.arange(len(waiter) + 1))
 
-    def said(wait: int) -> tuple[Any, ...]:
+    def content(wait: int) -> tuple[Any, ...]:
         own = [_comparable(column[wait]) for column in values if len(column)]
         return int(waiter[wait]), targets[begins[wait] : begins[wait + 1]].tolist(), own
 
-    order[slots] = sorted(order[slots].tolist(), key=said)
+    order[slots] = sorted(order[slots].tolist(), key=content)
     return order
 
 

@@ -17,7 +17,7 @@ from stilltrue.model import PartyName, WaitNumber, process_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bounds:
+class ReductionBounds:
     """Three ends of one reduction, each with a remainder that contains the next one's.
 
     Attributes
@@ -38,7 +38,7 @@ class Bounds:
         return bool((~reduction.free & ~self.missing).any())
 
 
-def bounds(waits: WaitColumns, *, ended: Bools, missing: Bools, vouched: Bools) -> Bounds:
+def bounds(waits: WaitColumns, *, ended: Bools, missing: Bools, vouched: Bools) -> ReductionBounds:
     """Reduce once, from the most pessimistic view to the certain one.
 
     Parameters
@@ -51,7 +51,7 @@ def bounds(waits: WaitColumns, *, ended: Bools, missing: Bools, vouched: Bools) 
     pessimistic = reduce(waits, ended=ended, held=missing)
     doubtful = pessimistic.further(released=missing) if missing.any() else pessimistic
     certain = doubtful if vouched.all() else doubtful.further(ended=~vouched)
-    return Bounds(missing=missing, pessimistic=pessimistic, doubtful=doubtful, certain=certain)
+    return ReductionBounds(missing=missing, pessimistic=pessimistic, doubtful=doubtful, certain=certain)
 
 
 def left_over(

@@ -10,7 +10,7 @@ from detector.core.resolution import owner_of
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock
 from detector.graph.columns import Bools, Ints
-from detector.graph.partial import Bounds
+from detector.graph.partial import ReductionBounds
 from detector.graph.reduction import Reduction
 from detector.graph.remainder import RemainderGraph, remainder_graph
 from detector.graph.witness import Evidence, evidence
@@ -21,7 +21,7 @@ NAMED_MAX = 12
 """The most parties that a FALSE or UNDETERMINED verdict names; often every party could still move."""
 
 
-def blocked_verdict(name: str, snapshot: Snapshot, found: Bounds, graph: RemainderGraph | None) -> Verdict:
+def blocked_verdict(name: str, snapshot: Snapshot, found: ReductionBounds, graph: RemainderGraph | None) -> Verdict:
     """The verdict that ``found`` supports: TRUE when even the certain view leaves a remainder (``graph``; section 6)."""
     if graph is not None:
         return _true(name, snapshot, graph)
@@ -30,7 +30,7 @@ def blocked_verdict(name: str, snapshot: Snapshot, found: Bounds, graph: Remaind
     return _undetermined(name, snapshot, found)
 
 
-def certain_graph(snapshot: Snapshot, found: Bounds) -> RemainderGraph | None:
+def certain_graph(snapshot: Snapshot, found: ReductionBounds) -> RemainderGraph | None:
     """The certain remainder as a graph, or None when it is empty."""
     return remainder_graph(snapshot.waits, found.certain) if found.anything_stuck(found.certain) else None
 
@@ -73,7 +73,7 @@ def _proof_text(proof: Evidence, parties: tuple[PartyName, ...]) -> str:
     return f"knot: {len(parties)} parties wait only for each other: {', '.join(shortened(parties))}"
 
 
-def _false(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
+def _false(name: str, snapshot: Snapshot, found: ReductionBounds) -> Verdict:
     waits = snapshot.waits
     movers = _movers(snapshot, found)
     shown = waits.named(movers[:NAMED_MAX])
@@ -94,7 +94,7 @@ def _false(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
     )
 
 
-def _movers(snapshot: Snapshot, found: Bounds) -> Ints:
+def _movers(snapshot: Snapshot, found: ReductionBounds) -> Ints:
     """The parties that could move first: those that others wait for and that wait for nothing, or only until a deadline."""
     waits = snapshot.waits
     first = np.ones(len(waits.names), np.bool_)
@@ -103,7 +103,7 @@ def _movers(snapshot: Snapshot, found: Bounds) -> Ints:
     return np.flatnonzero(first & ~found.missing)
 
 
-def _undetermined(name: str, snapshot: Snapshot, found: Bounds) -> Verdict:
+def _undetermined(name: str, snapshot: Snapshot, found: ReductionBounds) -> Verdict:
     waits = snapshot.waits
     unconfirmed = found.anything_stuck(found.doubtful)
     seen = found.doubtful if unconfirmed else found.pessimistic

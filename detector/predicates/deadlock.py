@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from detector.core.snapshot import Snapshot
-from detector.graph.partial import Bounds, bounds
+from detector.graph.partial import ReductionBounds, bounds
 from detector.predicates.blocked import blocked_verdict, certain_graph
 from detector.predicates.preference import find_preference
 from detector.predicates.suggestion import with_suggestion
@@ -43,7 +43,7 @@ class Deadlock:
         return with_suggestion(verdict, snapshot, found.certain, graph, self._preference, self._never)
 
 
-def stuck_bounds(snapshot: Snapshot) -> Bounds:
+def stuck_bounds(snapshot: Snapshot) -> ReductionBounds:
     """The reductions that decide deadlock, from the most pessimistic to the certain one."""
     waits = snapshot.waits
     missing = snapshot.of_missing()

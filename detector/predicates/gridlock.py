@@ -8,7 +8,7 @@ import numpy as np
 
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
-from detector.graph.partial import Bounds, bounds
+from detector.graph.partial import ReductionBounds, bounds
 from detector.graph.reduction import Reduction
 from detector.predicates.blocked import as_of, blocked_verdict, certain_graph
 from detector.predicates.deadlock import stuck_bounds
@@ -42,7 +42,7 @@ class Gridlock:
         return verdict
 
 
-def held_up_bounds(snapshot: Snapshot) -> tuple[Bounds, int]:
+def held_up_bounds(snapshot: Snapshot) -> tuple[ReductionBounds, int]:
     """The reductions that decide gridlock, with deadlines blocking, and the number of deadlocked parties set aside.
 
     The pessimistic views set aside the certainly deadlocked only; the certain view also those that may be.

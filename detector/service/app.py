@@ -38,7 +38,7 @@ from detector.service.notify import Notifier
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
-from detector.service.storage.sqlite import ArchiveInUseError, Bounds, wait_until_free
+from detector.service.storage.sqlite import ArchiveInUseError, Retention, wait_until_free
 from detector.service.web.server import Web
 from stilltrue.v1 import detector_pb2_grpc
 
@@ -198,7 +198,7 @@ async def stands_by(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _snapshot_store(settings: Settings, clock: Clock, metrics: Metrics, log: Log) -> SnapshotStore:
-    bounds = Bounds(
+    bounds = Retention(
         summaries_max=settings.store_summaries_max,
         documents_max=settings.store_documents_max,
         documents_pinned_max=settings.store_documents_pinned_max,

@@ -25,7 +25,7 @@ from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for, verdict
 from detector.archive.files import ArchiveError, Store
 from detector.archive.schema import TABLES
 from detector.archive.units import Archive, Unit, shares
-from detector.core.registry import NO_SETTINGS, Settings, find_predicates
+from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
 
 UNITS_PER_CORE = 4
 """Tasks that each core gets: enough to even out, few enough that each is worth its start."""
@@ -52,7 +52,7 @@ def table(spark: SparkSession, archive: Archive, name: str) -> DataFrame:
 
 
 def verdicts_of_archive(
-    spark: SparkSession, archive: Archive, predicates: Sequence[str], settings: Mapping[str, Settings] = NO_SETTINGS
+    spark: SparkSession, archive: Archive, predicates: Sequence[str], settings: Mapping[str, PredicateSettings] = NO_SETTINGS
 ) -> DataFrame:
     """The verdicts of ``predicates`` (``settings`` by name) on every snapshot of ``archive``, with findings; no shuffle.
 
@@ -73,7 +73,7 @@ def verdicts_of_reports(
     reports: DataFrame,
     predicates: Sequence[str],
     *,
-    settings: Mapping[str, Settings] = NO_SETTINGS,
+    settings: Mapping[str, PredicateSettings] = NO_SETTINGS,
     headers: DataFrame | None = None,
     rows: int | None = None,
 ) -> DataFrame:

@@ -32,7 +32,9 @@ class FleetRows:
         words = pa.array(list(fleet.methods))
         kind = served.tag % len(fleet.methods)
         self._served_method = methods.take(pa.array(served.process * len(fleet.methods) + kind))
-        self._party = _said(self._names.take(pa.array(served.process)), "/", words.take(pa.array(kind)), "#", _text(served.tag))
+        self._party = _concatenated(
+            self._names.take(pa.array(served.process)), "/", words.take(pa.array(kind)), "#", _text(served.tag)
+        )
         self._call_method = methods.take(pa.array(calls.callee * len(fleet.methods) + calls.number % len(fleet.methods)))
         self._waiter = self._party.take(pa.array(calls.by))
         self._server_of = np.full(len(calls.at), -1)
@@ -76,7 +78,7 @@ class FleetRows:
             self._names.take(pa.array(calls.callee)),
             pa.array(np.ones(len(calls.at), np.int64)),
         )
-        target = _said("dns:///", self._names.take(pa.array(calls.callee)))
+        target = _concatenated("dns:///", self._names.take(pa.array(calls.callee)))
         fields = {
             "number": calls.number,
             "method": self._call_method,
@@ -107,7 +109,7 @@ class FleetRows:
         fields = {
             "source": self._names.take(pa.array(source[kept])),
             "target": target.take(pa.array(kept)),
-            "what": _said(words.take(pa.array(kept)), self._call_method.take(pa.array(rows))),
+            "what": _concatenated(words.take(pa.array(kept)), self._call_method.take(pa.array(rows))),
         }
         return _nested("in_transit", fields, calls.at[rows] * self._width + source[kept], count)
 
@@ -212,13 +214,13 @@ class FleetRows:
         callee = self._names.take(pa.array(calls.callee))
         size = _text(self._fleet.pools[calls.callee])
         shown = ("'s pool workers (", _text(busy), " of ", size, " busy, ", _text(full), " queued)")
-        pool = _said("a worker for ", self._call_method, " in ", callee, *shown)
-        worded = pc.if_else(pa.array(queued), pool, _said("the reply of ", callee, " to ", self._call_method))
+        pool = _concatenated("a worker for ", self._call_method, " in ", callee, *shown)
+        worded = pc.if_else(pa.array(queued), pool, _concatenated("the reply of ", callee, " to ", self._call_method))
         named = pa.array(
             [" or ".join(sorted(self._fleet.names[at] for at in np.flatnonzero(gone).tolist())) for gone in self._gone]
         )
         what = pc.if_else(
-            pa.array(unseen), _said("a reply, perhaps of ", named.take(pa.array(calls.at)), " (no report)"), worded
+            pa.array(unseen), _concatenated("a reply, perhaps of ", named.take(pa.array(calls.at)), " (no report)"), worded
         )
         kept = np.flatnonzero(sizes > 0)
         fields = {name: _take(values, kept) for name, values in (common | {"what": what}).items()}
@@ -239,7 +241,7 @@ def _text(numbers: Whole) -> pa.Array:
     return pc.cast(pa.array(numbers), pa.string())
 
 
-def _said(*parts: pa.Array | str) -> pa.Array:
+def _concatenated(*parts: pa.Array | str) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "")
 
 

@@ -32,7 +32,7 @@ TRUTH = "truth.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ArchivePlan:
     """What to generate. ``load``: mean calls from outside at a process; ``begun``: of the first snapshot, seconds."""
 
     processes: int
@@ -48,7 +48,7 @@ class Plan:
 
 def generate(
     store: Store,
-    plan: Plan,
+    plan: ArchivePlan,
     edges: Sequence[tuple[str, str, float]] = (),
     progress: Callable[[int], None] = print,
     jobs: int = 1,
@@ -83,7 +83,7 @@ def generate(
 class _Part:
     """What one process of the generator works with: the fleet is made once, not for each file."""
 
-    def __init__(self, location: str, plan: Plan, fleet: Fleet, rings: Sequence[Ring]) -> None:
+    def __init__(self, location: str, plan: ArchivePlan, fleet: Fleet, rings: Sequence[Ring]) -> None:
         self.store = Store(location)
         self.plan = plan
         self.members = fleet.names
@@ -94,7 +94,7 @@ _PARTS: list[_Part] = []
 """This process's part, when it has one: the initializer of a pool can hand over nothing but globals."""
 
 
-def _take_part(location: str, plan: Plan, fleet: Fleet, rings: Sequence[Ring]) -> None:
+def _take_part(location: str, plan: ArchivePlan, fleet: Fleet, rings: Sequence[Ring]) -> None:
     _PARTS[:] = [_Part(location, plan, fleet, rings)]
 
 
@@ -108,7 +108,7 @@ def _write(first: int, count: int) -> int:
     return first + count - 1
 
 
-def _pieces(plan: Plan) -> Iterator[tuple[int, int]]:
+def _pieces(plan: ArchivePlan) -> Iterator[tuple[int, int]]:
     """The files: the first snapshot of each, and how many."""
     first = 1
     while first <= plan.snapshots:
@@ -127,13 +127,13 @@ def read_graph(path: Path) -> list[Edge]:
         raise ArchiveError(f"{path}: no call graph (a list of parent, child, callCount): {error}") from None
 
 
-def _load(plan: Plan, first: int) -> float:
+def _load(plan: ArchivePlan, first: int) -> float:
     """More by day than by night."""
     hour = (plan.begun + plan.period_seconds * (first - 1)) / 3600 % 24
     return plan.load * (1 + 0.5 * float(np.sin((hour - 9) / 24 * 2 * np.pi)))
 
 
-def _until_midnight(plan: Plan, first: int) -> int:
+def _until_midnight(plan: ArchivePlan, first: int) -> int:
     """Snapshots for one file: of one day, as many as make it large enough."""
     now = plan.begun + plan.period_seconds * (first - 1)
     left = int((86_400 - now % 86_400) // plan.period_seconds) + 1
@@ -197,7 +197,7 @@ def _fleet(processes: int, edges: list[Edge], random: np.random.Generator) -> Fl
     )
 
 
-def _rings(plan: Plan, fleet: Fleet, random: np.random.Generator) -> list[Ring]:
+def _rings(plan: ArchivePlan, fleet: Fleet, random: np.random.Generator) -> list[Ring]:
     """Planted rings in turn over the time, two at a place on average: what happened once happens again."""
     total = plan.incidents + plan.near_misses
     if not total or plan.snapshots < SNAPSHOTS_PER_RING * total:
@@ -220,7 +220,7 @@ def _rings(plan: Plan, fleet: Fleet, random: np.random.Generator) -> list[Ring]:
     return rings
 
 
-def _write_truth(store: Store, plan: Plan, fleet: Fleet, rings: Sequence[Ring]) -> None:
+def _write_truth(store: Store, plan: ArchivePlan, fleet: Fleet, rings: Sequence[Ring]) -> None:
     truth: dict[str, Any] = {
         "snapshots": plan.snapshots,
         "processes": plan.processes,

@@ -22,10 +22,10 @@ from detector.archive.row_decoder import verdict_of
 from detector.archive.units import Unit, open_archive
 from detector.archive.writer import ArchiveWriter
 from detector.commands.analyze import analyze as command
-from detector.synthetic.generate import ENDED_SECONDS, Plan, generate
+from detector.synthetic.generate import ENDED_SECONDS, ArchivePlan, generate
 from tests.synthetic.random_snapshots import WorldShape, judged, random_snapshots
 
-PLAN = Plan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents=2, near_misses=2, load=0.1, seed=4)
+PLAN = ArchivePlan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents=2, near_misses=2, load=0.1, seed=4)
 
 
 @pytest.fixture(scope="module")

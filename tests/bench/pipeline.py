@@ -18,7 +18,7 @@ from typing import Any
 
 from detector.archive.files import Store
 from detector.archive.units import open_archive
-from detector.synthetic.generate import Plan, generate
+from detector.synthetic.generate import ArchivePlan, generate
 
 HERE = Path(__file__).parent
 SHAPES = ("random", "chain", "deep", "component", "star")
@@ -81,7 +81,7 @@ def _analyses(folder: Path) -> None:
 
 
 def _generate(folder: Path, snapshots: int) -> None:
-    plan = Plan(processes=100, snapshots=snapshots, begun=1.79e9, incidents=10, near_misses=10, missing_share=0.0)
+    plan = ArchivePlan(processes=100, snapshots=snapshots, begun=1.79e9, incidents=10, near_misses=10, missing_share=0.0)
     generate(Store(str(folder)), plan, progress=lambda _: None, jobs=os.cpu_count() or 1)
 
 

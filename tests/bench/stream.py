@@ -22,7 +22,7 @@ from detector.service.settings import Settings
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.session import open_session
 from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start
-from detector.synthetic.generate import Plan, generate
+from detector.synthetic.generate import ArchivePlan, generate
 
 PROCESSES = 100
 
@@ -40,7 +40,7 @@ def main() -> None:
     predicates = tuple(asked.predicate or ["deadlock"])
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        plan = Plan(processes=PROCESSES, snapshots=asked.snapshots, begun=1.79e9, incidents=10, near_misses=10)
+        plan = ArchivePlan(processes=PROCESSES, snapshots=asked.snapshots, begun=1.79e9, incidents=10, near_misses=10)
         generate(Store(str(data / FOLDER)), plan, progress=lambda _: None)
         size = sum(path.stat().st_size for path in data.rglob("reports/*/*.parquet"))
         print(f"{asked.snapshots * PROCESSES} reports in {size / 2**20:.0f} MiB", flush=True)

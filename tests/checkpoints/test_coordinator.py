@@ -13,13 +13,13 @@ from detector.checkpoints.protocol.points import (
     CompletedPoint,
     Drop,
     FailReason,
-    Finish,
     GivenUp,
     Local,
     Over,
     PointKind,
     Record,
     Refusal,
+    StopVertex,
 )
 from stilltrue.fifo import Channel, ChannelRecord, channel
 from stilltrue.model import ProcessName, SnapshotId
@@ -228,7 +228,7 @@ def test_a_source_that_is_done_may_end_when_a_later_point_is_completed_and_stays
     for vertex in (a, b):
         one.acknowledged(record(vertex, ONE, graph=TWO_SOURCES), 11.0)
     _, effects = one.acknowledged(record(OUT, ONE, graph=TWO_SOURCES), 11.0)
-    assert effects[-1] == Finish(vertex=a)
+    assert effects[-1] == StopVertex(vertex=a)
     one.finished(a)
     assert one.exhausted(b, 12.0) == (Begin(vertex=b, point=TWO),), "the plan has no a any more"
     one.acknowledged(record(b, TWO, graph=TWO_SOURCES), 13.0)

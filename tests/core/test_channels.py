@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from detector.core.channels import Channels, Orphan, Place, Where, set_aside
+from detector.core.channels import CallLocation, Channels, Orphan, Where, set_aside
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Bounds, Recorder
@@ -39,7 +39,7 @@ class Fleet:
         served, _ = self.servers[name].arrived(None, method="/s/Busy", now=0.0, pool="pool")
         self.servers[name].started(served)
 
-    def place(self, made: ClientCall, missing: Sequence[str] = ()) -> Place:
+    def place(self, made: ClientCall, missing: Sequence[str] = ()) -> CallLocation:
         reports = {
             recorder.process.instance: _report(recorder)
             for recorder in (self.caller, *self.servers.values())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from detector.service.storage.backup import MANIFEST, BackupError, back_up, restore
-from detector.service.storage.sqlite import ArchiveInUseError, Bounds, Database, NewerStateError, set_aside
+from detector.service.storage.sqlite import ArchiveInUseError, Database, NewerStateError, Retention, set_aside
 from stilltrue.v1 import detector_pb2, snapshot_pb2
 from tests.service.test_snapshot_store import incident
 
@@ -46,7 +46,7 @@ async def test_a_backup_of_a_running_detector_restores_its_incidents_and_snapsho
 def test_what_is_no_whole_backup_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="no state of a detector"):
         back_up(tmp_path / "data", tmp_path / "copy")
-    Database(tmp_path / "data", Bounds(**BOUNDS)).close()
+    Database(tmp_path / "data", Retention(**BOUNDS)).close()
     back_up(tmp_path / "data", tmp_path / "copy")
     with pytest.raises(BackupError, match="is not empty"):
         back_up(tmp_path / "data", tmp_path / "copy")
@@ -67,7 +67,7 @@ def add(store: Database, number: int, ended: float) -> None:
 
 
 def test_what_is_too_old_goes_and_open_incidents_stay(tmp_path: Path) -> None:
-    store = Database(tmp_path, Bounds(**BOUNDS, age_seconds_max=100))
+    store = Database(tmp_path, Retention(**BOUNDS, age_seconds_max=100))
     add(store, 1, 10.0)
     store.put_incident(incident("closed long ago", opened=1.0, closed=10.0))
     store.put_incident(incident("closed just now", opened=2.0, closed=995.0))
@@ -80,7 +80,7 @@ def test_what_is_too_old_goes_and_open_incidents_stay(tmp_path: Path) -> None:
 
 
 def test_closed_incidents_are_bounded(tmp_path: Path) -> None:
-    store = Database(tmp_path, Bounds(**BOUNDS, incidents_max=10))
+    store = Database(tmp_path, Retention(**BOUNDS, incidents_max=10))
     for number in range(1, 66):
         store.put_incident(incident(f"i{number}", opened=float(number), closed=float(number)))
         store.put_incident(incident(f"open {number}", opened=float(number)))
@@ -93,9 +93,9 @@ def test_closed_incidents_are_bounded(tmp_path: Path) -> None:
 
 def test_archives_that_were_set_aside_are_bounded_in_number_and_age(tmp_path: Path) -> None:
     for number in range(4):
-        Database(tmp_path, Bounds(**BOUNDS)).close()
+        Database(tmp_path, Retention(**BOUNDS)).close()
         set_aside(tmp_path, 1_800_000_000.0 + number)
     kept = sorted(tmp_path.glob("*.damaged-*"))
     os.utime(kept[-1], (5.0, 5.0))
-    add(Database(tmp_path, Bounds(**BOUNDS, damaged_max=2, age_seconds_max=1e9)), 1, 1.8e9)
+    add(Database(tmp_path, Retention(**BOUNDS, damaged_max=2, age_seconds_max=1e9)), 1, 1.8e9)
     assert sorted(tmp_path.glob("*.damaged-*")) == kept[2:3]

@@ -22,7 +22,7 @@ from detector.service.detection.incidents import Incident
 from detector.service.detection.members import MemberRecord
 from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
-from detector.service.storage.sqlite import ArchiveInUseError, Bounds, DamagedError, Database
+from detector.service.storage.sqlite import ArchiveInUseError, DamagedError, Database, Retention
 from stilltrue.model import Holds, PartyName, ProcessName, ProcessState, SnapshotId, SnapshotRef, Verdict, Witness
 from stilltrue.protocol.wire.verdict import snapshot_to_wire
 from stilltrue.v1 import detector_pb2
@@ -53,8 +53,8 @@ class Lines(Log):
         return sum(name == event for name, _ in self.events)
 
 
-def bounds(**values: int) -> Bounds:
-    return Bounds(**{"summaries_max": 100, "documents_max": 100, "documents_pinned_max": 100, "bytes_max": 10**8, **values})
+def bounds(**values: int) -> Retention:
+    return Retention(**{"summaries_max": 100, "documents_max": 100, "documents_pinned_max": 100, "bytes_max": 10**8, **values})
 
 
 def snapshot_store(directory: Path, log: Lines | None = None, queue_max: int = 1000, **values: int) -> SnapshotStore:

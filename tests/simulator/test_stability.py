@@ -37,7 +37,7 @@ def test_an_unstable_predicate_is_found_out_in_a_small_run() -> None:
 
 def test_a_stable_predicate_never_falls() -> None:
     counted: list[int] = []
-    assert check(Termination, worlds=2 * len(WORLDS), told=counted.append) is None
+    assert check(Termination, worlds=2 * len(WORLDS), progress=counted.append) is None
     assert counted == list(range(1, 2 * len(WORLDS) + 1))
 
 

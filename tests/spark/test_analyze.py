@@ -21,10 +21,10 @@ from detector.archive.units import open_archive
 from detector.commands.analyze import analyze as command
 from detector.spark.analyze import SparkEngine
 from detector.spark.batch import incidents, sightings, verdicts_of_archive
-from detector.synthetic.generate import Plan, generate
+from detector.synthetic.generate import ArchivePlan, generate
 from tests.synthetic.random_snapshots import Judged
 
-PLAN = Plan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents=2, near_misses=2, load=0.1, seed=4)
+PLAN = ArchivePlan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents=2, near_misses=2, load=0.1, seed=4)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.analyze import SparkEngine
 from detector.spark.streaming.pipeline import StreamPlan, verdicts
-from detector.synthetic.generate import Plan, generate
+from detector.synthetic.generate import ArchivePlan, generate
 from tests.synthetic.random_snapshots import WorldShape, judged, random_snapshots
 
 LOOPBACK = {
@@ -37,7 +37,7 @@ LOOPBACK = {
 }
 READY_SECONDS_MAX = 120.0
 PROGRAMS = Path(sys.executable).parent
-PLAN = Plan(processes=30, snapshots=240, begun=1_790_000_000.0, incidents=2, near_misses=2, load=0.1, seed=4)
+PLAN = ArchivePlan(processes=30, snapshots=240, begun=1_790_000_000.0, incidents=2, near_misses=2, load=0.1, seed=4)
 
 Cluster = Callable[[Path], AbstractContextManager[str]]
 

@@ -10,9 +10,9 @@ import pytest
 
 from detector.archive.files import Store
 from detector.synthetic import generate as generating
-from detector.synthetic.generate import Plan, generate
+from detector.synthetic.generate import ArchivePlan, generate
 
-PLAN = Plan(processes=12, snapshots=60, begun=1_790_000_000.0, incidents=2, near_misses=1, seed=3)
+PLAN = ArchivePlan(processes=12, snapshots=60, begun=1_790_000_000.0, incidents=2, near_misses=1, seed=3)
 
 
 def _rows(folder: Path, table: str) -> pa.Table:

@@ -33,7 +33,7 @@ def _tiles(found: Analysis) -> list[Tile]:
     detection = _detection_seconds(found)
     return [
         Tile("bad" if found.incidents else "", f"{len(found.incidents)}", "incidents"),
-        Tile("warn" if found.near_misses else "", f"{len(found.near_misses)}", found.near_said),
+        Tile("warn" if found.near_misses else "", f"{len(found.near_misses)}", found.near_misses_text),
         Tile("", duration(median(detection)) if detection else "-", "median time to detection"),
         Tile("", f"{found.snapshots:,}", "snapshots"),
         Tile("", f"{found.reports:,}", "reports"),

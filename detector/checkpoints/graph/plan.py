@@ -15,7 +15,7 @@ from stilltrue.model import ProcessName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PointPlan:
     """Who takes part; ``topology`` holds those that must acknowledge and the channels between them. All sorted."""
 
     begin: tuple[ProcessName, ...]
@@ -24,13 +24,13 @@ class Plan:
     topology: Topology
 
 
-def plan(graph: DataflowGraph, pipeline: Collection[ProcessName], finished: Collection[ProcessName]) -> Plan:
+def plan(graph: DataflowGraph, pipeline: Collection[ProcessName], finished: Collection[ProcessName]) -> PointPlan:
     """The plan for a point of ``pipeline`` now, when the vertices in ``finished`` have come to their end."""
     running = tuple(sorted(set(pipeline) - set(finished)))
     members = set(running)
     between = [one for one in graph.topology.channels if one.source in members and one.target in members]
     fed = {one.target for one in between if one not in graph.back}
-    return Plan(
+    return PointPlan(
         begin=tuple(name for name in running if name not in fed),
         acknowledge=running,
         finished=tuple(sorted(set(pipeline) & set(finished))),

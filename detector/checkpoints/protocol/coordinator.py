@@ -30,7 +30,6 @@ from detector.checkpoints.protocol.points import (
     CoordinatorEffect,
     Drop,
     FailReason,
-    Finish,
     GivenUp,
     Local,
     Over,
@@ -38,6 +37,7 @@ from detector.checkpoints.protocol.points import (
     PointKind,
     Refusal,
     State,
+    StopVertex,
 )
 from stilltrue.fifo import ChannelError, PendingSnapshot
 from stilltrue.model import ProcessName, SnapshotId
@@ -224,7 +224,7 @@ class Coordinator:
         if not self._sources <= pending.exhausted:
             for vertex in ending:
                 self._finished[vertex] = snapshot
-            effects += tuple(Finish(vertex=vertex) for vertex in ending)
+            effects += tuple(StopVertex(vertex=vertex) for vertex in ending)
         return effects + self._final_if_due(now)
 
     def _completed(self, pending: PendingPoint, snapshot: State, now: float) -> CompletedPoint:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from detector.checkpoints.graph.plan import Plan
+from detector.checkpoints.graph.plan import PointPlan
 from stilltrue.fifo import ChannelSnapshot, LocalRecord, PendingSnapshot
 from stilltrue.model import ProcessName, SnapshotId
 
@@ -72,7 +72,7 @@ class PendingPoint:
     id: SnapshotId
     kind: PointKind
     name: str
-    plan: Plan
+    plan: PointPlan
     triggered: float
     exhausted: frozenset[ProcessName]
     records: PendingSnapshot[Value, Record]
@@ -135,7 +135,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class StopVertex:
     """``vertex`` is exhausted, and its final state is in a completed point: it may stop."""
 
     vertex: ProcessName
@@ -148,4 +148,4 @@ class Over:
     point: CompletedPoint
 
 
-CoordinatorEffect = Begin | Completed | GivenUp | Drop | Finish | Over
+CoordinatorEffect = Begin | Completed | GivenUp | Drop | StopVertex | Over

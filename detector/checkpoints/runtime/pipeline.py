@@ -21,12 +21,12 @@ from detector.checkpoints.protocol.points import (
     CompletedPoint,
     Drop,
     FailReason,
-    Finish,
     GivenUp,
     Local,
     Over,
     Record,
     Refusal,
+    StopVertex,
     Value,
 )
 from detector.checkpoints.runtime.inbox import BeginPoint, FinishVertex, GiveUpPoint, Inbox, PointCompleted
@@ -208,7 +208,7 @@ class Pipeline:
                     self._gave_up(id_, reason)
                 case Drop(point=id_):
                     self._keeper.drop(id_)
-                case Finish(vertex=vertex):
+                case StopVertex(vertex=vertex):
                     self.vertices[vertex].inbox.command(FinishVertex())
                 case Over(point=point):
                     self._last = point.id

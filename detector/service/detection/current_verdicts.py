@@ -29,7 +29,7 @@ class Watch:
         """``wanted``: which verdicts it asked for."""
         self._wanted = wanted
         self._news: dict[Key, Verdict] = {}
-        self._told: dict[Key, Verdict] = {}
+        self._published: dict[Key, Verdict] = {}
         self._awake = asyncio.Event()
 
     def offer(self, verdict: Verdict) -> None:
@@ -40,16 +40,18 @@ class Watch:
             self._awake.set()
 
     async def news(self, seconds: float) -> list[Verdict]:
-        """What differs from what was told before, by key; nothing when ``seconds`` pass without any."""
+        """What differs from what was published before, by key; nothing when ``seconds`` pass without any."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     await self._awake.wait()
                     self._awake.clear()
-                    fresh = [self._news[key] for key in sorted(self._news) if differs(self._news[key], self._told.get(key))]
+                    fresh = [
+                        self._news[key] for key in sorted(self._news) if differs(self._news[key], self._published.get(key))
+                    ]
                     self._news.clear()
                     if fresh:
-                        self._told.update((key_of(verdict), verdict) for verdict in fresh)
+                        self._published.update((key_of(verdict), verdict) for verdict in fresh)
                         return fresh
         except TimeoutError:
             return []

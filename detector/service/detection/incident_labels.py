@@ -49,14 +49,14 @@ class IncidentLabels:
 
     def _show(self, predicate: str) -> None:
         sets = {services for (name, _), services in self._services.items() if name == predicate}
-        told = sorted({_told(services) for services in sets})
-        shown = tuple(told if len(told) <= SERIES_MAX else [*told[: SERIES_MAX - 1], BEYOND])
+        labels = sorted({_label(services) for services in sets})
+        shown = tuple(labels if len(labels) <= SERIES_MAX else [*labels[: SERIES_MAX - 1], BEYOND])
         if shown != self._shown.get(predicate, ()):
             self._shown[predicate] = shown
             self._metrics.cores(predicate, shown)
 
 
-def _told(services: frozenset[str]) -> str:
+def _label(services: frozenset[str]) -> str:
     """Rule 2: ``billing, orders, stock``."""
     named = sorted(services)[:NAMED_MAX]
     more = len(services) - len(named)

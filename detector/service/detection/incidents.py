@@ -157,20 +157,20 @@ class Incidents:
         if before is not None:  # rule 4
             incident = replace(before, closed=None, ending="", seen=now, last_snapshot=snapshot, keys=core.keys)
         else:
-            told = seen.told.get(core.keys) or CoreComponent(text=verdict.witness.text, waits=(), behind=())
+            component = seen.components.get(core.keys) or CoreComponent(text=verdict.witness.text, waits=(), behind=())
             incident = Incident(
                 id=new_id,
                 predicate=verdict.predicate,
                 scope=verdict.snapshot.scope,
                 core=core.parties,
-                behind=told.behind,
+                behind=component.behind,
                 opened=now,
                 seen=now,
                 formed=core.formed,
                 first_snapshot=snapshot,
                 last_snapshot=snapshot,
-                text=told.text,
-                waits=told.waits,
+                text=component.text,
+                waits=component.waits,
                 keys=core.keys,
             )
         self._put(incident)

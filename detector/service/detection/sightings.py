@@ -17,12 +17,12 @@ GRIDLOCK = "gridlock"
 class Sighting:
     """What a verdict shows: the cores, every wait in force, and the incarnation of each process that reported.
 
-    ``told`` describes the cores that are new, by their waits.
+    ``components`` describes the cores that are new, by their waits.
     """
 
     verdict: Verdict
     cores: tuple[Core, ...]
-    told: Mapping[tuple[WaitKey, ...], CoreComponent]
+    components: Mapping[tuple[WaitKey, ...], CoreComponent]
     in_force: frozenset[WaitKey]
     words: Mapping[ProcessName, int]
 
@@ -42,7 +42,7 @@ def sighting(verdict: Verdict, assembled: Assembled, known: Container[WaitKey] =
     return Sighting(
         verdict=verdict,
         cores=tuple(cores),
-        told={core.keys: components.of(core.parties) for core in cores if not any(key in known for key in core.keys)},
+        components={core.keys: components.of(core.parties) for core in cores if not any(key in known for key in core.keys)},
         in_force=frozenset(
             (waits.names[waiter], runs[waiter], max(0, number))
             for waiter, number in zip(waits.waiter.tolist(), waits.number.tolist(), strict=True)

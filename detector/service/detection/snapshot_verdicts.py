@@ -60,7 +60,7 @@ class SnapshotVerdicts:
         self._archive_sink = archive_sink
         self._metrics = metrics
         self._log = log
-        self._said: dict[Key, SnapshotId] = {}
+        self._newest: dict[Key, SnapshotId] = {}
 
     async def judge(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
         """Have every predicate answer for every scope; each answer is published as soon as it is known. Never raises."""
@@ -118,9 +118,9 @@ class SnapshotVerdicts:
         verdict, firm = self._membership.qualified(verdict, snapshot, seen.newest.reports, doubts)
         self._pending_asks.judged(tickets, verdict)
         key, number = key_of(verdict), verdict.snapshot.id or SnapshotId(0)
-        if number < self._said.get(key, 0):
+        if number < self._newest.get(key, 0):
             return verdict, False  # a newer snapshot, whose round was shorter, has spoken already
-        self._said[key] = number
+        self._newest[key] = number
         now = self._clock.now()
         self._metrics.judged(verdict, now, firm=firm)
         news = self._current.given(verdict)

@@ -30,7 +30,7 @@ QUEUE_MAX = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Finished:
+class _ArchivedSnapshot:
     assembled: Assembled
     verdicts: tuple[Verdict, ...]
     members: Mapping[ProcessName, ProcessId]
@@ -62,14 +62,14 @@ class ArchiveSink:
         self._metrics = metrics
         self._log = log
         self._failing = False
-        self._queue: queue.Queue[_Finished | Incident | None] = queue.Queue(QUEUE_MAX)
+        self._queue: queue.Queue[_ArchivedSnapshot | Incident | None] = queue.Queue(QUEUE_MAX)
         self._thread = threading.Thread(target=self._write_all, name="stilltrue-archive-sink", daemon=True)
         if bytes_max:
             self._thread.start()
 
     def finished(self, assembled: Assembled, verdicts: tuple[Verdict, ...], members: Mapping[ProcessName, ProcessId]) -> None:
         """A snapshot has ended; ``members``: which incarnations its missing members were."""
-        self._put(_Finished(assembled=assembled, verdicts=verdicts, members=members))
+        self._put(_ArchivedSnapshot(assembled=assembled, verdicts=verdicts, members=members))
 
     def incident(self, incident: Incident) -> None:
         """An incident changed."""
@@ -84,7 +84,7 @@ class ArchiveSink:
                 return
             self._thread.join(seconds)
 
-    def _put(self, work: _Finished | Incident) -> None:
+    def _put(self, work: _ArchivedSnapshot | Incident) -> None:
         if not self._thread.is_alive():
             return
         try:
@@ -127,7 +127,7 @@ class ArchiveSink:
             if snapshots:
                 self._log.info("journal recovered", snapshots=snapshots, location=self._location)
 
-    def _add(self, writer: ArchiveWriter, work: _Finished | None, changed: list[Incident]) -> None:
+    def _add(self, writer: ArchiveWriter, work: _ArchivedSnapshot | None, changed: list[Incident]) -> None:
         """One snapshot with the incidents that changed before it ended; None: write what has been collected."""
         try:
             if work is None:

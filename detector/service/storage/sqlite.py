@@ -68,7 +68,7 @@ class DamagedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Retention:
     """How much is kept; ``age_seconds_max`` 0: however old. Open incidents are kept for ever, and not counted."""
 
     summaries_max: int
@@ -123,7 +123,7 @@ def set_aside(directory: Path, now: float) -> Path:
     return kept
 
 
-def prune_damaged(directory: Path, bounds: Bounds, now: float) -> None:
+def prune_damaged(directory: Path, bounds: Retention, now: float) -> None:
     """Delete archives that were set aside, but for the newest; those that are too old go all."""
     aside = sorted(directory.glob(f"{_FILE}.damaged-*"), reverse=True)
     names = list(dict.fromkeys(path.name.removesuffix("-wal").removesuffix("-shm") for path in aside))
@@ -140,7 +140,7 @@ class Database:
     Raises :class:`sqlite3.Error` or ``OSError`` when the disk fails, :class:`DamagedError` when the file is torn.
     """
 
-    def __init__(self, directory: Path, bounds: Bounds) -> None:
+    def __init__(self, directory: Path, bounds: Retention) -> None:
         """Open the archive in ``directory``, or begin one."""
         directory.mkdir(parents=True, exist_ok=True)
         self._file = directory / _FILE

@@ -44,7 +44,7 @@ _UNDECLARED = "undeclared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class IncidentWaits:
     """What is known of an incident's waits; ``current``: as of the newest snapshot, not as they were first seen."""
 
     waits: tuple[str, ...]
@@ -152,13 +152,13 @@ class Pages:
         order = [MemberState.LOST, MemberState.MISSING, MemberState.LIVE]
         return sorted(self._driver.roster.all(), key=lambda member: (order.index(self._driver.state_of(member)), member.name))
 
-    def _found(self, incident: Incident) -> Found:
+    def _found(self, incident: Incident) -> IncidentWaits:
         """The waits of an incident: an open one's by the newest verdict, whose ages go on; else as they were first seen."""
         verdict = newest_of(incident, self._driver.current.all())
         if verdict is None:
-            return Found(waits=incident.waits)
+            return IncidentWaits(waits=incident.waits)
         stuck = {*incident.core, *incident.behind}
-        return Found(
+        return IncidentWaits(
             waits=now_waiting(incident, (verdict,)) or incident.waits,
             victims=_victims(verdict, stuck),
             places=tuple(each for each in verdict.evidence if each.party in stuck and (each.stack or each.trace)),

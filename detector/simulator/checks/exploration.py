@@ -24,7 +24,7 @@ STATES_MAX = 200_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
+class Exploration:
     """What an exploration saw. ``ends`` are states in which nothing more can happen; ``whole``: nothing was left out."""
 
     states: int = 0
@@ -73,9 +73,9 @@ class _Visit:
         return found
 
 
-def explore(plan: Plan, *, states_max: int = STATES_MAX) -> Found:
+def explore(plan: Plan, *, states_max: int = STATES_MAX) -> Exploration:
     """Go through every interleaving of ``plan``; at most ``states_max`` states."""
-    found = Found()
+    found = Exploration()
     seen: set[int] = set()
     todo: list[tuple[Action, ...]] = [()]
     while todo:
@@ -103,7 +103,7 @@ def _arrive(plan: Plan, path: tuple[Action, ...]) -> _Visit:
     return visit
 
 
-def _follow(visit: _Visit, seen: set[int], todo: list[tuple[Action, ...]], found: Found) -> None:
+def _follow(visit: _Visit, seen: set[int], todo: list[tuple[Action, ...]], found: Exploration) -> None:
     """Take the first way from state to state, leaving the other ways for later, until nothing new is met."""
     while True:
         found.steps += 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from detector.core import assembler, look_amendment, resolution, scope
 from detector.core.cancellation import Cancellation, WaysOut
-from detector.core.channels import Channels, Orphan, Place, _PoolView
+from detector.core.channels import CallLocation, Channels, Orphan, _PoolView
 from detector.core.initiator import Effect, Initiator
 from detector.core.resolution import Resolution, _Awaited
 from detector.core.snapshot import Snapshot
@@ -121,8 +121,8 @@ def settles_all(_right: Function) -> Function:
 def first_worker(right: Function) -> Function:
     """Of a pool's workers only the first counts."""
 
-    def held(self: Channels, records: Any, **rest: Any) -> Place:
-        place: Place = right(self, records, **rest)
+    def held(self: Channels, records: Any, **rest: Any) -> CallLocation:
+        place: CallLocation = right(self, records, **rest)
         return replace(place, among=place.among[:1]) if not records[0][1].serving else place
 
     return held
@@ -131,8 +131,8 @@ def first_worker(right: Function) -> Function:
 def busy_like_the_others(right: Function) -> Function:
     """A call that nobody has seen is taken to wait for every busy worker of those who have answered on its channel."""
 
-    def unseen(self: Channels, call: OutstandingCall) -> Place:
-        place: Place = right(self, call)
+    def unseen(self: Channels, call: OutstandingCall) -> CallLocation:
+        place: CallLocation = right(self, call)
         busy = tuple(party for view in self._pools.values() if view.process in call.servers for party in view.busy)
         return place if place.among else replace(place, among=busy)
 
@@ -256,8 +256,8 @@ def next_item_counts_no_items(right: Function) -> Function:
 def reply_counts_no_items(right: Function) -> Function:
     """Who takes the replies of a stream waits for its server, also when an item is in transit."""
 
-    def place(self: Channels, process: Any, call: OutstandingCall) -> Place:
-        found: Place = right(self, process, call)
+    def place(self: Channels, process: Any, call: OutstandingCall) -> CallLocation:
+        found: CallLocation = right(self, process, call)
         return replace(found, served=found.served and replace(found.served, sent=call.received))
 
     return place

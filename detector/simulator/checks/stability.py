@@ -36,16 +36,16 @@ class Counterexample:
 
 
 def check(
-    make: Callable[[], Predicate], *, worlds: int = 500, told: Callable[[int], None] = lambda _: None
+    make: Callable[[], Predicate], *, worlds: int = 500, progress: Callable[[int], None] = lambda _: None
 ) -> Counterexample | None:
     """The smallest run found that shows the predicate unstable; None when ``worlds`` seeded worlds show none.
 
-    ``told`` hears how many worlds have been tried.
+    ``progress`` is called with the number of worlds tried.
     """
     for number, plan in enumerate(_plans(worlds), start=1):
-        told(number)
+        progress(number)
         if _fall(plan, make()) is not None:
-            return _told(_shrunk(plan, make), make())
+            return _counterexample(_shrunk(plan, make), make())
     return None
 
 
@@ -105,7 +105,7 @@ def _without(items: Sequence[T], at: int) -> tuple[T, ...]:
     return (*items[:at], *items[at + 1 :])
 
 
-def _told(plan: Plan, predicate: Predicate) -> Counterexample:
+def _counterexample(plan: Plan, predicate: Predicate) -> Counterexample:
     run = Run(plan, predicates=[predicate], story=[])
     result = run.play()
     fall = _first_fall(run)

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from detector.archive.list_columns import lengths, whole
 from detector.graph.columns import Ints
-from detector.spark.giant.shard_store import Place, Shards, shards_of
+from detector.spark.giant.shard_store import ShardFolder, Shards, shards_of
 
 SHARD_TARGETS = 2_000_000
 SAMPLED_NAMES = 20_000
@@ -58,7 +58,7 @@ def number_names(spark: SparkSession, waits: str, work: str, *, shard_targets: i
     Numbered
         Its ``waits`` and ``parties`` are what :func:`~detector.spark.giant.reduction.reduce_giant` asks for.
     """
-    place = Place(folder=work, parties=0)
+    place = ShardFolder(folder=work, parties=0)
     filesystem, root = place.open()
     for name in ("pieces", "numbered", "names"):
         filesystem.create_dir(f"{root}/{name}", recursive=True)
@@ -95,7 +95,7 @@ def _splitters(filesystem: fs.FileSystem, shards: Shards) -> list[str]:
     return sorted({names[at] for at in places.tolist() if at < len(names)})
 
 
-def _cutting(place: Place, shards: Shards, splitters: list[str]) -> _Work:
+def _cutting(place: ShardFolder, shards: Shards, splitters: list[str]) -> _Work:
     """Rule 1."""
 
     def task(shard: int) -> int:
@@ -118,7 +118,7 @@ def _cutting(place: Place, shards: Shards, splitters: list[str]) -> _Work:
     return _telling(task)
 
 
-def _gathering(place: Place, shards: int) -> _Work:
+def _gathering(place: ShardFolder, shards: int) -> _Work:
     """Rule 2: how many names each range has; they are kept."""
 
     def task(number: int) -> int:
@@ -131,7 +131,7 @@ def _gathering(place: Place, shards: int) -> _Work:
     return _telling(task)
 
 
-def _naming(place: Place, begins: list[int]) -> _Work:
+def _naming(place: ShardFolder, begins: list[int]) -> _Work:
     """The names with their numbers, for people."""
 
     def task(number: int) -> int:
@@ -144,7 +144,7 @@ def _naming(place: Place, begins: list[int]) -> _Work:
     return _telling(task)
 
 
-def _translating(place: Place, begins: list[int]) -> _Work:
+def _translating(place: ShardFolder, begins: list[int]) -> _Work:
     """Rule 3."""
 
     def task(shard: int) -> int:

@@ -27,7 +27,7 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from detector.spark.giant.shard import Shard, joined, waiting_in
-from detector.spark.giant.shard_store import Place, Shards, shards_of
+from detector.spark.giant.shard_store import ShardFolder, Shards, shards_of
 
 SHARD_TARGETS = 26_000_000
 """Targets that one worker holds at once, in a round: about 50 bytes each at its peak."""
@@ -73,12 +73,12 @@ def reduce_giant(
     shard_targets : how many targets a shard has at most: what one Python worker holds at once. Smaller when there are more
         cores.
     """
-    filesystem, root = Place(folder=work, parties=parties).open()
+    filesystem, root = ShardFolder(folder=work, parties=parties).open()
     folder = f"{root}/giant-{uuid.uuid4().hex[:8]}"
     filesystem.create_dir(folder, recursive=True)
     scheme = work.split("://", 1)[0] + "://" if "://" in work else ""
     shards, targets = shards_of(waits, shard_targets, spark.sparkContext.defaultParallelism)
-    rounds = _Rounds(spark, Place(folder=scheme + folder, parties=parties), shards)
+    rounds = _Rounds(spark, ShardFolder(folder=scheme + folder, parties=parties), shards)
     result = f"{root}/remainder-{PurePosixPath(folder).name}.parquet"
     try:
         steps = rounds.run(targets, targets_max, rounds_max, result)
@@ -92,7 +92,7 @@ def reduce_giant(
 class _Rounds:
     """The driver's side: starts each round, and adds up two numbers from each shard."""
 
-    def __init__(self, spark: SparkSession, place: Place, shards: Shards) -> None:
+    def __init__(self, spark: SparkSession, place: ShardFolder, shards: Shards) -> None:
         self._spark = spark
         self._place = place
         self.shards = shards
@@ -136,7 +136,7 @@ def _answer(shard: int, targets: int, blocked: int) -> pa.RecordBatch:
     )
 
 
-def _waiting(place: Place, shards: Shards) -> _Work:
+def _waiting(place: ShardFolder, shards: Shards) -> _Work:
     """Who waits in which shard: of the files nothing else is read yet."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -149,7 +149,7 @@ def _waiting(place: Place, shards: Shards) -> _Work:
     return work
 
 
-def _reducing(place: Place, count: int, shards: Shards | None) -> _Work:
+def _reducing(place: ShardFolder, count: int, shards: Shards | None) -> _Work:
     """A round: of ``shards`` as they were written, or else of what the round before left of the ``count`` of them."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -188,7 +188,7 @@ def _whole(shards: Shards, parties: int) -> _Source:
     return read
 
 
-def _finishing(place: Place, result: str, source: _Source, *, kernel: bool) -> _Work:
+def _finishing(place: ShardFolder, result: str, source: _Source, *, kernel: bool) -> _Work:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, root = place.open()
         for shard in numbers_in(batches):

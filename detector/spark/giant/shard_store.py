@@ -18,7 +18,7 @@ Shards = list[list[tuple[str, int]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ShardFolder:
     """A folder (or URI) that every worker must be able to read and write; ``parties``: how many bits are kept for a shard."""
 
     folder: str
@@ -57,7 +57,7 @@ def shards_of(waits: str, shard_targets: int, cores: int = 1) -> tuple[Shards, i
     shard_targets : the most targets that a shard has; a row group with more is one of its own.
     cores : there are about as many shards as these can share evenly, where there are enough row groups.
     """
-    filesystem, root = Place(folder=waits, parties=0).open()
+    filesystem, root = ShardFolder(folder=waits, parties=0).open()
     groups: list[tuple[str, int, int]] = []
     for entry in sorted(filesystem.get_file_info(fs.FileSelector(root)), key=lambda entry: entry.path):
         if not entry.path.endswith(".parquet"):

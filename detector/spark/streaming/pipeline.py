@@ -33,7 +33,7 @@ from detector.analysis.assembly import HEADER_SOURCE, STATE_REPORT_COLUMNS, WAIT
 from detector.analysis.results import CountsError
 from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for
 from detector.archive.schema import conformed
-from detector.core.registry import Settings, find_predicates
+from detector.core.registry import PredicateSettings, find_predicates
 from detector.ops.atomic_file import sync
 from detector.spark.batch import spark_schema
 from detector.spark.source.archive_files import NAME as FILES
@@ -64,7 +64,7 @@ class StreamPlan:
 
     out: Path
     predicates: tuple[str, ...] = ("deadlock", "gridlock")
-    settings: Mapping[str, Settings] = field(default_factory=dict)
+    settings: Mapping[str, PredicateSettings] = field(default_factory=dict)
     give_up_seconds: float = GIVE_UP_SECONDS
     late_seconds: float = LATE_SECONDS
     headers_expected: bool = True
@@ -211,15 +211,15 @@ def assembling(plan: StreamPlan, before: Progress, step: str) -> Worker:
         if torn:
             _write(plan, before, "left_out", step, pa.Table.from_pylist(torn, schema=LEFT_OUT))
         if late:
-            yield _told({"late": late})
+            yield _step_record({"late": late})
         for bucket in sorted(packed):
-            yield _told(_bucket(plan, before, step, bucket, packed.pop(bucket)))
+            yield _step_record(_bucket(plan, before, step, bucket, packed.pop(bucket)))
 
     return work
 
 
-def _told(told: Mapping[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"told": [json.dumps(told)]})
+def _step_record(step: Mapping[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"told": [json.dumps(step)]})
 
 
 def _bucket(plan: StreamPlan, before: Progress, step: str, bucket: int, contents: Sequence[bytes]) -> dict[str, Any]:

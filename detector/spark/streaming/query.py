@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.analysis.results import CountsError
 from detector.archive.files import ArchiveError, Store
-from detector.core.registry import PluginError, Settings, UnknownPredicateError, find_predicates
+from detector.core.registry import PluginError, PredicateSettings, UnknownPredicateError, find_predicates
 from detector.spark.java import JavaError
 from detector.spark.session import SparkFailedError, interruptible, open_session, plainly, reason
 from detector.spark.source.data_source import SourceOptionError, wanted
@@ -38,7 +38,7 @@ class StreamOptions:
     out: Path
     master: str | None
     predicates: tuple[str, ...]
-    settings: Mapping[str, Settings]
+    settings: Mapping[str, PredicateSettings]
     give_up_seconds: float
     late_seconds: float
     once: bool
