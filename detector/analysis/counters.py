@@ -17,14 +17,10 @@ from numpy.typing import NDArray
 
 from detector.archive.deduplicate import by_archive
 from detector.archive.list_columns import Whole, flattened, whole
-from detector.archive.schema import CALLER, REAL, SMALL, TEXT, TRUTH, WHOLE
+from detector.archive.schema import CALLER, REAL, SMALL, TEXT, TRUTH, WHOLE, listed
 
 Real = NDArray[np.float64]
 MICROSECONDS = 1_000_000
-
-
-def _listed(**fields: pa.DataType) -> pa.ListType:
-    return pa.list_(pa.struct(list(fields.items())))
 
 
 TALLIED = pa.schema(
@@ -37,12 +33,12 @@ TALLIED = pa.schema(
         ("incarnation", WHOLE),
         ("cut_at", REAL),
         ("next_number", WHOLE),
-        ("made", _listed(servers=pa.map_(TEXT, WHOLE), party=TEXT, doubtful=TRUTH)),
-        ("served", _listed(party=TEXT, serving=TRUTH, pool=TEXT)),
-        ("seen", _listed(caller=CALLER, highest=WHOLE)),
-        ("pools", _listed(name=TEXT, size=SMALL, queued=SMALL)),
-        ("waits", _listed(among=_listed(resource=TEXT))),
-        ("resolved", _listed(waiter=TEXT, since=REAL)),
+        ("made", listed(servers=pa.map_(TEXT, WHOLE), party=TEXT, doubtful=TRUTH)),
+        ("served", listed(party=TEXT, serving=TRUTH, pool=TEXT)),
+        ("seen", listed(caller=CALLER, highest=WHOLE)),
+        ("pools", listed(name=TEXT, size=SMALL, queued=SMALL)),
+        ("waits", listed(among=listed(resource=TEXT))),
+        ("resolved", listed(waiter=TEXT, since=REAL)),
     ]
 )
 """What is read of ``reports``: a third of its bytes."""

@@ -1,7 +1,7 @@
-"""The archive's files: where they are, and how they are written: aside, then renamed, so that readers never see part of one.
+"""The archive's files: where they are, and how they are written: under a temporary name, then renamed, so none is read half.
 
-``ROOT/TABLE/day=YYYY-MM-DD/FIRST-LAST-TOKEN.parquet``: the snapshots FIRST to LAST, whole, sorted by snapshot. A name that
-begins with ``_`` or ``.`` is a file in the making: readers (ours and Spark's) pass over it.
+``ROOT/TABLE/day=YYYY-MM-DD/FIRST-LAST-TOKEN.parquet``: the snapshots FIRST to LAST, whole, sorted by snapshot. Names that
+begin with ``_`` or ``.`` are of files being written: readers (ours and Spark's) skip them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class ArchiveError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """Where a file's rows stand in the order in which its table was written (:mod:`detector.archive.offsets`).
+    """The positions of a file's rows in the order in which its table was written (:mod:`detector.archive.offsets`).
 
-    Its rows are ``first``, ``first + 1`` ...; of its table nothing was written between ``after`` and ``first``.
+    Its rows are ``first``, ``first + 1`` ...; no row of its table was written between ``after`` and ``first``.
     """
 
     after: int
@@ -51,9 +51,9 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveFile:
-    """One good file: ``path`` within its filesystem, the day of its folder, its size, how many rows and row groups.
+    """One readable file: ``path`` within its filesystem, the day of its folder, its size, its numbers of rows and row groups.
 
-    ``spans`` are the row groups put together so that each span holds whole snapshots; ``archive`` says whose they are.
+    ``spans`` are the row groups put together so that each span holds whole snapshots; ``archive``: the id of their detector.
     """
 
     path: str
@@ -89,7 +89,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """The files of one table: those that can be read, sorted by path, and those that are left out."""
+    """The files of one table: those that can be read, sorted by path, and those that cannot."""
 
     files: tuple[ArchiveFile, ...]
     left_out: tuple[LeftOut, ...]
@@ -115,7 +115,7 @@ class Store:
             raise ArchiveError(f"{self.location}: no archive here (none of the folders {', '.join(sorted(TABLES))})")
 
     def write(self, table: str, day: str, data: pa.Table, *, positions: Positions | None = None) -> str:
-        """Write one file of whole snapshots, sorted by snapshot; its path. Raises OSError when the disk does not take it."""
+        """Write one file of whole snapshots, sorted by snapshot; its path. Raises OSError when the write fails."""
         numbers = data.column("snapshot")
         first, last = (numbers[0].as_py() or 0, numbers[-1].as_py() or 0) if len(numbers) else (0, 0)
         groups = [data.slice(at, size) for at, size in whole_groups(data, GROUP_BYTES_MAX)]
@@ -157,7 +157,7 @@ class Store:
         return f"{folder}/{name}"
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Delete files; those that have gone already do not matter."""
+        """Delete files, ignoring those that do not exist."""
         for path in paths:
             try:
                 self.filesystem.delete_file(path)
@@ -168,7 +168,7 @@ class Store:
                     raise
 
     def prune(self, bytes_max: int) -> list[str]:
-        """Remove the oldest files until no more than ``bytes_max`` are left; what was removed. By day, then by snapshot."""
+        """Remove the oldest files until no more than ``bytes_max`` are left; their paths. By day, then by snapshot."""
         files = [(day, entry) for table in TABLES for day in self.days(table) for entry in self.entries(table, day)]
         total = sum(entry.size for _, entry in files)
         gone = []
@@ -181,7 +181,7 @@ class Store:
         return gone
 
     def prune_before(self, day: str) -> list[str]:
-        """Remove the files of all days before ``day``; what was removed."""
+        """Remove the files of all days before ``day``; returns their paths."""
         old = [(table, each) for table in TABLES for each in self.days(table) if each < day]
         gone = [entry.path for table, each in old for entry in self.entries(table, each)]
         self.remove(gone)
@@ -194,22 +194,22 @@ class Store:
         return sorted(name.removeprefix("day=") for name in names if name.startswith("day="))
 
     def scan(self, table: str, *, since: str = "", until: str = "", known: Mapping[str, ArchiveFile] | None = None) -> Scan:
-        """The files of ``table`` from the day ``since`` to the day ``until``, both included; each footer is looked at.
+        """The files of ``table`` from the day ``since`` to the day ``until``, both included; reads each footer.
 
-        ``known``: files by their paths, of an earlier scan; they are not looked at again.
+        ``known``: files by their paths, of an earlier scan; their footers are not read again.
         """
         known = known or {}
         days = [day for day in self.days(table) if (not since or day >= since) and (not until or day <= until)]
         entries = [(day, entry) for day in days for entry in self.entries(table, day)]
-        looked: list[ArchiveFile | LeftOut] = [known[entry.path] for _, entry in entries if entry.path in known]
+        scanned: list[ArchiveFile | LeftOut] = [known[entry.path] for _, entry in entries if entry.path in known]
         new = [(day, entry) for day, entry in entries if entry.path not in known]
         if new:
             with ThreadPoolExecutor(READERS) as pool:
-                looked += pool.map(lambda each: self._look(table, *each), new)
-        good = [file for file in looked if isinstance(file, ArchiveFile)]
+                scanned += pool.map(lambda each: self._read_footer(table, *each), new)
+        good = [file for file in scanned if isinstance(file, ArchiveFile)]
         gone = {f"{PurePosixPath(file.path).parent}/{name}" for file in good for name in file.replaces}
         files = sorted((file for file in good if file.path not in gone), key=lambda file: file.path)
-        left_out = (file for file in looked if isinstance(file, LeftOut) and file.path not in gone)
+        left_out = (file for file in scanned if isinstance(file, LeftOut) and file.path not in gone)
         return Scan(files=tuple(files), left_out=tuple(sorted(left_out, key=lambda file: file.path)))
 
     def entries(self, table: str, day: str) -> Iterator[fs.FileInfo]:
@@ -219,21 +219,21 @@ class Store:
             if entry.type == fs.FileType.File and name.endswith(".parquet") and name[0] not in "_.":
                 yield entry
 
-    def look(self, table: str, path: str) -> ArchiveFile | LeftOut | None:
+    def open_file(self, table: str, path: str) -> ArchiveFile | LeftOut | None:
         """One file of ``table`` by its footer; None when it is not there."""
         entry = self.filesystem.get_file_info(path)
         day = PurePosixPath(path).parent.name.removeprefix("day=")
-        return None if entry.type == fs.FileType.NotFound else self._look(table, day, entry)
+        return None if entry.type == fs.FileType.NotFound else self._read_footer(table, day, entry)
 
     def compacted(self, table: str, path: str) -> bool:
-        """Whether the file has gone because another one of its folder has its rows now."""
-        if self.look(table, path) is not None:
+        """Whether the file was removed because compaction moved its rows into another one of its folder."""
+        if self.open_file(table, path) is not None:
             return False
         where = PurePosixPath(path)
         day = where.parent.name.removeprefix("day=")
         return any(where.name in file.replaces for file in self.scan(table, since=day, until=day).files)
 
-    def _look(self, table: str, day: str, entry: fs.FileInfo) -> ArchiveFile | LeftOut:
+    def _read_footer(self, table: str, day: str, entry: fs.FileInfo) -> ArchiveFile | LeftOut:
         try:
             with self.filesystem.open_input_file(entry.path) as source:
                 footer = pq.read_metadata(source)
@@ -264,7 +264,7 @@ class Store:
     def read_parts(self, file: ArchiveFile, schema: pa.Schema, groups: Sequence[int]) -> pa.Table:
         """The row groups ``groups`` of one file as one table of ``schema``: columns of the table with some of their fields.
 
-        Only what ``schema`` names is read from the file, also within lists of structs. Raises ArchiveError as :meth:`read`.
+        Reads only the columns that ``schema`` names, also within lists of structs. Raises ArchiveError as :meth:`read`.
         """
         try:
             with self.filesystem.open_input_file(file.path) as source:
@@ -284,7 +284,7 @@ class Store:
         Raises
         ------
         ArchiveError
-            When it cannot be read after all: torn in the middle, gone.
+            When it cannot be read: damaged, or removed since the scan.
         """
         schema = TABLES[file.table]
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
@@ -313,7 +313,7 @@ def day_of(seconds: float | None) -> str:
 
 
 def check_day(text: str) -> str:
-    """``text`` as a day. Raises ValueError when it is none."""
+    """``text`` as an ISO date. Raises ValueError when it is not one."""
     return date.fromisoformat(text).isoformat()
 
 
@@ -334,7 +334,7 @@ def _positions(text: bytes | None) -> Positions | None:
 
 
 def _check_rows(file: ArchiveFile, found: int, wanted: int) -> None:
-    """Torn in the right place, a column chunk reads as if it were empty."""
+    """A column chunk that is truncated at an unlucky place reads as if it were empty."""
     if found != wanted:
         raise ArchiveError(f"{found} rows instead of {wanted}", file.path)
 

@@ -1,13 +1,13 @@
-"""The journal: rows that are gathered for the archive's next files, kept in one file so that a kill loses none of them.
+"""The journal: a file of the rows that are buffered for the archive's next files, so that a kill loses none of them.
 
 Rules:
 
 1. The rows of a snapshot are appended before the snapshot counts as taken, all its tables in one write. Nothing is synced:
-   what is written outlives the process, not the machine.
+   the rows survive the process, not the machine.
 2. When the rows have become files, the journal begins anew.
-3. What a killed writer left is made into files by the next one, but for tables of which its files are there already: killed
-   between the two steps of rule 2, it doubles nothing.
-4. A torn end is left out: it was never acknowledged.
+3. The next writer makes files of the rows that a killed one left, except for tables whose files exist already: a writer killed
+   between the two steps of rule 2 duplicates no row.
+4. A truncated end is ignored: it was never acknowledged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD = struct.Struct(">4sBQI")
 _MAGIC = b"stj1"
 _NAMES = sorted(TABLES)
 BYTES_MAX = 2**30
-"""A journal that is larger was not written by a writer: it is read so far."""
+"""A larger journal was not written by a writer: it is read up to here."""
 
 
 class Journal:

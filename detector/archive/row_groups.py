@@ -24,7 +24,7 @@ SNAPSHOT_MAX = 2**63 - 1
 
 
 def whole_groups(data: pa.Table, bytes_max: int) -> list[tuple[int, int]]:
-    """Where row groups of about ``bytes_max`` begin in rows sorted by snapshot, and their rows: whole snapshots each."""
+    """The begin and length of row groups of about ``bytes_max``, in rows sorted by snapshot; each holds whole snapshots."""
     wanted = max(1, int(data.num_rows * min(1.0, bytes_max / max(data.nbytes, 1))))
     if wanted >= data.num_rows:
         return [(0, data.num_rows)]
@@ -36,7 +36,7 @@ def whole_groups(data: pa.Table, bytes_max: int) -> list[tuple[int, int]]:
 
 
 def spans_of(footer: pq.FileMetaData) -> tuple[Span, ...]:
-    """Row groups put together where a snapshot goes on from one to the next, or may. The first column is the snapshot."""
+    """Joins neighbouring row groups that share a snapshot, or may share one. The first column is the snapshot."""
     spans: list[Span] = []
     last: int | None = None
     for group in range(footer.num_row_groups):
@@ -53,13 +53,13 @@ def spans_of(footer: pq.FileMetaData) -> tuple[Span, ...]:
 
 
 def archive_of(footer: pq.FileMetaData) -> str:
-    """Whose snapshots are in a file: the one value of its column ``archive``; nothing where there is none."""
+    """The id of the detector that wrote a file: the single value of its column ``archive``; empty in older files."""
     for group in range(min(1, footer.num_row_groups)):
         columns = footer.row_group(group)
         for at in range(columns.num_columns - 1, -1, -1):
             if columns.column(at).path_in_schema == "archive":
-                told = columns.column(at).statistics
-                return str(told.min) if told is not None and told.has_min_max else ""
+                statistics = columns.column(at).statistics
+                return str(statistics.min) if statistics is not None and statistics.has_min_max else ""
     return ""
 
 
@@ -84,5 +84,5 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
 
 
 def _plain(path: str) -> str:
-    """A column's path without the words that Parquet puts between."""
+    """A column's path without the levels that Parquet inserts."""
     return path.replace(".list.element", "").replace(".list.item", "").replace(".key_value.", ".")

@@ -24,15 +24,16 @@ REPLACES_KEY = b"stilltrue.replaces"
 TEXT, REAL, TRUTH, WHOLE, SMALL = pa.string(), pa.float64(), pa.bool_(), pa.int64(), pa.int32()
 
 
-def _listed(**fields: pa.DataType) -> pa.ListType:
+def listed(**fields: pa.DataType) -> pa.ListType:
+    """A list of structs with these fields."""
     return pa.list_(pa.struct(list(fields.items())))
 
 
-PROCESSES = _listed(service=TEXT, instance=TEXT, incarnation=WHOLE)
+PROCESSES = listed(service=TEXT, instance=TEXT, incarnation=WHOLE)
 FACTS = pa.map_(TEXT, pa.struct([("whole", WHOLE), ("real", REAL), ("text", TEXT), ("truth", TRUTH)]))
 LABELS = pa.map_(TEXT, TEXT)
-STATES = _listed(process=TEXT, service=TEXT, activity=TEXT, facts=FACTS, labels=LABELS)
-MESSAGES = _listed(source=TEXT, target=TEXT, facts=FACTS, what=TEXT)
+STATES = listed(process=TEXT, service=TEXT, activity=TEXT, facts=FACTS, labels=LABELS)
+MESSAGES = listed(source=TEXT, target=TEXT, facts=FACTS, what=TEXT)
 CALLER = pa.struct([("process", TEXT), ("incarnation", WHOLE)])
 
 WAITS = pa.struct(
@@ -56,7 +57,7 @@ WAITS = pa.struct(
 waiter's process. A list that says nothing of any wait is null.
 """
 
-RESOLVED = _listed(
+RESOLVED = listed(
     waiter=TEXT,
     needs=SMALL,
     among=pa.list_(TEXT),
@@ -83,7 +84,7 @@ REPORTS = pa.schema(
         ("activity", TEXT),
         (
             "made",
-            _listed(
+            listed(
                 number=WHOLE,
                 method=TEXT,
                 target=TEXT,
@@ -102,7 +103,7 @@ REPORTS = pa.schema(
         ),
         (
             "served",
-            _listed(
+            listed(
                 party=TEXT,
                 method=TEXT,
                 caller=CALLER,
@@ -120,21 +121,21 @@ REPORTS = pa.schema(
         ),
         (
             "seen",
-            _listed(
+            listed(
                 caller=CALLER,
                 highest=WHOLE,
                 forgotten=WHOLE,
-                answered=_listed(number=WHOLE, sent=WHOLE, received=WHOLE, facts=FACTS, taken=TRUTH),
+                answered=listed(number=WHOLE, sent=WHOLE, received=WHOLE, facts=FACTS, taken=TRUTH),
                 plain=pa.list_(WHOLE),
             ),
         ),
-        ("pools", _listed(name=TEXT, size=SMALL, queued=SMALL)),
+        ("pools", listed(name=TEXT, size=SMALL, queued=SMALL)),
         (
             "waits",
-            _listed(
+            listed(
                 waiter=TEXT,
                 number=WHOLE,
-                among=_listed(party=TEXT, call=WHOLE, resource=TEXT, served=TEXT),
+                among=listed(party=TEXT, call=WHOLE, resource=TEXT, served=TEXT),
                 needs=SMALL,
                 deadline=REAL,
                 since=REAL,
@@ -142,7 +143,7 @@ REPORTS = pa.schema(
                 what=TEXT,
             ),
         ),
-        ("holds", _listed(party=TEXT, resource=TEXT, capacity=SMALL)),
+        ("holds", listed(party=TEXT, resource=TEXT, capacity=SMALL)),
         ("facts", FACTS),
         ("labels", LABELS),
         ("lost", WHOLE),

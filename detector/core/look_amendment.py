@@ -43,7 +43,7 @@ def amend(
     """One report; the very same object when there is nothing to amend."""
     heeding = {served.party: served for served in report.served if (look := looks.get(served.party)) and look.interruptible}
     waits = tuple(
-        _ending(one, heeding[one.waiter].deadline) if one.waiter in heeding else one
+        one.ending(heeding[one.waiter].deadline) if one.waiter in heeding else one
         for wait in report.waits
         for one in _amended(wait, looks.get(wait.waiter))
     )
@@ -55,16 +55,16 @@ def amend(
 
 
 def _amended(wait: LocalWait, look: PartyLook | None) -> Iterator[LocalWait]:
-    """The amended wait; None if its party is free."""
+    """The amended wait, or several for it; none if its party is free."""
     if look is None:
         yield wait
         return
     if look.doubt:
-        yield replace(_ending(wait, look.deadline), certain=False)
+        yield replace(wait.ending(look.deadline), certain=False)
         return
     if not look.unchanged or any(way.party is None for way in look.ways_out):
         return
-    wait = _ending(replace(wait, certain=True), look.deadline)
+    wait = replace(wait, certain=True).ending(look.deadline)
     others = tuple(dict.fromkeys(way.party for way in look.ways_out if way.party not in {None, wait.waiter}))
     ways = tuple(PartyTarget(party=other) for other in others if other is not None)
     if not ways:
@@ -75,12 +75,6 @@ def _amended(wait: LocalWait, look: PartyLook | None) -> Iterator[LocalWait]:
         yield from (replace(wait, among=tuple(dict.fromkeys((target, *ways))), needs=1) for target in wait.among)
     else:  # some of several, or one of the ways out: no wait says so, so it is doubt
         yield replace(wait, certain=False)
-
-
-def _ending(wait: LocalWait, deadline: float | None) -> LocalWait:
-    if deadline is None or (wait.deadline is not None and wait.deadline <= deadline):
-        return wait
-    return replace(wait, deadline=deadline)
 
 
 def _once(call: OutstandingCall) -> OutstandingCall:

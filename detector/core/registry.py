@@ -65,7 +65,7 @@ def find_predicate(name: str, settings: PredicateSettings | None = None) -> Pred
     except (Exception, SystemExit) as error:
         if settings and isinstance(error, ValueError):
             raise RefusedSettingError(f"predicate {name!r}: {' '.join(str(error).split())}") from error
-        raise PluginError(f"predicate {name!r} ({places[0]}) cannot be created: {_described(error)}") from error
+        raise PluginError(f"predicate {name!r} ({places[0]}) cannot be created: {described(error)}") from error
     if not isinstance(made, Predicate):
         raise PluginError(f"predicate {name!r} ({places[0]}) has no name and evaluate(snapshot)")
     return made
@@ -124,7 +124,7 @@ def _answer(predicate: Predicate, snapshot: Snapshot) -> Verdict:
     try:
         verdict = predicate.evaluate(snapshot)
     except (Exception, SystemExit) as error:
-        raise PluginError(f"predicate {predicate.name!r} failed: {_described(error)}") from error
+        raise PluginError(f"predicate {predicate.name!r} failed: {described(error)}") from error
     fault = fault_of(verdict)
     if fault:
         raise PluginError(f"predicate {predicate.name!r} answered with {fault}")
@@ -159,5 +159,6 @@ def _not_asked(name: str, snapshot: Snapshot) -> Verdict:
     )
 
 
-def _described(error: BaseException) -> str:
+def described(error: BaseException) -> str:
+    """An exception of a plug-in on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

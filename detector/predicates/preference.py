@@ -12,6 +12,7 @@ from numbers import Real
 
 import numpy as np
 
+from detector.core.registry import described
 from detector.core.resolution import owner_of
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Floats, Ints
@@ -70,7 +71,7 @@ def find_preference(name: str) -> Preference:
     try:
         loaded = entry.load()
     except (Exception, SystemExit) as error:
-        raise ValueError(f"preference {name!r} ({place}) cannot be loaded: {_described(error)}") from error
+        raise ValueError(f"preference {name!r} ({place}) cannot be loaded: {described(error)}") from error
     if not callable(loaded):
         raise ValueError(f"preference {name!r} ({place}) is not callable")  # noqa: TRY004 - a setting of the wrong value
     return _ThirdParty(name, loaded)
@@ -91,14 +92,10 @@ class _ThirdParty:
         try:
             cost = self.prefers(party, since, state)
         except (Exception, SystemExit) as error:
-            raise PreferenceError(f"preference {self.name!r} failed: {_described(error)}") from error
+            raise PreferenceError(f"preference {self.name!r} failed: {described(error)}") from error
         if not isinstance(cost, Real) or math.isnan(cost):
             raise PreferenceError(f"preference {self.name!r} answered with {cost!r}, not a number")
         return float(cost)
-
-
-def _described(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ Rules:
 
 1. The service never waits: a notification is put into a bounded queue, and a separate thread delivers it. One that does not
    fit is dropped and counted.
-2. They are delivered in order, so that an end is never told before its beginning. An incident that is seen again after its end
-   is told again.
+2. They are delivered in order, so the end of an incident never precedes its beginning. An incident that is seen again after its
+   end is sent again.
 3. Any 2xx is a receipt. No connection, a timeout, 429 and 5xx are tried again, ever more slowly, a bounded number of times;
-   any other answer is final, since the same words would be refused again.
+   any other answer is final, since the same request would be refused again.
 4. Delivery is at least once: the header ``Idempotency-Key`` is the same each time.
 """
 
@@ -39,7 +39,7 @@ class NotificationRefusedError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """How hard to try: the bounds of rule 3 and of the queue. The pause doubles after each attempt, up to its maximum."""
+    """The bounds of rule 3 and of the queue. The pause doubles after each attempt, up to its maximum."""
 
     attempt_seconds_max: float = 10.0
     attempts_max: int = 8
@@ -66,19 +66,19 @@ class Notifier:
         self._queue: queue.Queue[tuple[str, bytes] | None] = queue.Queue(self._delivery.queued_max)
         self._stopping = threading.Event()
         self._opener = urllib.request.build_opener(_NoRedirect)
-        self._told_open = set(known)
+        self._notified_open = set(known)
         self.dropped = 0
         self._thread = threading.Thread(target=self._work, name="stilltrue-notify", daemon=True)
         self._thread.start()
 
     def tell(self, incident: Incident) -> None:
         """An incident changed; notify if it opened or ended. Never waits (rule 1)."""
-        if incident.open is (incident.id in self._told_open):
+        if incident.open is (incident.id in self._notified_open):
             return
         if incident.open:
-            self._told_open.add(incident.id)
+            self._notified_open.add(incident.id)
         else:
-            self._told_open.discard(incident.id)
+            self._notified_open.discard(incident.id)
         key = f"{incident.id}-{_event(incident)}-{incident.last_snapshot}"
         body = json.dumps(notification(incident), ensure_ascii=False).encode()
         try:

@@ -43,11 +43,11 @@ def _files(store: Store) -> int:
 def test_a_day_is_compacted_when_it_is_old_enough(store: Store) -> None:
     files = _files(store)
     young = _compactor(store, EPOCH_SECONDS + DAY)
-    young.look()
+    young.begin_if_due()
     young.wait(30)
     assert _files(store) == files
     old = _compactor(store, EPOCH_SECONDS + 2 * DAY)
-    old.look()
+    old.begin_if_due()
     old.wait(30)
     assert _files(store) == 1
     assert store.days("reports") == [day_of(EPOCH_SECONDS)]
@@ -58,13 +58,13 @@ def test_what_goes_wrong_is_said_and_not_tried_again_at_once(store: Store, caplo
     compactor = _compactor(store, EPOCH_SECONDS + 2 * DAY)
     with caplog.at_level(logging.INFO, "stilltrue"):
         for _ in range(3):
-            compactor.look()
+            compactor.begin_if_due()
             compactor.wait(30)
     assert [record.message for record in caplog.records] == ["archive not compacted"]
 
 
 def test_never_means_never(store: Store) -> None:
     compactor = Compactor(location=store.location, seconds_min=0, log=Log("stilltrue"), clock=lambda: 1e10)
-    compactor.look()
+    compactor.begin_if_due()
     compactor.wait(30)
     assert _files(store) > 1

@@ -55,7 +55,7 @@ from stilltrue.sync.server import RecordedServer
 
 _LOGGER = logging.getLogger("stilltrue")
 FORK_SECONDS_MAX = 0.5
-"""How long a fork may wait for the agent's thread, which makes a channel meanwhile."""
+"""How long a fork may wait while the agent's thread makes a channel."""
 Seen = TypeVar("Seen")
 
 
@@ -103,7 +103,7 @@ class Agent:
         self._for_threads = ForThreads(self._session)
         self.aio = ForTasks(self._session)
         """Locks, semaphores and queues for tasks: ``agent.aio.Lock()``."""
-        _hook(self)
+        _register_hooks(self)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -311,18 +311,18 @@ class Agent:
         self.parties.restart(self._process.instance)
         self.live.renamed(self._process)
 
-    def _forks(self) -> None:
+    def _before_fork(self) -> None:
         """The process is about to fork: wait while the agent's own thread is connecting."""
         connection = self._connection
         self._paused = connection if connection is not None and connection.dialling.acquire(timeout=FORK_SECONDS_MAX) else None
 
-    def _has_forked(self) -> None:
+    def _after_fork_in_parent(self) -> None:
         """The process has forked, and is the parent."""
         paused, self._paused = self._paused, None
         if paused is not None:
             paused.dialling.release()
 
-    def _forked(self) -> None:
+    def _after_fork_in_child(self) -> None:
         """In the child of a fork: another process, with nothing recorded, which connects when something happens."""
         name = self.settings.instance.replace(f"-{self._pid}", f"-{os.getpid()}")
         if name == self.settings.instance:
@@ -337,7 +337,7 @@ class Agent:
             self.live.deferred.append(self.start)
 
 
-def _hook(agent: Agent) -> None:
+def _register_hooks(agent: Agent) -> None:
     """Close the agent at exit and restart it in a forked child, without keeping it alive."""
     weak = ref(agent)
 
@@ -346,23 +346,23 @@ def _hook(agent: Agent) -> None:
         if known is not None:
             known.close()
 
-    def fork() -> None:
+    def before() -> None:
         known = weak()
         if known is not None:
-            known._forks()  # noqa: SLF001 - one thing in two functions
+            known._before_fork()  # noqa: SLF001 - the agent's own hooks
 
-    def forked_here() -> None:
+    def in_parent() -> None:
         known = weak()
         if known is not None:
-            known._has_forked()  # noqa: SLF001 - as above
+            known._after_fork_in_parent()  # noqa: SLF001 - as above
 
-    def forked() -> None:
+    def in_child() -> None:
         known = weak()
         if known is not None:
-            known._forked()  # noqa: SLF001 - as above
+            known._after_fork_in_child()  # noqa: SLF001 - as above
 
     atexit.register(close)
-    os.register_at_fork(before=fork, after_in_parent=forked_here, after_in_child=forked)
+    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
 
 
 def _with_keys(settings: Settings, given: Mapping[str, object]) -> tuple[Settings, StampKeys]:

@@ -2,13 +2,13 @@
 
 Rules:
 
-1. A hello makes a process a member; a goodbye ends that. A member whose lease ran out is *lost*: it stays a member, missing
-   from every snapshot, until it is back, another incarnation replaces it, or ``forget_seconds`` pass.
-2. Another incarnation replaces the one before once that one's stream has broken, or nothing was heard on it for a lease. Until
-   then it is refused: two programs bear one name, and the first keeps it.
+1. A hello makes a process a member; a goodbye ends its membership. A member whose lease has expired is *lost*: it stays a
+   member, missing from every snapshot, until it is back, another incarnation replaces it, or ``forget_seconds`` pass.
+2. A new incarnation replaces the old one once the old one's stream has broken or been silent for a lease. Until then the new
+   one is refused: two programs use one name, and the first keeps it.
 3. The same incarnation on a new stream is the same member; the old stream is over.
-4. A lost member that speaks again is lost no more. The members of before a restart are lost until they are back.
-5. A name is bound to the certificate that said it first: as long as it is a member, an agent whose certificate has none of
+4. A lost member that sends a message is no longer lost. After a restart, the members from before are lost until they are back.
+5. A name is bound to the first certificate that used it: while it is a member, an agent whose certificate has none of
    those names is refused, whatever its incarnation. Without certificates nothing is bound.
 6. Beyond ``members_max`` the member that was lost first is forgotten; while none is lost, no new process is admitted.
 """
@@ -27,7 +27,7 @@ from stilltrue.protocol.report import Report
 
 
 class Stream(Protocol):
-    """The way to one agent."""
+    """The stream to one agent."""
 
     def send_marker(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
         """Send the marker for ``snapshot``; it replaces one that has not been sent yet.
@@ -64,7 +64,7 @@ class TooManyMembersError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
-    """What is kept of a member across a restart."""
+    """The part of a member that is kept across a restart."""
 
     instance: str
     incarnation: int
@@ -95,7 +95,7 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What an agent sees of its process: counts, and in words what else is out of its sight."""
+    """What an agent can record of its process: counts, and in words what it cannot see."""
 
     servers: int = 0
     channels: int = 0
@@ -107,11 +107,11 @@ class Sight:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """One agent's connection and what was last received on it. ``stream`` is None once it broke. Times in seconds.
+    """One agent's connection and what was last received on it. ``stream`` is None once it has broken. Times in seconds.
 
-    ``joined_at``: when this incarnation first came; ``sight``: what its agent sees; ``report``: its last one.
+    ``joined_at``: when this incarnation first came; ``sight``: what its agent sees; ``report``: the last report.
     ``lost_at``: since when it is lost (rule 1); ``restored``: known from before a restart, and not back yet.
-    ``looks``: it answers the verification round; one that cannot is doubt. ``names``: of its certificate (rule 5).
+    ``looks``: it answers the verification round (one that cannot leaves its parties in doubt). ``names``: of its certificate.
     """
 
     process: ProcessId
@@ -205,7 +205,7 @@ class Roster:
         return min(self._lost(), key=lambda member: (member.lost_at, member.name), default=None)
 
     def admit(self, member: Member) -> Member | None:
-        """Rules 1 to 5: ``member`` is one now; the one that it took the place of, if any."""
+        """Rules 1 to 5: make ``member`` a member; returns the one that it replaced, if any."""
         before = self._members.get(member.name)
         if before is not None and before.names and not before.names & member.names:
             bound = min(before.names)
@@ -223,7 +223,7 @@ class Roster:
         return member.live and now - member.heard_at <= self._lease_seconds
 
     def is_member(self, member: Member) -> bool:
-        """Whether it is this very connection that counts."""
+        """Whether this very connection is the member's current one."""
         return self._members.get(member.name) is member
 
     def remove(self, member: Member) -> bool:
@@ -244,7 +244,7 @@ class Roster:
         return [member for member in self._lost() if member.lost_at is not None and member.lost_at <= since]
 
     def shift(self, seconds: float) -> None:
-        """The clock was set forward by ``seconds``, in which nothing happened."""
+        """The clock jumped forward by ``seconds`` in which nothing was received."""
         for member in self._members.values():
             member.heard_at += seconds
             if member.lost_at is not None:

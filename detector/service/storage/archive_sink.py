@@ -145,7 +145,7 @@ class ArchiveSink:
                     from detector.archive.files import day_of  # noqa: PLC0415 - as above
 
                     writer.store.prune_before(day_of(time.time() - self._age_seconds_max))
-                self._compactor.look()
+                self._compactor.begin_if_due()
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs rows and nothing else
             self._metrics.archive_failed()
             if not self._failing:

@@ -12,7 +12,7 @@ RETRY_SECONDS = 3600.0
 
 
 class Compactor:
-    """Begins a compaction when a day has become old enough. Cut short at any instant it loses and doubles nothing."""
+    """Begins a compaction when a day is old enough. Interrupted at any instant, it neither loses nor duplicates rows."""
 
     def __init__(self, *, location: str, seconds_min: float, log: Log, clock: Callable[[], float] = time.time) -> None:
         """``seconds_min``: how long ago a day must have ended; 0: nothing is ever compacted."""
@@ -24,8 +24,8 @@ class Compactor:
         self._failed_at = 0.0
         self._thread: threading.Thread | None = None
 
-    def look(self) -> None:
-        """Begin if it is time; never waits. Called by the thread that writes, now and then."""
+    def begin_if_due(self) -> None:
+        """Begin a compaction if one is due; never waits. The writer's thread calls it regularly."""
         if not self._seconds_min or (self._thread is not None and self._thread.is_alive()):
             return
         from detector.archive.compact import last_day  # noqa: PLC0415 - pyarrow is an extra

@@ -2,7 +2,7 @@
 
 ``register(spark)``, then ``spark.read.format("stilltrue").option("table", "verdicts").load()``, or ``spark.readStream``.
 A stream's offset is a position (:mod:`detector.archive.offsets`): it holds over restarts of the detector and compaction, so a
-query that starts again from its checkpoint loses and doubles nothing.
+query that restarts from its checkpoint neither loses nor duplicates rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stilltrue.runtime.credentials import Security, SecurityRefusedError
 NAME = "stilltrue"
 ADDRESS = "127.0.0.1:7600"
 PACKED = StructType([StructField("content", BinaryType())])
-"""With ``packed``: each row is an Arrow stream of many rows, to be handed on unopened."""
+"""With ``packed``: each row is a serialised Arrow stream of many rows, to be passed on undecoded."""
 
 Range = tuple[int, int]
 OPTIONS = {
@@ -45,11 +45,11 @@ OPTIONS = {
     "retry_seconds": "how long to retry a detector that is down; default 60",
     "packed": "true: undecoded rows (a column `content`), for programs that pass them on",
 }
-"""What the source understands. Names are taken without regard to case."""
+"""The options of the source. Names are case-insensitive."""
 
 
 class SourceOptionError(ValueError):
-    """An option that cannot be used; one line that says what it may be."""
+    """An invalid option; one line that says what is valid."""
 
 
 def register(spark: SparkSession) -> None:
@@ -58,8 +58,8 @@ def register(spark: SparkSession) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the options say."""
+class SourceOptions:
+    """The parsed options."""
 
     remote: Remote
     table: str
@@ -72,7 +72,7 @@ class Wanted:
     packed: bool
 
 
-def wanted(options: MutableMapping[str, str]) -> Wanted:
+def source_options(options: MutableMapping[str, str]) -> SourceOptions:
     """Read the options. Raises :class:`SourceOptionError`."""
     given = {name.lower(): value for name, value in options.items()}
     for name in sorted(given):
@@ -97,7 +97,7 @@ def wanted(options: MutableMapping[str, str]) -> Wanted:
     except (ColumnError, SecurityRefusedError) as error:
         raise SourceOptionError(str(error)) from None
     remote = Remote(address=address, security=security, retry_seconds=_whole(given, "retry_seconds", 60, least=0))
-    return Wanted(
+    return SourceOptions(
         remote=remote,
         table=table,
         schema=schema,
@@ -134,7 +134,7 @@ class Part(InputPartition):
 
 
 class StilltrueSource(DataSource):
-    """What Spark asks for by the name ``stilltrue``."""
+    """The data source that Spark finds by the name ``stilltrue``."""
 
     @classmethod
     def name(cls) -> str:
@@ -143,55 +143,55 @@ class StilltrueSource(DataSource):
 
     def schema(self) -> StructType:
         """The table's columns."""
-        asked = wanted(self.options)
-        return PACKED if asked.packed else spark_schema(asked.schema)
+        options = source_options(self.options)
+        return PACKED if options.packed else spark_schema(options.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """For ``spark.read``."""
-        return _Reader(wanted(self.options))
+        return _Reader(source_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """For ``spark.readStream``."""
-        return _StreamReader(wanted(self.options))
+        return _StreamReader(source_options(self.options))
 
 
 class _Reader(DataSourceReader):
-    """What there is now."""
+    """Reads the rows that the archive holds now."""
 
-    def __init__(self, asked: Wanted) -> None:
-        self._asked = asked
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        ranges = self._asked.remote.ranges(self._asked.table)
+        ranges = self._options.remote.ranges(self._options.table)
         if not ranges:
             return []
-        return parts(ranges, ranges[0][0], ranges[-1][1], self._asked.rows_per_partition)
+        return parts(ranges, ranges[0][0], ranges[-1][1], self._options.rows_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _rows(self._asked, partition, whole=False)
+        return _rows(self._options, partition, whole=False)
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What comes. An offset is ``{"table": ..., "position": ...}``: all before it has been read."""
+    """Reads new rows as they come. An offset is ``{"table": ..., "position": ...}``: all before it has been read."""
 
-    def __init__(self, asked: Wanted) -> None:
-        self._asked = asked
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
         self._stop_at: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         ranges = self._ranges()
-        position = 0 if not ranges else ranges[-1][1] if self._asked.latest else ranges[0][0]
+        position = 0 if not ranges else ranges[-1][1] if self._options.latest else ranges[0][0]
         return self._offset(position)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadMaxRows(self._asked.rows_per_batch_max)
+        return ReadMaxRows(self._options.rows_per_batch_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         since, ranges = self._position(start), self._ranges()
         end = ranges[-1][1] if ranges else 0
-        if end < since and self._asked.whole:
+        if end < since and self._options.whole:
             text = (
-                f"the detector's archive of {self._asked.table} ends at position {end}, and this stream has read up to "
+                f"the detector's archive of {self._options.table} ends at position {end}, and this stream has read up to "
                 f"{since}: it is another archive; begin with a new checkpoint, or continue with fail_on_data_loss=false"
             )
             raise RemoteError(text)
@@ -210,20 +210,20 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stop_at = ranges[-1][1] if ranges else 0
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return parts(self._ranges(), self._position(start), self._position(end), self._asked.rows_per_partition)
+        return parts(self._ranges(), self._position(start), self._position(end), self._options.rows_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _rows(self._asked, partition, whole=self._asked.whole)
+        return _rows(self._options, partition, whole=self._options.whole)
 
     def _ranges(self) -> tuple[Range, ...]:
-        return self._asked.remote.ranges(self._asked.table)
+        return self._options.remote.ranges(self._options.table)
 
     def _offset(self, position: int) -> dict[str, Any]:
-        return {"table": self._asked.table, "position": position}
+        return {"table": self._options.table, "position": position}
 
     def _position(self, offset: dict[str, Any]) -> int:
-        if offset["table"] != self._asked.table:
-            raise SourceOptionError(f"table: the checkpoint is of {offset['table']}, not of {self._asked.table}")
+        if offset["table"] != self._options.table:
+            raise SourceOptionError(f"table: the checkpoint is of {offset['table']}, not of {self._options.table}")
         return int(offset["position"])
 
 
@@ -241,7 +241,7 @@ def after_rows(ranges: Sequence[Range], since: int, rows: int) -> int:
 
 
 def parts(ranges: Sequence[Range], since: int, until: int, rows: int) -> list[InputPartition]:
-    """``since`` to ``until`` in parts of about ``rows`` rows each; together they leave nothing out."""
+    """Splits ``since`` to ``until`` into parts of about ``rows`` rows each, without gaps."""
     found: list[InputPartition] = []
     at = since
     while at < until:
@@ -254,10 +254,10 @@ def parts(ranges: Sequence[Range], since: int, until: int, rows: int) -> list[In
     return found
 
 
-def _rows(asked: Wanted, part: InputPartition, *, whole: bool) -> Iterator[pa.RecordBatch]:
+def _rows(options: SourceOptions, part: InputPartition, *, whole: bool) -> Iterator[pa.RecordBatch]:
     assert isinstance(part, Part)
-    for message in asked.remote.read(asked.table, asked.columns, part.since, part.until, whole=whole):
-        if asked.packed:
+    for message in options.remote.read(options.table, options.columns, part.since, part.until, whole=whole):
+        if options.packed:
             yield pa.record_batch({"content": pa.array([message.content], pa.binary())})
         else:
             yield from pa.ipc.open_stream(message.content)

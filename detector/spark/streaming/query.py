@@ -16,7 +16,7 @@ from detector.archive.files import ArchiveError, Store
 from detector.core.registry import PluginError, PredicateSettings, UnknownPredicateError, find_predicates
 from detector.spark.java import JavaError
 from detector.spark.session import SparkFailedError, interruptible, open_session, plainly, reason
-from detector.spark.source.data_source import SourceOptionError, wanted
+from detector.spark.source.data_source import SourceOptionError, source_options
 from detector.spark.source.remote import RemoteError
 from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start
 from detector.spark.streaming.progress import Progress, ProgressError
@@ -70,7 +70,7 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
     if stream.archive is not None:
         Store(stream.archive).check()
     else:
-        wanted({**stream.options, "retry_seconds": "2"}).remote.ranges("snapshots")
+        source_options({**stream.options, "retry_seconds": "2"}).remote.ranges("snapshots")
     plan = StreamPlan(
         out=stream.out,
         predicates=asked,

@@ -15,7 +15,7 @@ from detector.archive.files import Store
 from detector.archive.local_state_rows import report_of
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
-from detector.spark.source.data_source import OPTIONS, SourceOptionError, after_rows, parts, register, wanted
+from detector.spark.source.data_source import OPTIONS, SourceOptionError, after_rows, parts, register, source_options
 from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
 
 
@@ -143,7 +143,7 @@ def test_a_wrong_address_is_said_in_words(source: SparkSession) -> None:
 )
 def test_wrong_options_are_said_in_words(option: str, value: str, words: str) -> None:
     with pytest.raises(SourceOptionError, match=words):
-        wanted({option: value})
+        source_options({option: value})
 
 
 def test_wrong_options_reach_whoever_loads(source: SparkSession) -> None:
@@ -152,7 +152,7 @@ def test_wrong_options_reach_whoever_loads(source: SparkSession) -> None:
 
 
 def test_names_of_options_have_no_case() -> None:
-    asked = wanted({"Rows_Per_Batch_Max": "5", "TABLE": "snapshots"})
+    asked = source_options({"Rows_Per_Batch_Max": "5", "TABLE": "snapshots"})
     assert (asked.rows_per_batch_max, asked.table) == (5, "snapshots")
     assert "table" in OPTIONS
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from detector.core.registry import find_predicate
-from detector.spark.source.data_source import wanted
+from detector.spark.source.data_source import source_options
 from detector.spark.source.remote import Remote, RemoteError
 from stilltrue.runtime.credentials import Security
 from tests.synthetic.random_snapshots import Judged, judged, random_snapshots
@@ -59,7 +59,7 @@ def test_who_may_read_and_who_may_not(short: Judged, serving: Any, archived: Any
     settings = {"tls_cert_file": tls["cert.pem"], "tls_key_file": tls["key.pem"], "roles_file": tls["roles.toml"]}
     with serving(tmp_path / "data", **settings) as address:
         options = {"address": address, "table": "snapshots", "retry_seconds": "0", "tls_ca_file": str(tls["cert.pem"])}
-        reader = wanted({**options, "token_file": str(tls["reader"])}).remote
+        reader = source_options({**options, "token_file": str(tls["reader"])}).remote
         ((since, until),) = reader.ranges("snapshots")
         rows = [
             pa.ipc.open_stream(each.content).read_all()
@@ -70,7 +70,7 @@ def test_who_may_read_and_who_may_not(short: Judged, serving: Any, archived: Any
             (str(tls["agent"]), "needs the role operator or reader; this token is agent"),
             ("", "show a certificate"),
         ):
-            refused = wanted({**options, "token_file": token}).remote
+            refused = source_options({**options, "token_file": token}).remote
             with pytest.raises(RemoteError, match=words):
                 refused.ranges("snapshots")
             with pytest.raises(RemoteError, match=words):

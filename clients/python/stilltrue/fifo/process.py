@@ -114,10 +114,7 @@ class FifoProcess:
         for other in self._links:
             if self.name < other:
                 self._dials.append(asyncio.create_task(self._dial(other, addresses[other], credentials)))
-        try:
-            await asyncio.wait_for(self._all_up(), seconds)
-        except asyncio.TimeoutError:  # noqa: UP041 - in Python 3.10 not the builtin one
-            raise TimeoutError from None
+        await asyncio.wait_for(self._all_up(), seconds)
 
     async def _all_up(self) -> None:
         for other, link in self._links.items():
@@ -161,7 +158,7 @@ class FifoProcess:
             link.put(Goodbye())
         try:
             await asyncio.wait_for(asyncio.gather(*(link.flushed() for link in joined)), self._settings.close_seconds_max)
-        except asyncio.TimeoutError:  # noqa: UP041 - in Python 3.10 not the builtin one
+        except TimeoutError:
             _LOG.warning("closed with messages still unsent process=%s", self.name)
         await self._stop()
 

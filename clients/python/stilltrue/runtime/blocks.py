@@ -8,12 +8,12 @@ from types import CodeType
 
 from stilltrue.runtime.frames import caller_beyond
 
-_BLOCKS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "SETUP_WITH"})  # the last one in Python 3.10
+_BLOCKS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH"})
 _ENTERING = frozenset({"__enter__", "__aenter__"})
 
 
 def is_entered_by_block() -> bool:
-    """Whether who called the function that asks is a ``with`` or ``async with`` block at its beginning.
+    """Whether the caller of the calling function is a ``with`` or ``async with`` block at its beginning.
 
     An ``__enter__`` that calls another's is a block's if its own caller is.
     """
@@ -25,9 +25,7 @@ def is_entered_by_block() -> bool:
 def _begins_block(code: CodeType, at: int) -> bool:
     before = ""
     for one in dis.get_instructions(code):
-        if one.offset == at and one.opname == "EXTENDED_ARG":  # Python 3.10 stands here, before a long block
-            at += 2
-        elif one.offset == at:
+        if one.offset == at:
             return one.opname in _BLOCKS or (one.opname == "CALL" and before == "LOAD_SPECIAL")  # as from Python 3.14
         before = one.opname
     return False

@@ -1,4 +1,4 @@
-"""What every piece of glue is given of the agent it belongs to: the recorder, the parties, and what to leave out."""
+"""The part of an agent that its interceptors, channels and locks use: the recorder, the parties, the excluded methods."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 
 LEFT_OUT = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.", "/stilltrue.")
-"""How the methods begin that are never recorded: health, reflection, and this product's own traffic."""
+"""Prefixes of the methods that are never recorded: health, reflection, and Stilltrue's own traffic."""
 METHODS_MAX = 10_000
 
 
 class Session:
-    """An agent as its glue sees it."""
+    """What the interceptors, channels and locks of one agent share."""
 
     __slots__ = ("_enabled", "_excluded", "left_out", "live", "parties")
 
     def __init__(self, live: LockedRecorder, parties: Parties, enabled: bool, excluded: Iterable[str] = ()) -> None:
-        """``live`` records; ``parties`` says who acts; nothing is recorded unless ``enabled``.
+        """``live`` records; ``parties`` names the acting party; nothing is recorded unless ``enabled``.
 
         ``excluded``: patterns of methods (``/pkg.Service/*``) that are not recorded.
         """
@@ -32,7 +32,7 @@ class Session:
         self._enabled = enabled
         self._excluded = tuple(f"/{pattern.lstrip('/')}" for pattern in excluded)
         self.left_out: dict[str | bytes, bool] = {}
-        """What :meth:`leaves_out` has answered, by method."""
+        """The answers of :meth:`leaves_out`, by method."""
 
     @property
     def excludes_methods(self) -> bool:
@@ -82,7 +82,7 @@ class Session:
                 self.live.report_failure("a wait ends")
 
     def begin_await(self, made: ClientCall) -> WaitNumber | None:
-        """The task that runs this line awaits the call from now on. The number of the wait when its maker is another."""
+        """The current task awaits the call from now on. Returns the number of the wait if another party made the call."""
         live = self.live
         try:
             task = asyncio.current_task()

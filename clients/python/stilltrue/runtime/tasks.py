@@ -4,7 +4,7 @@ Only waits that are fully understood are reported; anything else that a task may
 
 - ``await task``: that task must end.
 - ``await asyncio.gather(...)``: one of the children that are not done must end, for it may fail, and the gathering with it;
-  once the others are done without failing, that leaves those that are stuck. With ``return_exceptions=True`` all must end.
+  once the others are done without failing, only the stuck ones are left. With ``return_exceptions=True`` all must end.
 - ``asyncio.wait``: one of them (FIRST_COMPLETED, FIRST_EXCEPTION) or all (ALL_COMPLETED); its timeout ends the wait.
 - ``asyncio.wait_for``: the one task; its timeout ends the wait, and the task's own.
 - leaving a ``TaskGroup``: one of its tasks must end, for it may fail, and the group cancels the others then.
@@ -34,13 +34,8 @@ _WAIT_FOR: CodeType = asyncio.wait_for.__code__
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
 
 
-class _NoTaskGroup:
-    """Python 3.10 has none."""
-
-
-_TASK_GROUP: type = getattr(asyncio, "TaskGroup", _NoTaskGroup)
 _LEAVING = frozenset(
-    method.__code__ for name in ("__aexit__", "_aexit") if (method := _TASK_GROUP.__dict__.get(name)) is not None
+    method.__code__ for name in ("__aexit__", "_aexit") if (method := asyncio.TaskGroup.__dict__.get(name)) is not None
 )
 
 
@@ -54,7 +49,7 @@ class Awaited:
 
 
 def blocking_future(task: Task) -> Any:
-    """The future that ``task`` is suspended on; None when it runs, may run, or nobody can tell."""
+    """The future that ``task`` is suspended on; None when it runs, may run, or this cannot be known."""
     future = getattr(task, "_fut_waiter", None)
     return None if future is None or task.done() or future.done() else future
 
@@ -144,7 +139,7 @@ def group_of(task: Task) -> Any:
     """The ``TaskGroup`` that cancels ``task`` when another of its tasks fails, or None."""
     for callback, _ in getattr(task, "_callbacks", None) or ():
         for owner in compat.bound_to(callback):
-            if issubclass(type(owner), _TASK_GROUP):
+            if issubclass(type(owner), asyncio.TaskGroup):
                 return owner
     return None
 
@@ -167,7 +162,7 @@ def awaiters(task: Task) -> list[Task]:
             elif issubclass(type(thing), asyncio.Future):
                 woken = getattr(thing, "_callbacks", None) or ()
                 found += [owner for wake, _ in woken for owner in compat.bound_to(wake) if compat.is_task(owner)]
-            elif issubclass(type(thing), _TASK_GROUP):
+            elif issubclass(type(thing), asyncio.TaskGroup):
                 found.append(thing._parent_task)  # noqa: SLF001
     return [other for other in dict.fromkeys(found) if other is not task and not _is_inside_grpc(other)]
 

@@ -11,9 +11,9 @@ from stilltrue.runtime import compat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """It covers the ``threads`` (the system's numbers) that there were at ``since`` (epoch).
+    """It covers the ``threads`` (native ids) that existed at ``since`` (epoch).
 
-    ``waiting``: the threads (identities) and tasks that waited for others then, and where. Woken since, they act on what came.
+    ``waiting``: the threads (identities) and tasks that were waiting then, and where. One woken since acts on what came.
     """
 
     since: float
@@ -23,11 +23,11 @@ class Word:
 
 
 def word_of_first_call(now: float) -> Word:
-    """The word that a process gives by being declared reactive: it covers what was there before its first call."""
+    """The declaration of a reactive process: it covers the threads and tasks that existed before its first call."""
     tasks = {ref(task): where for task, where in compat.waiting_tasks().items()}
     return Word(since=now, threads=compat.native_ids(), waiting=compat.waiting_threads(), waiting_tasks=tasks)
 
 
 def word_of_idle(now: float) -> Word:
-    """The word that ``idle()`` gives."""
+    """The declaration that ``idle()`` makes."""
     return Word(since=now, threads=compat.native_ids())

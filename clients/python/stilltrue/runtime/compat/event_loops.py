@@ -103,16 +103,9 @@ def current_task_of(loop: asyncio.AbstractEventLoop) -> Task | None:
 
 
 def is_being_cancelled(task: Task) -> bool:
-    """Whether somebody has asked to cancel ``task``; Python 3.10 forgets that once the task is told."""
-    cancelling = getattr(task, "cancelling", None)
-    if cancelling is not None:
-        return bool(cancelling())
-    for _ in range(CHAIN_LENGTH_MAX):  # there, the request is passed on to what the task awaits
-        future = getattr(task, "_fut_waiter", None)
-        if getattr(task, "_must_cancel", False) or not isinstance(future, asyncio.Task):
-            return bool(getattr(task, "_must_cancel", False)) or (future is not None and future.cancelled())
-        task = future
-    return True
+    """Whether the cancellation of ``task`` has been requested."""
+    cancelling = getattr(task, "cancelling", None)  # a task of another library's may lack it
+    return bool(cancelling()) if cancelling is not None else bool(getattr(task, "_must_cancel", False))
 
 
 def chain_of(coroutine: Any) -> list[Any]:

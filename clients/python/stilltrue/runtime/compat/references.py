@@ -63,8 +63,8 @@ def name_of(callback: Any) -> str:
 
 
 def qualname_of(code: CodeType) -> str:
-    """The qualified name of a code; Python 3.10 keeps only the plain one."""
-    return str(getattr(code, "co_qualname", code.co_name))
+    """The qualified name of a code."""
+    return code.co_qualname
 
 
 def module_of(kind: type) -> str:

@@ -36,7 +36,7 @@ _VARIABLES = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOA
 _STORES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"})
 _MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "JUMP_IF_NOT_EXC_MATCH"})
 _IN_CLAUSES = frozenset({"BUILD_TUPLE", "NOP", "DUP_TOP"})
-_ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL", "SETUP_WITH"})
+_ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
 _CLAUSE_LENGTH_MAX = 24
 _CODES_MAX = 4_096
 
@@ -109,7 +109,7 @@ class _Walk:
         self._all = list(bytecode)
         self._index = {one.offset: index for index, one in enumerate(self._all)}
         self._offsets = [one.offset for one in self._all]
-        self._handler_of = self._handlers_by_table(bytecode) or self._handlers_by_blocks()
+        self._handler_of = self._handlers_by_table(bytecode)
 
     def ahead(self, at: int, returns_to: bool) -> Ahead:
         begun = at < 0
@@ -141,7 +141,7 @@ class _Walk:
         one = self._all[index]
         if one.opname in _RETURNS or one.opname in _RAISES:
             return
-        if _jumps(one) and not one.opname.startswith("SETUP_"):  # in Python 3.10 those name a handler
+        if _jumps(one):
             yield self._index[one.argval]
         if one.opname not in _JUMPS:
             yield index + 1
@@ -161,30 +161,12 @@ class _Walk:
         return found
 
     def _handlers_by_table(self, bytecode: dis.Bytecode) -> dict[int, int]:
-        """By instruction, where an exception goes first: from Python 3.11."""
+        """By instruction, where an exception goes first."""
         found: dict[int, int] = {}
         for entry in getattr(bytecode, "exception_entries", ()):
             covered = (index for index, one in enumerate(self._all) if entry.start <= one.offset < entry.end)
             found.update(dict.fromkeys(covered, self._index[entry.target]))
         return found
-
-    def _handlers_by_blocks(self) -> dict[int, int]:
-        """The same in Python 3.10, where instructions set blocks up and pop them."""
-        blocks: dict[int, tuple[int, ...]] = {}
-        todo: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-        while todo:
-            index, stack = todo.pop()
-            if index in blocks or index >= len(self._all):
-                continue
-            blocks[index] = stack
-            one = self._all[index]
-            if one.opname.startswith("SETUP_"):
-                handler = self._index[one.argval]
-                todo += [(handler, stack), (index + 1, (*stack, handler))]
-            else:
-                after = stack[:-1] if one.opname == "POP_BLOCK" else stack
-                todo += [(following, after) for following in self._next(index)]
-        return {index: stack[-1] for index, stack in blocks.items() if stack}
 
     def _clauses(self, index: int) -> Iterator[int]:
         """The bodies of ``except`` clauses that name what they are for, from the beginning of a handler."""

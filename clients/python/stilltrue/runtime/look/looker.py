@@ -1,7 +1,7 @@
 """The second look at suspected parties: still in the very same waits, until when, where, and what may free them.
 
-It runs in the agent's own thread, off the path of any call. Python code of other threads runs on meanwhile: whatever matters is
-looked at twice, and a party that moved in between is changed.
+It runs in the agent's own thread, off the path of any call. Other threads keep running, so everything that matters is read
+twice, and a party that moved in between counts as changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Looker:
     """Looks at the parties of one process."""
 
     def __init__(self, live: LockedRecorder, parties: Parties, observer: Observer, transport: Transport | None = None) -> None:
-        """``live`` has recorded their waits, ``observer`` has seen the others; ``transport`` has said which calls are where."""
+        """``live`` holds the recorded waits, ``observer`` those seen at the cut; ``transport`` knows where calls are."""
         self._transport = transport
         self._live = live
         self._parties = parties
@@ -58,7 +58,7 @@ class Looker:
     def _unaccounted(self, places: Places) -> tuple[str, ...]:
         live = self._live
         with live.lock:
-            served = tuple(live.recorder._served.values())  # noqa: SLF001 - same house
+            served = tuple(live.recorder._served.values())  # noqa: SLF001 - read under its lock
         return unaccounted(places, served, live.covered)
 
     def _see(self, places: Places, parties: Iterable[PartyName], carried: Container[PartyName]) -> dict[PartyName, Found]:
@@ -70,14 +70,14 @@ class Looker:
         """The parties with a wait that is recorded, or was seen at the cut."""
         with self._live.lock:
             recorder = self._live.recorder
-            told = {wait.waiter for wait in recorder._waits.values()}  # noqa: SLF001 - same house
+            recorded = {wait.waiter for wait in recorder._waits.values()}  # noqa: SLF001 - read under its lock
             made = {call.party for call in recorder._made.values() if call.wait and call.party is not None}  # noqa: SLF001
-        return frozenset(told | made | self._observer.waiting)
+        return frozenset(recorded | made | self._observer.waiting)
 
     def _open_calls(self) -> list[Any]:
         """gRPC's own objects of the calls that are open, where the shells keep them."""
         with self._live.lock:
-            open_calls = list(self._live.recorder._made.values())  # noqa: SLF001 - same house
+            open_calls = list(self._live.recorder._made.values())  # noqa: SLF001 - read under its lock
         found = (made.handle() for made in open_calls if made.handle is not None)
         return [call for call in found if call is not None]
 
@@ -90,7 +90,7 @@ class Looker:
         with live.lock:
             live.catch_up()
             recorder = live.recorder
-            ends = {call.wait: call.wait_until for call in recorder._made.values() if call.wait}  # noqa: SLF001 - same house
+            ends = {call.wait: call.wait_until for call in recorder._made.values() if call.wait}  # noqa: SLF001 - read under its lock
             ends |= {number: wait.deadline for number, wait in recorder._waits.items()}  # noqa: SLF001
             happenings = recorder.happenings
         found = {}
@@ -108,7 +108,7 @@ def _first_of(ends: Iterable[float | None]) -> float | None:
 
 
 def _whole(party: PartyName, begun: bool, after: Mapping[PartyName, float | None], found: Found | None, why: str) -> PartyLook:
-    """What is said of one party: ``after``, those still in their waits at the end, and ``found``, what may free it."""
+    """One party's look. ``after``: those still in their waits at the end; ``found``: what may free it."""
     if not begun or party not in after:
         return PartyLook(party=party, unchanged=False)
     if found is None:

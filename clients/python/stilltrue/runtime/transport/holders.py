@@ -71,7 +71,7 @@ def _waiter(session: Session, number: WaitNumber) -> PartyName | None:
     """Whose wait it is, if it is still in force."""
     live = session.live
     with live.lock:
-        wait = live.recorder._waits.get(number)  # noqa: SLF001 - same house
+        wait = live.recorder._waits.get(number)  # noqa: SLF001 - read under its lock
         if wait is not None:
             return wait.waiter
         made = live.recorder._made.values()  # noqa: SLF001

@@ -140,7 +140,7 @@ class Transport:
         """Rule 2."""
         live = self._session.live
         with live.lock:
-            made = [live.recorder._made.get(number) for number in calls]  # noqa: SLF001 - same house
+            made = [live.recorder._made.get(number) for number in calls]  # noqa: SLF001 - read under its lock
         dialled = {call.number: call.channel.core_target for call in made if call is not None and call.channel.core_target}
         targets = (TARGETS.read(age_seconds_max) if dialled else None) or {}
         for number, target in dialled.items():
@@ -174,7 +174,7 @@ class Transport:
         """Whether a call that no caller's record matches may be served here, but what ``party`` serves: it may be any call."""
         live = self._session.live
         with live.lock:
-            served = live.recorder._served.values()  # noqa: SLF001 - same house
+            served = live.recorder._served.values()  # noqa: SLF001 - read under its lock
             unknown = any(call.caller is None and call.party != party for call in served)
             unknown = unknown or bool(live.recorder._inherited)  # noqa: SLF001 - from before a renaming
         return unknown or bool(live.faults) or self._session.excludes_methods
