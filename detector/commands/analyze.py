@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
+from detector.commands.shared.run import CommandError
 from detector.commands.shared.settings_option import predicate_settings
 
 EPILOG = """\b
@@ -81,21 +82,21 @@ def analyze(
         from detector.archive.units import open_archive  # noqa: PLC0415
         from detector.core.registry import PluginError, UnknownPredicateError, find_predicates  # noqa: PLC0415
     except ImportError as error:
-        _fail(f"the pipeline needs pyarrow ({error}): pip install 'stilltrue-detector[archive]'")
+        raise CommandError(f"the pipeline needs pyarrow ({error}): pip install 'stilltrue-detector[archive]'") from None
     steps = _Steps()
     try:
         find_predicates((*predicates, *settings), settings)
         found = open_archive(archive, since=_day(since), until=_day(until))
         if not found.rows("snapshots"):
             _name_left_out([(each.path, each.reason) for each in found.left_out])
-            _fail(f"{archive}: no snapshots{_between(since, until)}{_left_out(len(found.left_out))}")
+            raise CommandError(f"{archive}: no snapshots{_between(since, until)}{_left_out(len(found.left_out))}")
         chosen = _engine(engine, master, found.rows("reports"))
         with (_local if chosen == "local" else _spark)(steps, master) as working:
             result = run(working, found, out, (*PREDICATES, *predicates), steps.begin, settings)
     except (ArchiveError, CountsError, PluginError, UnknownPredicateError) as error:
-        _fail(str(error.args[0] if error.args else error))
+        raise CommandError(str(error.args[0] if error.args else error)) from None
     except OSError as error:
-        _fail(f"{error.filename or out}: {error.strerror or error}")
+        raise CommandError(f"{error.filename or out}: {error.strerror or error}") from None
     finally:
         steps.end()
     _name_left_out(result.left_out)
@@ -135,7 +136,7 @@ def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
             plainly,
         )
     except ImportError as error:
-        _fail(f"this engine needs PySpark ({error}): pip install 'stilltrue-detector[spark]'")
+        raise CommandError(f"this engine needs PySpark ({error}): pip install 'stilltrue-detector[spark]'") from None
     click.echo("starting Spark ...", err=True)
     try:
         with interruptible():
@@ -146,7 +147,7 @@ def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
         finally:
             spark.stop()
     except (JavaError, SparkFailedError) as error:
-        _fail(str(error.args[0] if error.args else error))
+        raise CommandError(str(error.args[0] if error.args else error)) from None
 
 
 class _Steps:
@@ -195,8 +196,3 @@ def _day(moment: datetime | None) -> str:
 
 def _left_out(count: int) -> str:
     return f", {count} file{'s' * (count > 1)} left out" if count else ""
-
-
-def _fail(text: str) -> NoReturn:
-    click.echo(f"stilltrue: {text}", err=True)
-    sys.exit(2)

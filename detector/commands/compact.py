@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from datetime import datetime
-from typing import NoReturn
 
 import click
+
+from detector.commands.shared.run import CommandError
 
 EPILOG = """\b
 Examples:
@@ -38,19 +38,14 @@ def compact(archive: str, *, until: datetime | None, mebibytes_target: int) -> N
         from detector.archive.compact import compact as run  # noqa: PLC0415
         from detector.archive.files import ArchiveError, Store  # noqa: PLC0415
     except ImportError:
-        _fail("archives need pyarrow: pip install 'stilltrue-detector[archive]'")
+        raise CommandError("archives need pyarrow: pip install 'stilltrue-detector[archive]'") from None
     day = last_day(time.time(), SECONDS_MIN) if until is None else until.date().isoformat()
     try:
         store = Store(archive)
         store.check()
         done = run(store, bytes_target=mebibytes_target * 2**20, until=day)
     except (ArchiveError, OSError) as error:
-        _fail(str(error))
+        raise CommandError(str(error)) from None
     for left in done.left_out:
         click.echo(f"left out: {left.path}: {left.reason}", err=True)
     click.echo(f"up to {day}: {done.before} files became {done.after}")
-
-
-def _fail(text: str) -> NoReturn:
-    click.echo(f"stilltrue: {text}", err=True)
-    sys.exit(2)

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from detector.commands.shared.run import CommandError
+from detector.commands.shared.run import EXIT_TERMINATED, CommandError
 from detector.demo.demos import DEMOS, Demo
 from detector.demo.harness import SAFE_PATH, Harness, HarnessError
 
@@ -56,7 +56,7 @@ def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float,
     first is analysed (if pyarrow is installed). Everything is stopped at the end.
     """
     console = Console()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background jobs ignore SIGINT
     where = folder or Path(tempfile.mkdtemp(prefix="stilltrue-demo-"))
     try:

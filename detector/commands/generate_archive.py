@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
 
 import click
 from rich.console import Console
 from rich.progress import Progress
+
+from detector.commands.shared.run import CommandError
 
 EPILOG = """\b
 Examples:
@@ -66,7 +66,7 @@ def generate_archive(
             read_graph,
         )
     except ImportError:
-        _fail("archives need pyarrow: pip install 'stilltrue-detector[archive]'")
+        raise CommandError("archives need pyarrow: pip install 'stilltrue-detector[archive]'") from None
     plan = ArchivePlan(
         processes=processes,
         snapshots=max(1, round(days * 86400 / period_seconds)),
@@ -79,7 +79,7 @@ def generate_archive(
         seed=seed,
     )
     if plan.snapshots < SNAPSHOTS_PER_RING * (incidents + near_misses):
-        _fail(
+        raise CommandError(
             f"{plan.snapshots} snapshots are too few for {incidents} incidents and {near_misses} near misses "
             f"({SNAPSHOTS_PER_RING} for each): plant fewer, or generate more --days"
         )
@@ -87,16 +87,11 @@ def generate_archive(
     try:
         store = Store(archive)
         if any(store.days(table) for table in ("reports", "snapshots")):
-            _fail(f"{archive} already contains an archive: name another directory")
+            raise CommandError(f"{archive} already contains an archive: name another directory")
         edges = read_graph(graph) if graph else []
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task("snapshots", total=plan.snapshots)
             generate(store, plan, edges, lambda done: bar.update(task, completed=done), jobs or os.cpu_count() or 1)
     except (ArchiveError, OSError) as error:
-        _fail(str(error))
+        raise CommandError(str(error)) from None
     click.echo(f"{plan.snapshots} snapshots of {processes} processes in {archive}; what was planted: {archive}/truth.json")
-
-
-def _fail(text: str) -> NoReturn:
-    click.echo(f"stilltrue: {text}", err=True)
-    sys.exit(2)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from detector.commands.shared.connection import security_options
+from detector.commands.shared.run import CommandError
 from detector.commands.shared.settings_option import predicate_settings
 from stilltrue.runtime.credentials import Security
 
@@ -71,7 +71,7 @@ def stream(
 ) -> None:
     """Write the verdict on every snapshot of ARCHIVE (a directory or URI), or of a live detector, as they come."""
     if (archive is None) is (detector is None):
-        _fail("name either an ARCHIVE or a --detector")
+        raise CommandError("name either an ARCHIVE or a --detector")
     given = {
         "address": detector,
         "tls_ca_file": security.ca,
@@ -82,11 +82,12 @@ def stream(
     }
     options = {name: value for name, value in given.items() if value}
     if archive is not None and options:
-        _fail("certificates, tokens and --skip-lost need --detector")
+        raise CommandError("certificates, tokens and --skip-lost need --detector")
     try:
         from detector.spark.streaming.query import StreamFailedError, StreamOptions, run  # noqa: PLC0415 - Spark and Arrow are extras
     except ImportError as error:
-        _fail(f"the pipeline needs PySpark 4.2 or newer and pyarrow ({error}): pip install 'stilltrue-detector[spark]'")
+        text = f"the pipeline needs PySpark 4.2 or newer and pyarrow ({error}): pip install 'stilltrue-detector[spark]'"
+        raise CommandError(text) from None
     stream_options = StreamOptions(
         archive=archive, options=options, out=out.absolute(), master=master, predicates=predicates,
         settings=settings, give_up_seconds=give_up_seconds, late_seconds=late_seconds, once=once,
@@ -94,7 +95,7 @@ def stream(
     try:
         progress = run(stream_options, lambda text: click.echo(text, err=True))
     except StreamFailedError as error:
-        _fail(str(error))
+        raise CommandError(str(error)) from None
     more = [
         f"{count} {text}"
         for count, text in (
@@ -107,8 +108,3 @@ def stream(
     ]
     finished = progress.finished_count()
     click.echo(f"{', '.join([f'{finished} snapshots finished', *more])}; verdicts: {out / 'verdicts'}")
-
-
-def _fail(text: str) -> NoReturn:
-    click.echo(f"stilltrue: {text}", err=True)
-    sys.exit(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 _STEP_SECONDS = 1.0
 
@@ -28,3 +29,8 @@ class Clock:
             return 0.0
         self._offset += ahead
         return ahead
+
+
+def utc_milliseconds(seconds: float) -> str:
+    """A moment in UTC, to the millisecond: ``2026-11-20T14:02:11.500Z``."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

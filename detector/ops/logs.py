@@ -7,8 +7,8 @@ import logging
 import re
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
+from detector.ops.clock import utc_milliseconds
 from detector.ops.text import printable
 
 _PLAIN = re.compile(r"[^\s\"=]+")
@@ -44,8 +44,11 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, whatever the values contain."""
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        values: dict[str, object] = {"time": time, "level": record.levelname.lower(), "event": record.getMessage()}
+        values: dict[str, object] = {
+            "time": utc_milliseconds(record.created),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
         values.update(getattr(record, _FIELDS, {}))
         if record.name != "stilltrue":
             values["logger"] = record.name

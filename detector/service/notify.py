@@ -20,11 +20,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+from detector.ops.clock import utc_milliseconds
 from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident
 from stilltrue.model import ProcessName, process_of
@@ -175,8 +175,4 @@ def _event(incident: Incident) -> str:
 
 
 def _time(seconds: float | None) -> str | None:
-    return (
-        None
-        if seconds is None
-        else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
+    return None if seconds is None else utc_milliseconds(seconds)

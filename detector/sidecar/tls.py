@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from detector.ops.watched_files import Signature, WatchedFiles
 from stilltrue.runtime.secret_file import writable_by_all
 
 ALPN = ("h2",)
@@ -43,18 +44,20 @@ class Tls:
         self._files = files
         self._server = server
         self._alpn = list(alpn)
-        self._seen = self._times()
+        self._watched = WatchedFiles(self._paths())
+        signature = self._changed()
         self._current = self.context = self._make()
+        self._watched.take(signature or ())
         if server:  # a listener keeps its first context; each handshake is given the newest
             self.context.sni_callback = self._hand_newest
 
     def follow(self) -> bool:
         """Reload the files if they changed; returns whether they had. On :class:`TlsRefusedError` the old ones stay in use."""
-        times = self._times()
-        if times == self._seen:
+        signature = self._changed()
+        if signature is None:
             return False
         self._current = self._make()
-        self._seen = times
+        self._watched.take(signature)
         if not self._server:
             self.context = self._current
         return True
@@ -79,10 +82,14 @@ class Tls:
             elif not self._server:
                 context.load_default_certs()
         except (OSError, ssl.SSLError) as error:
-            named = ", ".join(str(path) for path in (files.certificate, files.key, files.ca) if path is not None)
-            raise TlsRefusedError(f"TLS with {named}: {error}") from None
+            raise TlsRefusedError(f"TLS with {', '.join(map(str, self._paths()))}: {error}") from None
         return context
 
-    def _times(self) -> tuple[int, ...]:
-        paths = (self._files.certificate, self._files.key, self._files.ca)
-        return tuple(path.stat().st_mtime_ns for path in paths if path is not None and path.exists())
+    def _changed(self) -> Signature | None:
+        try:
+            return self._watched.changed()
+        except OSError as error:
+            raise TlsRefusedError(f"TLS with {', '.join(map(str, self._paths()))}: {error}") from None
+
+    def _paths(self) -> list[Path]:
+        return [path for path in (self._files.certificate, self._files.key, self._files.ca) if path is not None]

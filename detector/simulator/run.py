@@ -108,7 +108,7 @@ class Run:
         """Perform one action, of any process."""
         if action[0] == "fault":
             self.faults.strike(action)
-        elif action[0] in {"ask", "request", "tick", "report", "looked", "hello"}:
+        elif action[0] in {"ask", "trigger", "tick", "report", "looked", "hello"}:
             self.watch.do(action)
             if not self.watch.asks_left:
                 self.world.enabled.discard("ask", "ask")
@@ -124,7 +124,7 @@ class Run:
             return self.faults.choose(self.random)
         if action[0] == "ask":
             names = sorted(self.world.processes)
-            return action if self.random.random() < 0.5 or not names else ("request", self.random.choice(names))
+            return action if self.random.random() < 0.5 or not names else ("trigger", self.random.choice(names))
         return self._concrete(action)
 
     def _concrete(self, action: Action) -> Action | None:

@@ -98,7 +98,7 @@ class Watch:
             case ("ask",):
                 self.asks_left -= 1
                 self._obey(self.initiator.asked(self.asks_left, now))
-            case ("request", name):
+            case ("trigger", name):
                 self.asks_left -= 1
                 self._obey(self.initiator.requested(name, now))
             case ("tick",):

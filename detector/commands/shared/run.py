@@ -12,6 +12,7 @@ import click
 EXIT_WRONG = 2
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
+EXIT_TERMINATED = 143
 
 
 class CommandError(click.ClickException):
