@@ -219,7 +219,7 @@ class Store:
             if entry.type == fs.FileType.File and name.endswith(".parquet") and name[0] not in "_.":
                 yield entry
 
-    def open_file(self, table: str, path: str) -> ArchiveFile | LeftOut | None:
+    def file_at(self, table: str, path: str) -> ArchiveFile | LeftOut | None:
         """One file of ``table`` by its footer; None when it is not there."""
         entry = self.filesystem.get_file_info(path)
         day = PurePosixPath(path).parent.name.removeprefix("day=")
@@ -227,7 +227,7 @@ class Store:
 
     def compacted(self, table: str, path: str) -> bool:
         """Whether the file was removed because compaction moved its rows into another one of its folder."""
-        if self.open_file(table, path) is not None:
+        if self.file_at(table, path) is not None:
             return False
         where = PurePosixPath(path)
         day = where.parent.name.removeprefix("day=")

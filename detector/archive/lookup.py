@@ -51,6 +51,6 @@ def _files(store: Store, table: str, day: str, number: int) -> Iterator[ArchiveF
     for entry in store.entries(table, day):
         span = snapshots_of_name(PurePosixPath(entry.path).name)
         if span is None or span[0] <= number <= span[1]:
-            file = store.look(table, entry.path)
+            file = store.file_at(table, entry.path)
             if isinstance(file, ArchiveFile):
                 yield file

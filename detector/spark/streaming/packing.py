@@ -100,7 +100,7 @@ def _read(store: Store, table: str, path: str, schema: pa.Schema) -> Iterator[tu
 
 
 def _looked_at(store: Store, table: str, path: str) -> ArchiveFile:
-    found = store.open_file(table, path)
+    found = store.file_at(table, path)
     if isinstance(found, ArchiveFile):
         return found
     raise ArchiveError("it was removed before it was read" if found is None else found.reason, path)

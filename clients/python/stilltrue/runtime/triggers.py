@@ -8,7 +8,7 @@ from stilltrue.runtime.recorder import LockedRecorder
 AGAIN_SECONDS_MIN = 0.25
 AGAIN_SECONDS_MAX = 1.0
 STILL_BLOCKED = "still blocked"
-"""How the reason of a repeated wish begins."""
+"""How the reason of a repeated request begins."""
 
 
 class SnapshotRequests:
