@@ -136,6 +136,11 @@ class Fleet:
         _, hard = resource.prlimit(self.detector.pid, kind)
         resource.prlimit(self.detector.pid, kind, (hard if soft is None else soft, hard))
 
+    def processes(self) -> list[int]:
+        """All that are ours: the detector, the members, and who plays with them."""
+        everyone = [*self.members.values(), *([] if self.detector is None else [self.detector])]
+        return [os.getpid(), *(each.pid for each in everyone)]
+
     def open_descriptors(self) -> int:
         assert self.detector is not None
         return sum(1 for _ in Path(f"/proc/{self.detector.pid}/fd").iterdir())

@@ -28,12 +28,11 @@ from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2, detector_pb2_g
 from tests.chaos.fleet import Fleet
 from tests.chaos.link import State
 from tests.chaos.oracle import BreachError, Oracle
+from tests.chaos.processors import Window
 
 NAMES = ("m0", "m1", "m2")
 ANSWER_SECONDS_MAX = 30.0
 CALM_SECONDS_MAX = 90.0
-STARVED_LOAD = 4.0
-"""Runnable threads for each processor beyond which nobody can be expected to answer in time."""
 LISTED_MAX = 10_000
 Act = Callable[["Nemesis"], Awaitable[None]]
 ACTS: dict[str, Act] = {}
@@ -43,11 +42,6 @@ def act(run: Act) -> Act:
     """One kind of fault, by its name."""
     ACTS[run.__name__] = run
     return run
-
-
-def starved() -> bool:
-    """Whether others leave this machine's processors no time: then what is not said in time breaks no promise."""
-    return os.getloadavg()[0] > STARVED_LOAD * (os.cpu_count() or 1)
 
 
 class Nemesis:
@@ -124,6 +118,7 @@ class Nemesis:
         """Live: with no fault left, what is so is said, and what was listed is listed."""
         wanted = snapshot_pb2.HOLDS_TRUE if self.oracle.stuck else snapshot_pb2.HOLDS_FALSE
         verdict: Any = None
+        window = Window(self.fleet.processes)
         try:
             async with asyncio.timeout(CALM_SECONDS_MAX):
                 while verdict is None or verdict.holds != wanted or verdict.missing:
@@ -132,12 +127,13 @@ class Nemesis:
                     await self._looks_at_incidents()
                 await self._lists()
         except TimeoutError:
-            if starved():
+            if window.starved():
                 self.starved += 1
                 return
             said = "nothing" if verdict is None else verdict.witness.text
             raise BreachError(
-                f"not said in {CALM_SECONDS_MAX:g} s of calm: {sorted(self.oracle.stuck)} stuck; {said}"
+                f"not said in {CALM_SECONDS_MAX:g} s of calm, of which others took {window.others():.0%} of the processors: "
+                f"{sorted(self.oracle.stuck)} stuck; {said}"
             ) from None
 
     async def ask(self) -> snapshot_pb2.Verdict | None:

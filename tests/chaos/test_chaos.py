@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from stilltrue.v1 import detector_pb2, snapshot_pb2
 from tests.chaos.nemesis import play
 from tests.chaos.oracle import BreachError, Oracle
+from tests.chaos.processors import Window, busy_seconds, used_seconds
 
 TRUE, FALSE = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE
 
@@ -18,6 +20,26 @@ TRUE, FALSE = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE
 @pytest.mark.timeout(900)
 async def test_thirty_seconds_of_the_nemesis_break_no_promise(tmp_path: Path) -> None:
     assert "no breach" in await play(seed=13, seconds=30.0, folder=tmp_path)
+
+
+def test_only_what_others_take_from_the_processors_counts_as_starving(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, busy, used = [0.0], [0.0], [0.0]
+    monkeypatch.setattr("tests.chaos.processors.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("tests.chaos.processors.busy_seconds", lambda: busy[0])
+    monkeypatch.setattr("tests.chaos.processors.used_seconds", lambda ours: used[0])
+    monkeypatch.setattr("tests.chaos.processors.os.cpu_count", lambda: 2)
+    window = Window(list)
+    clock[0], busy[0], used[0] = 10.0, 20.0, 18.0  # all processors worked, for ours
+    assert not window.starved()
+    used[0] = 2.0
+    assert window.starved()
+
+
+def test_what_this_process_uses_is_counted() -> None:
+    ours, all_of_it = used_seconds([os.getpid()]), busy_seconds()
+    while used_seconds([os.getpid()]) < ours + 0.05:
+        sum(range(10_000))
+    assert busy_seconds() > all_of_it
 
 
 def verdict(holds: snapshot_pb2.Holds, *core: str) -> snapshot_pb2.Verdict:

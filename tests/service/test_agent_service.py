@@ -227,5 +227,5 @@ async def test_messages_that_a_played_process_says_at_once_all_arrive(
     a = process("a")
     async with start_detector(tmp_path) as detector:
         await detector.join(a)
-        await asyncio.gather(*(a.say(lease=agent_pb2.Lease(reports_dropped=number)) for number in range(20)))
+        await asyncio.gather(*(a.say(lease=agent_pb2.Lease(reports_dropped=number)) for number in range(300)))
         assert list((await detector.ask()).missing) == []
