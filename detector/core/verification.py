@@ -10,7 +10,8 @@ Rules:
    they are free by now, and it is in doubt whether they were held up until then (``gridlock``).
 3. What was not looked at, for whatever reason, is doubt: its waits count as possible, never as certain.
 4. A set that was verified, and stands by itself still in the very same waits, stays so: it is looked at again after twice the
-   time, as is what was found to have a way out. Whoever else is suspected is looked at in the round, all of them.
+   time, as is what was found to have a way out. Whoever else is suspected is looked at in the round, all of them. What a look
+   of another round shows that ends meanwhile counts for that round alone: it may be older than this snapshot.
 5. A call that may be repeated is at its server for certain only when its whole set was looked at in an earlier round, too: by
    then the server knows of a connection that was lost before that.
 6. An idle process is idle for certain when nothing has happened in it from its cut to the look, and nothing is unaccounted for.
@@ -115,11 +116,13 @@ class _Idle:
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    """One snapshot's round in progress."""
+    """One snapshot's round in progress. ``leaned`` and ``doubts``: what was known when it was decided whom to ask."""
 
     assembled: Assembled
     suspicion: Suspicion
     keys: dict[PartyName, _Key]
+    leaned: dict[PartyName, PartyLook]
+    doubts: dict[ProcessName, str]
     asked: dict[ProcessName, LookRequest]
     until: float
     awaited: set[ProcessName]
@@ -152,10 +155,13 @@ class Verifier:
             raise AssertionError("a snapshot has a number, and one round at a time")
         keys = _keys(assembled.reports, suspicion.parties)
         self._forget(assembled, keys, suspicion)
+        leaned = {party: known.look for party, key in keys.items() if (known := self._known.get(key)) is not None}
+        members = {name: assembled.reports[name].process for name in suspicion.processes}
+        doubts = {name: known.doubt for name, process in members.items() if (known := self._idle.get(process)) is not None}
         asked = self._requests(assembled, keys, suspicion, now)
         one = _Round(
-            assembled=assembled, suspicion=suspicion, keys=keys, asked=asked, until=now + self._give_up_seconds,
-            awaited=asked.keys() - self._late.get(snapshot, frozenset()),
+            assembled=assembled, suspicion=suspicion, keys=keys, leaned=leaned, doubts=doubts, asked=asked,
+            until=now + self._give_up_seconds, awaited=asked.keys() - self._late.get(snapshot, frozenset()),
         )  # fmt: skip
         self._rounds[snapshot] = one
         found: list[RoundEffect] = [
@@ -271,7 +277,7 @@ class Verifier:
         name = key.process.instance
         request = one.asked.get(name)
         if request is None or all(suspect.party != party for suspect in request.suspects):
-            return known.look if known is not None else PartyLook(party=party, unchanged=True, doubt="it was not looked at")
+            return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")
         look = self._answer(one, name, party)
         if known is None:
             known = self._known[key] = _Known(look=look, looked_at=now, again_seconds=self._again_seconds_min, since=now)
@@ -301,7 +307,7 @@ class Verifier:
         known = self._idle.get(report.process)
         request = one.asked.get(name)
         if request is None or not request.activity:
-            return known.doubt if known is not None else "it was not looked at"
+            return one.doubts.get(name, "it was not looked at")
         look = one.looks.get(name)
         if look is None:
             return one.reasons.get(name) or f"it did not answer within {self._give_up_seconds:g} s"

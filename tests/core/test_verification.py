@@ -20,7 +20,7 @@ from stilltrue.protocol.look import Look, LookRequest, PartyLook, WayOut
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget
 
-P, Q = PartyName("p/task"), PartyName("q/task")
+P, Q, R, S = (PartyName(f"{name}/task") for name in "pqrs")
 See = Callable[[Look], Look | None]
 
 
@@ -65,6 +65,22 @@ class Fleet:
                 found += [] if look is None else self.verifier.looked(effect.process, look, now)
         found += self.verifier.ticked(now + 0.5)
         return next(effect.assembled for effect in found if isinstance(effect, Verified))
+
+    def begin(self, assembled: Assembled, *, leaning: bool = False) -> list[AskLook]:
+        """The round of a snapshot begins: what is asked."""
+        effects = self.verifier.suspected(assembled, suspicion_of(assembled.snapshot, leaning=leaning), self.now + 0.2)
+        found = [effect for effect in effects if isinstance(effect, AskLook)]
+        self.asked = [effect.request for effect in found]
+        return found
+
+    def answer(self, asked: list[AskLook], see: See = as_it_is) -> list[Assembled]:
+        """The processes look now, and answer: what that ends."""
+        found: list[RoundEffect] = []
+        for effect in asked:
+            look = see(self.recorders[effect.process.instance].look(effect.request, self.now))
+            assert look is not None
+            found += self.verifier.looked(effect.process, look, self.now + 0.2)
+        return [effect.assembled for effect in found if isinstance(effect, Verified)]
 
     def deadlock(self, see: See = as_it_is) -> Verdict:
         return ask(Deadlock(), self.verified(self.taken(), see).snapshot)
@@ -248,6 +264,25 @@ def test_rule_4_who_joins_what_stands_is_looked_at_alone() -> None:
     assert fleet.looked_at() == ["q/client"]
 
 
+def test_rule_4_what_another_round_sees_that_ends_meanwhile_may_be_older_than_the_snapshot() -> None:
+    fleet = ring()
+    fleet.verifier = Verifier(give_up_seconds=10.0, again_seconds_min=30.0)  # so that the rounds overlap
+    first, second = fleet.taken(), fleet.taken()
+    one, two = (fleet.begin(assembled) for assembled in (first, second))
+    fleet.answer(one, seeing(P, ways_out=(WayOut(text="a watchdog"),)))  # so p's task is not looked at again for a while
+    fleet.answer(two[:1])  # p, of which the watchdog has let go
+    for waiter, target in ((R, S), (S, R)):
+        name = waiter.split("/")[0]
+        fleet.recorders[name] = fleet.starts(name, 1)
+        fleet.recorders[name].waits(waiter, [PartyTarget(party=target)], 0.0)
+    third = fleet.taken(lambda name: fleet.recorders[name].resumes(WaitNumber(1)) if name == "p" else None)
+    three = fleet.begin(third)
+    assert fleet.looked_at() == [R, S]
+    fleet.answer(two[1:])  # the second round is over
+    verdict = ask(Deadlock(), fleet.answer(three)[-1].snapshot)
+    assert verdict.remainder == (R, S)
+
+
 def test_rule_4_a_wait_of_a_former_incarnation_was_never_looked_at() -> None:
     fleet = ring()
     fleet.deadlock()
@@ -313,6 +348,24 @@ def test_rule_6_something_that_happens_between_cut_and_look_is_doubt() -> None:
     verdict = ask(Termination(), fleet.verified(assembled, leaning=True).snapshot)
     assert verdict.holds is Holds.UNDETERMINED
     assert "q: it has recorded events since its cut (1 steps)" in verdict.witness.text
+
+
+def test_rule_6_what_another_round_sees_of_a_process_that_has_moved_on_does_not_clear_it() -> None:
+    fleet = Fleet("p", "q")
+    fleet.verifier = Verifier(give_up_seconds=10.0, again_seconds_min=30.0)  # so that the rounds overlap
+
+    def timer(look: Look) -> Look:
+        return replace(look, unaccounted=("a timer",) if fleet.recorders["p"].happenings == look.happenings == 1 else ())
+
+    fleet.recorders["p"].fact({"jobs": 1})
+    assert ask(Termination(), fleet.verified(fleet.taken(), timer, leaning=True).snapshot).holds is Holds.UNDETERMINED
+    fleet.recorders["q"].fact({"jobs": 1})
+    waiting = fleet.begin(fleet.taken(), leaning=True)
+    assert [effect.process.instance for effect in waiting] == ["q"]
+    fleet.recorders["p"].fact({"jobs": 2})  # the timer has gone off
+    fleet.answer(fleet.begin(fleet.taken(), leaning=True))
+    (late,) = fleet.answer(waiting)
+    assert ask(Termination(), late.snapshot).holds is Holds.UNDETERMINED
 
 
 def test_rule_6_work_that_no_party_accounts_for_is_doubt() -> None:

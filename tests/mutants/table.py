@@ -48,6 +48,22 @@ MUTANTS = (
         "tests/core/test_verification.py::test_rule_4_a_verdict_that_stands_is_looked_at_again_after_twice_the_time",
     ),
     Mutant(
+        "what another round sees counts, however old it is",
+        "detector.core.verification",
+        'return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")',
+        'return known.look if known is not None else PartyLook(party=party, unchanged=True, doubt="it was not looked at")',
+        "tests/core/test_verification.py"
+        "::test_rule_4_what_another_round_sees_that_ends_meanwhile_may_be_older_than_the_snapshot",
+        quick=True,
+    ),
+    Mutant(
+        "what another round sees of a process clears it",
+        "detector.core.verification",
+        'return one.doubts.get(name, "it was not looked at")',
+        'return known.doubt if known is not None else "it was not looked at"',
+        "tests/core/test_verification.py::test_rule_6_what_another_round_sees_of_a_process_that_has_moved_on_does_not_clear_it",
+    ),
+    Mutant(
         "no answer to a look is an answer",
         "detector.core.verification",
         "        return PartyLook(party=party, unchanged=True, doubt=reason)",
