@@ -157,7 +157,7 @@ class Verifier:
         self._forget(assembled, keys, suspicion)
         leaned = {party: known.look for party, key in keys.items() if (known := self._known.get(key)) is not None}
         members = {name: assembled.reports[name].process for name in suspicion.processes}
-        doubts = {name: known.doubt for name, process in members.items() if (known := self._idle.get(process)) is not None}
+        doubts = {name: idle.doubt for name, process in members.items() if (idle := self._idle.get(process)) is not None}
         asked = self._requests(assembled, keys, suspicion, now)
         one = _Round(
             assembled=assembled, suspicion=suspicion, keys=keys, leaned=leaned, doubts=doubts, asked=asked,
