@@ -137,3 +137,15 @@ async def test_a_call_that_fails_before_it_is_sent_stays_not_outstanding_on_a_lo
         with pytest.raises(Exception, match=r"execute_batch|INVALID_METADATA"):
             await call(b"x", metadata=[("UPPER", "case")])
         assert [made.state.name for made in client.live.recorder._made.values()] == []
+
+
+@pytest.mark.parametrize("metadata", [5, ["a"], [("a", 1)], {"a": "b"}])
+async def test_what_is_not_metadata_is_refused_on_a_loop_too(alone: Alone, metadata: Any) -> None:
+    async def refusal(channel: Any) -> str:
+        async with channel:
+            with pytest.raises(Exception) as raised:  # noqa: PT011 - which one it is, is the question
+                await channel.unary_unary("/t.T/Do")(b"x", metadata=metadata)
+            return repr(raised.value)
+
+    plain = await refusal(grpc.aio.insecure_channel("127.0.0.1:1"))
+    assert await refusal(alone("client").channel(grpc.aio.insecure_channel("127.0.0.1:1"))) == plain

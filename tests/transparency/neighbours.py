@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,14 +43,18 @@ def _sentry() -> None:
     sdk.init(transport=lambda _: None, integrations=[grpc_integration.GRPCIntegration()], traces_sample_rate=1.0)
 
 
+@functools.cache  # its metrics are registered once in a process
+def _prometheus_interceptor(side: str) -> Any:
+    module = import_module(f"py_grpc_prometheus.prometheus_{side}_interceptor")
+    return getattr(module, f"Prom{side.title()}Interceptor")()
+
+
 def _prometheus(channel: grpc.Channel) -> grpc.Channel:
-    return grpc.intercept_channel(
-        channel, import_module("py_grpc_prometheus.prometheus_client_interceptor").PromClientInterceptor()
-    )
+    return grpc.intercept_channel(channel, _prometheus_interceptor("client"))
 
 
 def _prometheus_server() -> list[Any]:
-    return [import_module("py_grpc_prometheus.prometheus_server_interceptor").PromServerInterceptor()]
+    return [_prometheus_interceptor("server")]
 
 
 def _api_core(callable_: Any) -> Any:

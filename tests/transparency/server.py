@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -22,7 +23,8 @@ STARTED: dict[str, threading.Event] = defaultdict(threading.Event)
 RELEASED: dict[str, threading.Event] = defaultdict(threading.Event)
 WAITING = frozenset({"deadline", "cancel", "never read"})
 """The outcomes for which a handler waits until its story is over."""
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 3.0
+"""How long a story waits for what never comes beside some neighbours, plain or attached."""
 TRAILING = (("last", "word"), ("last-bin", b"\x00"))
 
 
@@ -103,7 +105,8 @@ async def _aio_begin(request: bytes, context: Any, *, initial: bool = True) -> N
     if initial:
         await context.send_initial_metadata((("first", "word"),))
     STARTED[key].set()
-    while outcome in WAITING and not RELEASED[key].is_set():
+    end = time.monotonic() + PATIENCE_SECONDS
+    while outcome in WAITING and not RELEASED[key].is_set() and time.monotonic() < end:
         await asyncio.sleep(0.005)
     _settle(context, outcome)
     SEEN[key].append([shown(context.code), shown(context.details), shown(context.trailing_metadata)])

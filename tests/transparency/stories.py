@@ -95,11 +95,13 @@ def _tell(callable_: Any, request: Any, outcome: str, way: str, key: str, told: 
     over, known = threading.Event(), list[bool]()
     if hasattr(call, "add_done_callback"):
         call.add_done_callback(functools.partial(_over, call, known, over))
-    else:
+    elif hasattr(call, "add_callback"):
         call.add_callback(over.set)
+    else:  # an interceptor's own object
+        over.set()
     if outcome == "cancel":
         _has_started(key, way, call)
-        told.append(shown(call.cancel))
+        told.append(shown(functools.partial(_cancel, call)))
     if way == "stream":
         told.append(_items(call, lambda: next(call)))
     else:
@@ -108,8 +110,12 @@ def _tell(callable_: Any, request: Any, outcome: str, way: str, key: str, told: 
         over.wait(_patience(outcome)),
         known,
         _ended(call),
-        [shown(lambda: call.add_callback(over.set)), shown(call.cancel)],
+        [shown(lambda: call.add_callback(over.set)), shown(functools.partial(_cancel, call))],
     ]
+
+
+def _cancel(call: Any) -> Any:
+    return call.cancel()
 
 
 def _patience(outcome: str) -> float:
@@ -152,9 +158,9 @@ def _items(call: Any, take: Callable[[], Any]) -> list[Any]:
 
 def _result(call: Any) -> list[Any]:
     told = []
-    for ask in (call.result, call.exception, call.traceback):
+    for name in ("result", "exception", "traceback"):
         try:
-            got = ask(PATIENCE_SECONDS)
+            got = getattr(call, name)(PATIENCE_SECONDS)
             told.append([got is call, "a traceback" if type(got).__name__ == "traceback" else in_words(got)])
         except Exception as error:  # noqa: BLE001 - as above
             told.append([error is call, failed(error)])

@@ -1,10 +1,11 @@
-"""The quick part of the transparency matrix: the usual outcomes, with no neighbour. All of it: `make matrix`."""
+"""The quick part of the transparency matrix: the usual outcomes, alone and beside some neighbours. All of it: `make matrix`."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.transparency import matrix
+from tests.transparency.neighbours import NEIGHBOURS
 from tests.transparency.words import in_words
 
 pytestmark = pytest.mark.slow
@@ -16,6 +17,19 @@ def test_an_application_cannot_tell_whether_the_agent_is_there() -> None:
     )
     assert different == {}
     assert count > 200
+
+
+@pytest.mark.parametrize(
+    "neighbour", ["OpenTelemetry, then the agent", "the agent, then OpenTelemetry", "an interceptor that yields"]
+)
+def test_nor_can_it_beside_a_neighbour(neighbour: str) -> None:
+    told = matrix.cells(styles=("threads", "loop"), outcomes=("ok", "abort"))
+    assert matrix.differences(neighbour, told) == ({}, len(told))
+
+
+def test_the_published_table_is_of_these_stories_and_neighbours() -> None:
+    found: dict[str, tuple[dict[str, object], int]] = {name: ({}, len(matrix.cells())) for name in NEIGHBOURS}
+    assert matrix.DOCUMENT.read_text() == matrix.table(found)
 
 
 def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +44,7 @@ def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_words_leave_out_what_varies_and_nothing_else() -> None:
-    assert in_words((("key", "value"), ("stilltrue-stamp", "1"))) == ["key='value'"]
+    assert in_words((("key", "value"), ("user-agent", "1"))) == ["key='value'"]
+    assert in_words((("stilltrue-stamp", "1"),)) != []
     assert in_words("at 127.0.0.1:4711, 0xdeadbeef") == "'at ADDRESS, 0x'"
     assert in_words([True, None, 3, 2.5]) == [True, None, 3, "a time"]

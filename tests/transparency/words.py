@@ -9,14 +9,14 @@ from typing import Any
 
 import grpc
 
-VARYING = frozenset({"stilltrue-stamp", "user-agent", "traceparent", "tracestate", "baggage", "sentry-trace"})
-"""Metadata that an agent or a neighbour adds."""
+VARYING = frozenset({"user-agent", "traceparent", "tracestate", "baggage", "sentry-trace"})
+"""Metadata that a neighbour adds, or that names versions. The agent's own, the stamp, must not show."""
 _CHANGES = (
     (re.compile(r"0x[0-9a-f]+"), "0x"),
     (re.compile(r"\d+\.\d+\.\d+\.\d+:\d+|localhost:\d+"), "ADDRESS"),
     (re.compile(r"\[::1\]:\d+|ipv[46]:\S+"), "ADDRESS"),
     (re.compile(r"\{?(created_time|debug_error_string|grpc_\w+|tsi_\w+|file\w*)\b.*", re.DOTALL), "DEBUG"),
-    (re.compile(r"\b(Recorded\w+)"), "CLASS"),
+    (re.compile(r"\b(Recorded\w+|grpc\._cython\.cygrpc\.\w+)"), "CLASS"),
 )
 
 

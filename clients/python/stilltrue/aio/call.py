@@ -99,9 +99,6 @@ class _Call(StandIn):
             weak = call.made.handle = ref(inner)
             core.add_done_callback(_Settling(call, weak))
 
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
     def cancelled(self) -> bool:
         """As ``grpc.aio.Call.cancelled``."""
         return bool(self._inner.cancelled())
@@ -142,22 +139,27 @@ class _Call(StandIn):
 
     async def wait_for_connection(self) -> None:
         """As ``grpc.aio.Call.wait_for_connection``."""
-        await self._inner.wait_for_connection()
+        try:
+            await self._inner.wait_for_connection()
+        except grpc.aio.AioRpcError as error:
+            _hide_stamp_of(error)
+            raise
 
 
 class _OneReply(_Call):
     def __await__(self) -> Generator[Any, None, Any]:
-        if self._inner.done():
-            return (yield from self._inner.__await__())
         call = self._call
-        wait = call.begin_await()
+        is_over = self._inner.done()
+        wait = None if is_over else call.begin_await()
         try:
             return (yield from self._inner.__await__())
         except BaseException as error:
             _settle_unsent(call, error)
+            _hide_stamp_of(error)
             raise
         finally:
-            call.end_await(wait)
+            if not is_over:
+                call.end_await(wait)
 
 
 class _ManyReplies(_Call):
@@ -170,9 +172,7 @@ class _ManyReplies(_Call):
 
     async def read(self) -> Any:
         """As ``grpc.aio.UnaryStreamCall.read``."""
-        if self._inner.done():
-            return await self._inner.read()
-        return await _take(self._inner.read, self._call)
+        return await _take(self._inner.read, self._call, waits=not self._inner.done())
 
 
 class _Items(StandIn):
@@ -189,16 +189,17 @@ class _Items(StandIn):
         return await _take(self._inner.__anext__, self._call)
 
 
-async def _take(take: Callable[[], Any], call: OutgoingCall) -> Any:
-    """The next item of a reply stream, or ``EOF``; the current party waits for it."""
-    wait = call.begin_wait(item=True)
+async def _take(take: Callable[[], Any], call: OutgoingCall, *, waits: bool = True) -> Any:
+    """The next item of a reply stream, or ``EOF``; the current party waits for it if the call is not over."""
+    wait = call.begin_wait(item=True) if waits else None
     try:
         item = await take()
     except BaseException as error:
         _settle_unsent(call, error)
+        _hide_stamp_of(error)
         call.end_wait(wait)
         raise
-    if item is grpc.aio.EOF:
+    if item is grpc.aio.EOF or not waits:
         call.end_wait(wait)
     else:
         call.item_received(wait)
@@ -209,6 +210,13 @@ def _settle_unsent(call: OutgoingCall, error: BaseException) -> None:
     """Settle a call that gRPC could not start (it refused the metadata, for example) and will never report on."""
     if not isinstance(error, grpc.RpcError | asyncio.CancelledError | StopAsyncIteration | grpc.aio.UsageError):
         call.failed(error)
+
+
+def _hide_stamp_of(error: BaseException) -> None:
+    """What gRPC raises shows the trailing metadata as the call does: without the stamp."""
+    raised: Any = error if isinstance(error, grpc.aio.AioRpcError) else None
+    if raised is not None:
+        raised._trailing_metadata = hide_stamp(raised.trailing_metadata())  # noqa: SLF001 - it has no other way to be told
 
 
 class _Writer(_Call):

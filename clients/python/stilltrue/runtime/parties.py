@@ -53,7 +53,11 @@ class Root:
 
 
 class Parties:
-    """Names for the parties of one process. No lock: names are also given at the cut, and in finalizers."""
+    """Names for the parties of one process. No lock: names are also given at the cut, and in finalizers.
+
+    So its dictionaries are copied before they are walked through: a copy is one step, while a list of items makes objects,
+    and may run a finalizer that changes the dictionary meanwhile.
+    """
 
     def __init__(self, process: ProcessName) -> None:
         """``process`` begins every name."""
@@ -136,8 +140,8 @@ class Parties:
 
     def tasks(self) -> list[tuple[Task, PartyName]]:
         """Every live task that is known by name. Safe while other threads go on."""
-        found = [(root.task, root.party) for root in list(self.roots.values()) if not root.task.done()]
-        for weak, (name, _) in list(self._names.items()):
+        found = [(root.task, root.party) for root in self.roots.copy().values() if not root.task.done()]
+        for weak, (name, _) in self._names.copy().items():
             task = weak()
             if task is not None and not task.done():
                 found.append((task, name))
@@ -145,7 +149,7 @@ class Parties:
 
     def threads(self) -> list[tuple[PartyName, threading.Thread]]:
         """Every thread that is known by name and not gone. Safe while other threads go on."""
-        return [(name, thread) for name, weak in list(self._threads.items()) if (thread := weak()) is not None]
+        return [(name, thread) for name, weak in self._threads.copy().items() if (thread := weak()) is not None]
 
     def name_resource(self, kind: str, name: str, owner: object) -> str:
         """A globally unique name for a lock of this process, as long as ``owner`` lives."""
@@ -170,7 +174,7 @@ class Parties:
 
     def of_thread(self, thread: threading.Thread) -> PartyName:
         """The party of ``thread`` when it serves no call; one that never called or waited is named now."""
-        for name, weak in list(self._threads.items()):
+        for name, weak in self._threads.copy().items():
             if weak() is thread:
                 return name
         return PartyName(_claim(self._threads, f"{self._process}/thread:{thread.name}", thread, "-"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp
@@ -37,6 +37,8 @@ def with_stamp(metadata: Any, pair: Pair) -> Any:
     """``metadata`` with this stamp and no other; anything else is returned unchanged, for gRPC to refuse."""
     if not metadata:
         return (pair,)
+    if isinstance(metadata, Mapping):
+        return metadata
     try:
         entries = tuple(metadata)
     except TypeError:

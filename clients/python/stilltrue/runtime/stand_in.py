@@ -15,6 +15,9 @@ class StandIn:
             raise AttributeError(name)
         return getattr(self._inner, name)
 
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
     @property  # type: ignore[misc]  # mypy takes __class__ for a plain attribute
     def __class__(self) -> type:
         """The inner object's class, for ``isinstance``; ``type()`` returns the wrapper's."""

@@ -58,6 +58,18 @@ def settle_ended(call: OutgoingCall, inner: Any) -> None:
         call.ended(trailing, code)
 
 
+def take_trailing(ended: Any) -> Any:
+    """The trailing metadata of an ended call as received; the application sees it without the stamp."""
+    state = getattr(ended, "_state", None)  # asking the call itself takes its lock, and a walk through a queue
+    try:
+        trailing = ended.trailing_metadata() if state is None else state.trailing_metadata
+        if state is not None:
+            state.trailing_metadata = hide_stamp(trailing)
+    except Exception:  # noqa: BLE001 - an interceptor's own object, which has none
+        return None
+    return trailing
+
+
 class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic in the stubs alone
     """A call in progress, as ``future()`` and the streaming methods return it. Where gRPC raises the call itself, so does this.
 
@@ -96,6 +108,7 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
             call.end_wait(wait)
             if error is self._inner:
                 raise self from None
+            take_trailing(error)
             raise
         call.item_received(wait)
         return item
@@ -153,6 +166,8 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
         except grpc.RpcError as error:
             if error is self._inner:
                 raise self from None
+            self._settle_if_done()
+            take_trailing(error)
             raise
 
     # -- what does not -------------------------------------------------------------------------------------------------
@@ -233,6 +248,7 @@ class RecordedItems(StandIn):
             raise
         except BaseException as error:
             call.failed(error)
+            take_trailing(error)
             call.end_wait(wait)
             raise
         call.item_received(wait)

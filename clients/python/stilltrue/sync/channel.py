@@ -10,9 +10,8 @@ import grpc
 from stilltrue.runtime.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
 from stilltrue.runtime.service_config import NO_CONFIG, ServiceConfig
 from stilltrue.runtime.session import Session
-from stilltrue.runtime.stamps import hide_stamp
 from stilltrue.runtime.stand_in import StandIn
-from stilltrue.sync.call import RecordedRequests, record_call
+from stilltrue.sync.call import RecordedRequests, record_call, take_trailing
 
 
 class RecordedChannel(StandIn, grpc.Channel):
@@ -86,23 +85,10 @@ class _Callable(StandIn):
             result = self._with_call(*arguments, **further)
         except BaseException as error:
             call.failed(error)
-            _take_trailing(error)
+            take_trailing(error)
             raise
-        call.answered(_take_trailing(result[1]))
+        call.answered(take_trailing(result[1]))
         return result
-
-
-def _take_trailing(ended: Any) -> Any:
-    """The trailing metadata of an ended call as received; the application sees it without the stamp."""
-    state = getattr(ended, "_state", None)  # asking the call itself takes its lock, and a walk through a queue
-    if state is not None:
-        trailing = state.trailing_metadata
-        state.trailing_metadata = hide_stamp(trailing)
-        return trailing
-    try:
-        return ended.trailing_metadata()
-    except Exception:  # noqa: BLE001 - an interceptor's own object, which has none
-        return None
 
 
 class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone

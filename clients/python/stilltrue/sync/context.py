@@ -1,6 +1,6 @@
 """The context that a behaviour on a thread is given: gRPC's own, under a class of ours, so that it stays the same object.
 
-A context that is not gRPC's (an interceptor before ours has put its own there) stays as it is.
+Where an interceptor before ours has put its own context there, gRPC's is found behind it; if not, all stays as it is.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 from grpc import _server
 
 from stilltrue.runtime.incoming_call import IncomingCall
 from stilltrue.runtime.stamps import hide_stamp
 
 _PLAIN: type = _server._Context  # noqa: SLF001 - the class whose objects gRPC gives to handlers
+_WRAPPERS_MAX = 3
 
 
 class RecordedContext(_PLAIN):  # type: ignore[misc]  # gRPC has no types for it
@@ -35,8 +37,19 @@ class RecordedContext(_PLAIN):  # type: ignore[misc]  # gRPC has no types for it
 
 
 def record_context(context: Any, call: IncomingCall) -> None:
-    """Make ``context`` a :class:`RecordedContext`, if it is gRPC's."""
-    is_plain = type(context) is _PLAIN
-    if is_plain:
-        context.__class__ = RecordedContext
-        context.recorded_call = call
+    """Make gRPC's context, which is ``context`` or stands behind it, a :class:`RecordedContext`."""
+    plain = _plain_behind(context, _WRAPPERS_MAX)
+    if plain is not None:
+        plain.__class__ = RecordedContext
+        plain.recorded_call = call
+
+
+def _plain_behind(context: Any, wrappers: int) -> Any:
+    """gRPC's own context, which an interceptor may have wrapped in ``wrappers`` objects at most; None if it is not found."""
+    if type(context) is _PLAIN:
+        return context
+    if wrappers and isinstance(context, grpc.ServicerContext):
+        for inner in getattr(context, "__dict__", {}).values():
+            if (found := _plain_behind(inner, wrappers - 1)) is not None:
+                return found
+    return None

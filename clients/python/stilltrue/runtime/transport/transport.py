@@ -195,7 +195,7 @@ class Transport:
     def _serving(self, places: Places) -> list[Place]:
         """Where those stand that serve a call, by thread and by task."""
         found = list(places.threads.values())
-        found += [places.of_task(root.task, root.party) for root in list(self._session.parties.roots.values())]
+        found += [places.of_task(root.task, root.party) for root in self._session.parties.roots.copy().values()]
         return [place for place in found if place.context is not None and place.serves is not None]
 
 
