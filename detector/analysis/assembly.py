@@ -31,7 +31,7 @@ from detector.core.assembler import Outcome
 from stilltrue.model import PartyName, process_of
 
 Names = Sequence[Sequence[str]]
-WAIT_REPORT_COLUMNS = ("archive", "snapshot", "begun", "members", "process", "incarnation", "resolved", "before")
+WAIT_REPORT_COLUMNS = ("archive", "snapshot", "begun", "members", "process", "incarnation", "resolved")
 """The columns of ``reports`` that predicates about waits need."""
 STATE_REPORT_COLUMNS = ("service", "activity", "facts", "labels", "in_transit")
 """Those that the others need as well."""
@@ -44,7 +44,7 @@ HEADER = pa.struct(
         ("expected", pa.list_(pa.string())),
     ]
 )
-"""What a row of ``snapshots`` says of the whole: ``expected`` names those who had reported when the detector judged."""
+"""The columns of a header, from a row of ``snapshots``: ``expected`` names the processes that had reported at evaluation."""
 ASSEMBLED = pa.schema([*SNAPSHOTS, ("absent", pa.list_(pa.string())), ("headless", pa.bool_())])
 """Rows of ``snapshots``; ``absent``: those of the missing whose reports are not here, though the detector may have had them;
 ``headless``: the header is not here either."""
@@ -83,12 +83,10 @@ def _assembled(archive: str, reports: pa.Table) -> pa.Table:
     begins = np.searchsorted(numbers, np.append(snapshots, np.iinfo(np.int64).max))
     incarnations = rows.column("incarnation").to_numpy()
     waits, waited = _waits(rows.column("resolved"), at, len(snapshots), incarnations)
-    previous, _ = _waits(rows.column("before"), at, len(snapshots), None)
     known = _known(rows, begins, snapshots, headers, waited)
     columns: dict[str, pa.Array] = {
         "snapshot": pa.array(snapshots, pa.int64()),
         "waits": waits,
-        "previous": _only_where(previous, _any_valid(rows.column("before"), at, len(snapshots))),
         "archive": pa.array([archive or None] * len(snapshots), pa.string()),
     }
     columns |= {name: pa.array([row.get(name) for row in known], SNAPSHOTS.field(name).type) for name in HEADER_COLUMNS}
@@ -201,7 +199,7 @@ def _unnamed(there: set[str], waited: Sequence[str], count: int) -> list[str]:
     return [*absent, *(f"?{number}" for number in range(1, count - len(absent) + 1))]
 
 
-def _waits(resolved: pa.ChunkedArray, at: Whole, count: int, incarnations: Whole | None) -> tuple[pa.Array, Names]:
+def _waits(resolved: pa.ChunkedArray, at: Whole, count: int, incarnations: Whole) -> tuple[pa.Array, Names]:
     """Resolved waits as numbers over each snapshot's own names; the second answers which names a snapshot has."""
     rows, report = flattened(resolved)
     owner = at[report]
@@ -227,11 +225,7 @@ def _waits(resolved: pa.ChunkedArray, at: Whole, count: int, incarnations: Whole
         "what": taken.field("what"),
     }
     columns = {name: listed(values, per_snapshot, WAITS.field(name).type) for name, values in per_wait.items()}
-    if incarnations is None:
-        columns["incarnation"] = pa.nulls(count, WAITS.field("incarnation").type)
-    else:
-        told = incarnations[report][order]
-        columns["incarnation"] = listed(told, per_snapshot, WAITS.field("incarnation").type)
+    columns["incarnation"] = listed(incarnations[report][order], per_snapshot, WAITS.field("incarnation").type)
     target_counts = np.bincount(owner, weights=sizes, minlength=count).astype(np.int64)
     columns["targets"] = listed(lined, target_counts, WAITS.field("targets").type)
     columns["names"] = listed(names, np.diff(parties), WAITS.field("names").type)
@@ -264,16 +258,6 @@ def _named(waiters: pa.Array, among: pa.Array, owner: Whole, count: int) -> tupl
     parties = np.searchsorted(different, np.arange(count + 1) * width)
     names = coded.dictionary.take(pa.array(ordered[different % width], pa.int64()))
     return names, parties, numbers.astype(np.int64)
-
-
-def _only_where(lists: pa.Array, there: NDArray[np.bool_]) -> pa.Array:
-    return pc.if_else(pa.array(there), lists, pa.scalar(None, lists.type))
-
-
-def _any_valid(lists: pa.ChunkedArray, at: Whole, count: int) -> NDArray[np.bool_]:
-    there = np.zeros(count, np.bool_)
-    there[at[whole(lists).is_valid().to_numpy(zero_copy_only=False)]] = True
-    return there
 
 
 def _states(rows: pa.Table, begins: Whole) -> pa.Array:

@@ -42,7 +42,6 @@ WAIT_COLUMNS = (
     "outcome",
     "missing",
     "waits",
-    "previous",
     "membership",
 )
 """The columns of ``snapshots`` that ``deadlock`` and ``gridlock`` need."""

@@ -33,7 +33,6 @@ def snapshot_of(row: Mapping[str, Any]) -> Snapshot:
         waits=waits_of(row["waits"]),
         in_transit=tuple(map(_message, row["in_transit"] or ())),
         missing=tuple(ProcessName(member["instance"]) for member in row["missing"] or ()),
-        previous=None if row["previous"] is None else waits_of(row["previous"]),
         forgetful=tuple(map(ProcessName, row["forgetful"] or ())),
         doubts={ProcessName(name): doubt for name, _, doubt in (text.partition(" ") for text in row["doubts"] or ())},
         membership=tuple(map(_membership_doubt, row["membership"] or ())),

@@ -9,7 +9,6 @@ import numpy as np
 
 from detector.archive.local_state_rows import Row, facts_row, report_columns
 from detector.core.assembler import Assembled
-from detector.core.snapshot import Snapshot
 from detector.graph.columns import NO_NUMBER, Ints, WaitColumns
 from stilltrue.model import Message, PartyName, ProcessId, ProcessName, ProcessState, Verdict, Wait, process_of
 from stilltrue.protocol.report import Report
@@ -32,7 +31,7 @@ def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId])
         "processes": [_state(name, state) for name, state in snapshot.processes.items()],
         "in_transit": [_message(message) for message in snapshot.in_transit],
         "waits": waits_row(snapshot.waits, assembled.reports),
-        "previous": waits_row(_before(snapshot), {}),
+        "previous": None,
         "forgetful": list(snapshot.forgetful),
         "doubts": [f"{name} {doubt}" for name, doubt in snapshot.doubts.items()],
         "membership": [
@@ -49,25 +48,17 @@ def report_rows(assembled: Assembled) -> list[Row]:
     sent: dict[ProcessName, list[Row]] = {}
     for message in snapshot.in_transit:
         sent.setdefault(message.source, []).append(_message(message))
-    earlier = _before(snapshot)
-    before = {} if earlier is None else _by_process(earlier)
     placed = {"snapshot": snapshot.ref.id, "begun": snapshot.ref.begun, "members": snapshot.ref.members}
     return [
         placed
         | report_columns(assembled.reports[name])
-        | {
-            "resolved": resolved.get(name, []),
-            "before": None if earlier is None else before.get(name, []),
-            "in_transit": sent.get(name, []),
-        }
+        | {"resolved": resolved.get(name, []), "before": None, "in_transit": sent.get(name, [])}
         for name in sorted(assembled.reports)
     ]
 
 
-def waits_row(waits: WaitColumns | None, reports: Mapping[ProcessName, Report]) -> Row | None:
+def waits_row(waits: WaitColumns, reports: Mapping[ProcessName, Report]) -> Row:
     """Waits as numbers over their own names; a list that says nothing of any wait is None."""
-    if waits is None:
-        return None
     return {
         "names": list(waits.names),
         "waiter": waits.waiter.tolist(),
@@ -111,11 +102,6 @@ def verdict_row(verdict: Verdict) -> Row:
 def _incarnation(waiter: PartyName, reports: Mapping[ProcessName, Report]) -> int:
     report = reports.get(process_of(waiter))
     return 0 if report is None else report.process.incarnation
-
-
-def _before(snapshot: Snapshot) -> WaitColumns | None:
-    """The waits of the snapshot before, where the one that is stored came with them: a document of an older detector."""
-    return snapshot.previous if snapshot.waits.uncoloured.any() else None
 
 
 def _known_values(values: Ints | np.ndarray[Any, Any], known: np.ndarray[Any, Any]) -> list[Any] | None:

@@ -45,7 +45,7 @@ def scoped(snapshot: Snapshot, name: str, labels: Mapping[str, str]) -> Snapshot
 def narrowed(snapshot: Snapshot, *, name: str, members: frozenset[ProcessName]) -> Snapshot:
     """Restrict ``snapshot`` to ``members``."""
     outside = (frozenset(snapshot.processes) | frozenset(snapshot.missing)) - members
-    waits, previous = snapshot.waits, snapshot.previous
+    waits = snapshot.waits
     return replace(
         snapshot,
         ref=replace(snapshot.ref, scope=name, members=len(members)),
@@ -58,5 +58,4 @@ def narrowed(snapshot: Snapshot, *, name: str, members: frozenset[ProcessName]) 
         ),
         doubts={process: doubt for process, doubt in snapshot.doubts.items() if process in members},
         missing=tuple(process for process in snapshot.missing if process in members),
-        previous=previous and previous.only(parties_of(previous.names, members)[previous.waiter]),
     )

@@ -33,7 +33,6 @@ class Snapshot:
     doubts : why a process that seems idle is not certainly so, since the verification round.
     set_aside : of the missing, those whose reports contradicted others' (rule 5), and how.
     membership : what the membership withheld from the detector's answers on it: members expected, gathered or lost.
-    previous : the waits of the previous complete snapshot, as older documents and archives have them; no answer reads it.
     """
 
     ref: SnapshotRef = NO_REF
@@ -46,7 +45,6 @@ class Snapshot:
     doubts: Mapping[ProcessName, str] = field(default_factory=lambda: MappingProxyType({}))
     set_aside: Mapping[ProcessName, str] = field(default_factory=lambda: MappingProxyType({}))
     membership: tuple[MembershipDoubt, ...] = ()
-    previous: WaitColumns | None = None
 
     def present(self) -> dict[ProcessName, ProcessState]:
         """Every process that is named anywhere and is not missing, by name; one without a state is ACTIVE."""

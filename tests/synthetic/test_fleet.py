@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from detector.analysis.assembly import assembled
 from detector.analysis.verdicts import WAIT_COLUMNS, verdicts_on
 from detector.archive.files import Store
-from detector.archive.local_state_rows import report_of
 from detector.archive.row_decoder import snapshot_of
 from detector.commands.generate_archive import generate_archive
 from detector.core.resolution import Resolution
@@ -23,6 +22,7 @@ from detector.predicates.deadlock import Deadlock
 from detector.synthetic.fleet import FleetColumns
 from detector.synthetic.fleet_model import Fleet, Ring
 from stilltrue.model import ProcessId, ProcessName
+from tests.archive.reports_of_rows import report_of
 
 RINGS = (
     Ring(number=1, members=(0, 1, 2), first=3, last=8, formed=1_789_999_000.0),

@@ -98,7 +98,8 @@ def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key
         process(name, ("processes", name)): _state(value, ("processes", name), keys)
         for name, value in sorted(object_of(top.get("processes", {}), ("processes",)).items())
     }
-    previous = None if top.get("previous") is None else _waits(list_of(top, "previous", ()), ("previous",), keys)
+    if top.get("previous") is not None:  # documents of earlier versions have it; it is checked, and not used
+        _waits(list_of(top, "previous", ()), ("previous",), keys)
     return Snapshot(
         ref=_ref(top, len(set(processes) | set(missing))),
         processes=processes,
@@ -110,7 +111,6 @@ def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key
             )
         ),
         missing=missing,
-        previous=previous,
     )
 
 

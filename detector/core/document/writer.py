@@ -20,8 +20,6 @@ def write_document(snapshot: Snapshot) -> dict[str, Any]:
     document["waits"] = _written_waits(snapshot.waits)
     document["in_transit"] = [_written_message(message) for message in snapshot.in_transit]
     document["missing"] = list(snapshot.missing)
-    if snapshot.previous is not None:
-        document["previous"] = _written_waits(snapshot.previous)
     return document
 
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from detector.archive.compact import compact
 from detector.archive.files import Store
-from detector.archive.local_state_rows import report_of
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.source.data_source import OPTIONS, SourceOptionError, after_rows, parts, register, source_options
+from tests.archive.reports_of_rows import report_of
 from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
 
 
