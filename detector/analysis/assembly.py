@@ -3,11 +3,11 @@
 Rules:
 
 1. A process reports once for a snapshot: of several rows the first counts, and all say the same.
-2. Missing is who was expected less who reported, always. A snapshot's header, where there is one, names those expected, and who
-   was missing when the detector judged. Without it, whoever is named as waited for and sent no report is missing. If fewer are
-   named than did not report, ``?1``, ``?2`` ... stand for the rest. Doubt delays a verdict, never makes one: where reports are
-   absent that the detector may have had, no answer is FALSE. Only a header says what was forgotten, and whose idleness is in
-   doubt: where it is absent, no answer rests on either.
+2. The missing are the expected members that did not report. A snapshot's header, where there is one, names the expected
+   and those missing when the detector judged. Without it, a process is missing if it is waited for and sent no report.
+   If fewer are named than did not report, ``?1``, ``?2`` ... stand for the rest. Doubt delays a verdict, never makes one: where
+   reports are absent that the detector may have had, no answer is FALSE. Only a header lists the forgetful members and the
+   processes whose idleness is in doubt: without it, no answer rests on either.
 3. A process's waits are in their canonical order within its row (they were written so), and a waiter has all its waits in
    one row: a stable sort by waiter gives the canonical order of the snapshot's. Targets are different within a wait.
 """
@@ -122,7 +122,7 @@ def split(reports: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attendance:
-    """Who did not report, of S snapshots: ``names`` by a snapshot's place, and (S,) how many more whose names nobody knows."""
+    """The members of S snapshots that did not report: ``names`` by snapshot, and (S,) how many more whose names are unknown."""
 
     names: dict[int, list[str]]
     unnamed: Whole

@@ -22,7 +22,7 @@ _NONE = np.empty(0, np.int32)
 
 
 class ArrowNames(Sequence[str]):
-    """Names that stay in Arrow until one is asked for: of a healthy snapshot nobody reads more than a dozen."""
+    """Names that stay in Arrow until one is read: of a healthy snapshot no more than a dozen ever are."""
 
     def __init__(self, names: pa.Array) -> None:
         """``names``: an array of strings."""
@@ -82,7 +82,7 @@ class Stacked:
         )
 
     def none_left(self, at: int) -> ReductionBounds:
-        """The bounds of a snapshot of which the reduction left nobody, in any view."""
+        """The bounds of a snapshot without a remainder in any view."""
         first, last = int(self.parties[at]), int(self.parties[at + 1])
         missing = self.missing[first:last]
         done = Reduction(

@@ -1,6 +1,6 @@
 """Predicates over many archived snapshots at once: the service's verdicts, with one run of the reduction for a whole batch.
 
-``deadlock`` and ``gridlock`` begin with the most pessimistic reduction. Run over all snapshots together it leaves nobody
+``deadlock`` and ``gridlock`` begin with the most pessimistic reduction. Run over all snapshots together it leaves no party
 over in most of them: their FALSE is then written by the predicate's own words. Every other snapshot, and every other
 predicate, is asked one snapshot at a time, as in the service.
 """
@@ -135,7 +135,7 @@ class _Rows:
         absent = lengths(whole(table.column("missing")))
         members = pc.fill_null(whole(table.column("members")), -1).to_numpy(zero_copy_only=False)
         self.nobody = members == absent
-        """(S,) the snapshots for which nobody has reported."""
+        """(S,) the snapshots for which no member has reported."""
         self.special = self.nobody | (lengths(whole(table.column("membership"))) > 0)
         """(S,) those, and the snapshots on which the membership withheld answers."""
 

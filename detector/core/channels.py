@@ -110,7 +110,7 @@ class Channels:
         if answers and (call.hedged or call.doubtful) and len(records) + len(answers) < call.copies_max:
             elsewhere = self._perhaps_missing() if call.doubtful else None  # which may have answered it, too
             return elsewhere or CallLocation(where=Where.UNKNOWN)  # a copy may be on its way, whatever became of the others
-        if answers:  # with a failure, perhaps, and the next try be with whoever did not report
+        if answers:  # with a failure, perhaps, and the next try may be at a member that did not report
             elsewhere = self._perhaps_missing() if call.copies_max > 1 and not call.doubtful else None
             return elsewhere or CallLocation(where=Where.REPLY_IN_TRANSIT, server=answers[-1][0], answered=answers[-1][1])
         if heard:
@@ -143,7 +143,7 @@ class Channels:
                 texts.append(f"the reply of {name} to {served.method}")
                 continue
             view = self._pools.get((name, served.pool))
-            if view is None or not view.full:  # a free worker, or one of whom nobody knows, may take it at any moment
+            if view is None or not view.full:  # a free worker, or one that is unknown, may take it at any moment
                 return CallLocation(where=Where.QUEUED, server=name, served=served)
             among += view.busy
             texts.append(f"a worker for {served.method} in {view.text}")

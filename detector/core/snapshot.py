@@ -29,7 +29,7 @@ class Snapshot:
     in_transit : every message sent before its source's cut and not received before its target's.
     missing : the members that did not report, sorted. Whatever else the snapshot holds of them is stale and never counts.
     forgetful : the members that reached a bound and had to forget something that an answer about messages could depend on.
-    looks : what the verification round saw of the suspects; none when nobody looked again.
+    looks : what the verification round saw of the suspects; empty without a verification round.
     doubts : why a process that seems idle is not certainly so, since the verification round.
     set_aside : of the missing, those whose reports contradicted others' (rule 5), and how.
     membership : what the membership withheld from the detector's answers on it: members expected, gathered or lost.

@@ -10,7 +10,7 @@ Rules:
    they are free by now, and it is in doubt whether they were held up until then (``gridlock``).
 3. What was not looked at, for whatever reason, is doubt: its waits count as possible, never as certain.
 4. A set that was verified, and stands by itself still in the very same waits, stays so: it is looked at again after twice the
-   time, as is what was found to have a way out. Whoever else is suspected is looked at in the round, all of them. What a look
+   time, as is what was found to have a way out. All other suspects are looked at in the round. What a look
    of another round shows that ends meanwhile counts for that round alone: it may be older than this snapshot.
 5. A call that may be repeated is at its server for certain only when its whole set was looked at in an earlier round, too: by
    then the server knows of a connection that was lost before that.

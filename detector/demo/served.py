@@ -116,7 +116,7 @@ class ThreadService:
         if strength > 0:
             for method in random.sample(methods, copies):
                 call = self._stub(method).future(str(strength - 1).encode())
-                self._under_way.add(call)  # gRPC cancels a call that nobody holds
+                self._under_way.add(call)  # gRPC cancels a call that is not referenced
                 call.add_done_callback(self._under_way.discard)
 
 

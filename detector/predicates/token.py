@@ -60,7 +60,7 @@ class TokenDuplicated:
 
     Notes
     -----
-    Stable as long as nobody destroys tokens. With members missing it is TRUE all the same when those that reported have too
+    Stable as long as tokens are not destroyed. With members missing it is TRUE all the same when those that reported have too
     much (no member has less than nothing), else UNDETERMINED.
     """
 

@@ -50,7 +50,7 @@ _EXPIRE_PER_LEASE = 4
 
 
 class AddressInUseError(Exception):
-    """Somebody listens there already, or nobody may; the text says what to change."""
+    """The address is in use, or may not be used; the text says what to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +184,7 @@ async def stands_by(settings: Settings, stop: asyncio.Event) -> None:
         return None
 
     probes = HttpServer(answer, log=log, hosts=settings.http_names)
-    with contextlib.suppress(OSError):  # the port may still be the other's: nobody probes us there
+    with contextlib.suppress(OSError):  # the port may still be the other detector's: it is not ours to answer on
         await probes.start(_bare(settings.http_host), settings.http_port)
     log.info("standing by", archive=settings.data)
     threading.Thread(target=wait, name="stilltrue-standby", daemon=True).start()

@@ -59,7 +59,7 @@ class Run:
         story: list[str] | None = None,
     ) -> None:
         self.plan = plan
-        pace = min(1.0, PROCESSES_AT_FULL_PACE / len(plan.instances))  # or nobody would report in time in a large world
+        pace = min(1.0, PROCESSES_AT_FULL_PACE / len(plan.instances))  # or no process would report in time in a large world
         self.world = World(plan, recorder=recorder, story=story, step_seconds=STEP_SECONDS * pace)
         self.engine = Engine(self.world, HANDLERS)
         self.watch = Watch(self.engine, predicates=predicates)
@@ -153,7 +153,7 @@ class Run:
             self._live()
 
     def _drain(self) -> None:
-        """Until nobody can move and no snapshot is in progress."""
+        """Until no party can move and no snapshot is in progress."""
         turns = 0
         while not self.world.breaches:
             turns += 1
@@ -170,7 +170,7 @@ class Run:
                 return
 
     def _live(self) -> None:
-        """At rest, with nobody missing, what is so is said."""
+        """At rest and with no member missing, the verdict is the truth."""
         world = self.world
         assembled, verdicts = self.watch.finished[-1]
         if assembled.outcome is not Outcome.COMPLETE:

@@ -4,9 +4,9 @@ Each process serves calls from outside and from others along a call graph, behin
 processes whose every worker waits for a call that is queued behind the next one's workers: a deadlock. In a near miss one of
 those workers waits for nothing.
 
-Rings have small pools, which calls along the graph would now and then close to a deadlock nobody planted. So that the truth is
-known, members of rings do not call each other but in their ring, and nobody who is called himself calls them: whoever queues
-behind a ring's pool is waited for by nobody that the ring could wait for.
+Rings have small pools, with which calls along the graph would now and then form a deadlock that was not planted. So that the
+truth is known, members of rings call each other only within their ring, and are otherwise called only by processes that are
+never called: no party that queues behind a ring's pool is one that the ring could wait for.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class FleetRows:
         source = np.concatenate((calls.callee[answered], calls.caller[asked]))
         words = pa.array(["reply to ", "request "]).take(pa.array(np.repeat([0, 1], [len(answered), len(asked)])))
         target = pa.concat_arrays([self._names.take(pa.array(calls.caller[answered])), pa.nulls(len(asked), pa.string())])
-        silent = self._gone[calls.at[both], calls.caller[both]]  # what it had sent, nobody knows
+        silent = self._gone[calls.at[both], calls.caller[both]]  # what it had sent is unknown
         kept = np.flatnonzero(~silent)
         rows = both[kept]
         fields = {
@@ -195,7 +195,7 @@ class FleetRows:
         row = np.maximum(self._server_of, 0)
         there = (calls.where == 0) & ~gone
         queued = there & self._queued[row] if len(self._queued) else there
-        unseen = gone | (calls.where == 2)  # with whoever did not report, if anybody did not
+        unseen = gone | (calls.where == 2)  # perhaps at a member that did not report, if there is one
         order = np.argsort(self._served_key, kind="stable")
         workers = order[~self._queued[order]]
         begins = np.searchsorted(self._served_key[workers], np.arange(count + 1))

@@ -104,7 +104,7 @@ def _replace(module: Any, name: str, make: Callable[..., Any]) -> tuple[Any, Any
 
 
 def _step_aside(known: Deferred, module: Any, name: str) -> None:
-    """What took the place of a function of gRPC's calls it again, and leaves its place where nobody else has wrapped it."""
+    """Restore a function of gRPC's, unless our replacement of it has been wrapped; a wrapped one calls the original."""
     known.make = None
     if getattr(module, name) is known.wrapper:
         setattr(module, name, known.original)

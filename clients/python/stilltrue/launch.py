@@ -69,7 +69,7 @@ def prepare_beside_opentelemetry() -> None:
 
 
 def is_helper(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether this process runs a line of code (``-c``) that nobody named to ``run``: a tool's, or one of Python's own helpers.
+    """Whether this process runs a line of code (``-c``) not given to ``run``: a tool's, or one of Python's own helpers.
 
     The workers that multiprocessing starts are such lines, too; they are not helpers.
     """

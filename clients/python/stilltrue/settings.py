@@ -49,7 +49,7 @@ class Settings:
     The ``tls`` files are PEM: ``tls_ca_file`` whom to trust, ``tls_cert_file`` and ``tls_key_file`` who we are; ``token_file``
     holds a bearer token. All are read again at each dial. ``stamp_key`` (or a file of keys, one a line, read again when it
     changes) is the fleet's secret: stamps are tagged with the first key, and those that no key has tagged count as none.
-    ``enabled=False``: record nothing, dial nobody.
+    ``enabled=False``: record nothing, connect to nothing.
     ``excluded_methods`` are patterns (``/pkg.Service/*``) of methods that are not recorded.
     """
 

@@ -211,7 +211,7 @@ class Driver:
     def expire(self, stalled_seconds: float = 0.0) -> None:
         """Members whose lease has run out are lost, and forgotten in the end; called now and then.
 
-        ``stalled_seconds``: how long the event loop stood still, so that nobody could be heard.
+        ``stalled_seconds``: how long the event loop stood still, unable to receive anything.
         """
         self.roster.shift(stalled_seconds)
         if not self._under_way:
@@ -264,7 +264,7 @@ class Driver:
         return None if member is None else member.process.service
 
     def lost_of(self, incident: Incident) -> tuple[ProcessName, ...]:
-        """The processes of an open incident's core of which nobody has heard for a lease: they neither confirm nor end it."""
+        """The lost processes of an open incident's core: they neither confirm nor end it."""
         if not incident.open:
             return ()
         found = {name: self.roster.get(name) for name, _ in incident.runs()}

@@ -64,7 +64,7 @@ def _settle(future: asyncio.Future[Any], answer: object, error: Exception | None
 
     try:
         future.get_loop().call_soon_threadsafe(deliver)
-    except RuntimeError:  # the loop is closed: nobody waits for the answer any more
+    except RuntimeError:  # the loop is closed: the answer is no longer awaited
         return
 
 
@@ -130,7 +130,7 @@ class Evaluator:
         return undetermined(name, snapshot.ref, reason, text)
 
     async def leans_on_idleness(self, name: str, snapshot: Snapshot, verdict: Verdict) -> bool:
-        """Whether ``verdict`` would not be TRUE if those that seem idle were active; so it counts when nobody can tell."""
+        """Whether ``verdict`` would not be TRUE if the processes that seem idle were active; also True when that is unknown."""
         idle = idle_of(snapshot)
         predicate = self._predicates[name]
         if verdict.holds is not Holds.TRUE or not idle or not reads_activity(predicate):

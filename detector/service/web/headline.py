@@ -99,5 +99,5 @@ def _covers(coverage: Coverage) -> str:
 
 
 def age(seconds: float | None, now: float) -> str:
-    """How long ago, in words; empty when nobody knows."""
+    """How long ago, in words; empty when unknown."""
     return "" if seconds is None else duration(max(0.0, now - seconds))

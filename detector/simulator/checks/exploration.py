@@ -158,7 +158,7 @@ def _small(
 
 
 def _alone(name: str, bodies: dict[str, tuple[tuple[Op, ...], ...]], *, asks: int = 1) -> Plan:
-    """Processes that serve nobody, each with its tasks."""
+    """Processes that serve no calls, each with its tasks."""
     names = {process: ProcessName(f"{process}-0") for process in bodies}
     return Plan(
         name=name,

@@ -129,7 +129,7 @@ def first_worker(right: Function) -> Function:
 
 
 def busy_like_the_others(right: Function) -> Function:
-    """A call that nobody has seen is taken to wait for every busy worker of those who have answered on its channel."""
+    """A call that no member has seen waits for all busy workers of the servers that have answered on its channel."""
 
     def unseen(self: Channels, call: OutstandingCall) -> CallLocation:
         place: CallLocation = right(self, call)
@@ -319,7 +319,7 @@ def unseen(right: Function) -> Function:
 
 
 def forgets_callers_quietly(right: Function) -> Function:
-    """A caller is forgotten for space, and nobody is told."""
+    """A caller is forgotten for space, and the report does not say so."""
 
     def begin(self: Callers, caller: Any) -> CallerMemory:
         lost = self.lost
@@ -331,7 +331,7 @@ def forgets_callers_quietly(right: Function) -> Function:
 
 
 def forgets_answers_quietly(right: Function) -> Function:
-    """Answers are forgotten for space, and nobody is told."""
+    """Answers are forgotten for space, and the report does not say so."""
     return lambda self: replace(right(self), forgotten=CallNumber(0))
 
 

@@ -96,7 +96,7 @@ def _can_be_had(lock: Lock, left: set[Party]) -> bool:
 
 
 def _can_be_stopped(who: Party, left: set[Party], view: View) -> bool:
-    """Whether another task may cancel it. Of a wait for some of several nobody can say in a report that it also ends so."""
+    """Whether another task may cancel it. For a wait for some of several, a report cannot express that."""
     others = stoppers(who)
     if view.doubt and others and who.block is not None and 1 < who.block.needs < len(who.block.calls):
         return True
@@ -158,7 +158,7 @@ def _reached(edges: dict[PartyName, set[PartyName]], start: PartyName) -> set[Pa
 
 
 def _awaited(world: World, who: Party, left: set[Party], view: View, takers: Takers) -> Iterable[Party]:
-    """Everybody on whom a blocked party's wait depends; what will come while ``left`` are stuck depends on nobody."""
+    """All parties that a blocked party's wait depends on; what will come while ``left`` are stuck depends on none."""
     block = who.block
     if block is None:
         return
@@ -193,7 +193,7 @@ def quiet(world: World, stuck_now: frozenset[PartyName]) -> bool:
 
 
 def knowably_quiet(world: World, knowable: frozenset[PartyName]) -> bool:
-    """Whether nobody can move and no message is in transit that anybody might receive, as far as can be known."""
+    """Whether no party can move and no message is in transit that could be received, as far as can be known."""
     if any(not process.idle or process.parties.keys() - knowable for process in world.processes.values()):
         return False
     if world.enabled.has("take") or any(_in_doubt(world, call, since) for call, since in world.doubts.values()):
@@ -208,7 +208,7 @@ def _is_unattended(call: SimCall) -> bool:
 
 
 def terminated(world: World, *, knowable: bool = False) -> bool:
-    """Whether nobody will ever do anything again: no party, no request, no reply that anybody waits for.
+    """Whether nothing will ever happen again: no active party, no request, no awaited reply.
 
     ``knowable``: and no call is in doubt of which no server can tell.
     """
@@ -226,7 +226,7 @@ def lost_messages(world: World) -> int:
 
 
 def _in_doubt(world: World, call: SimCall, since: float) -> bool:
-    """Whether nobody alive can tell that all copies of a call have been answered (rule 8), nor has the doubt's bound passed.
+    """Whether no living process knows that all copies of a call were answered (rule 8), and the doubt's bound has not passed.
 
     Two copies at one server are one record there, so servers are counted.
     """
@@ -277,6 +277,6 @@ def _untraced(call: SimCall, left: set[Party], plan: Plan) -> bool:
 
 
 def tokens_gone(world: World) -> int:
-    """How many tokens nobody will ever have again: lost, or in replies that nobody waits for any more."""
+    """The number of tokens that no process will ever hold again: lost, or in replies that are no longer awaited."""
     replies = [(world.calls[packet[1]], token) for packet, (_, token) in world.replies.items()]
     return world.tokens_lost + sum(token for call, token in replies if call.over)

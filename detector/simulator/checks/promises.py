@@ -156,7 +156,7 @@ def _stuck(world: World, verdict: Verdict, about: str, begun: Instant, ended: In
 
 
 def _gridlock(world: World, assembled: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
-    """Until the time that the verdict names nobody of the remainder may move; FALSE: nobody was held up by deadlines alone."""
+    """Until the time in the verdict, no party of the remainder may move; FALSE: no party was held up only by deadlines."""
     if verdict.holds is Holds.FALSE:
         missing = frozenset(assembled.snapshot.missing)
         both = begun.knowably_held_up & ended.knowably_held_up
@@ -185,7 +185,7 @@ def _quiescence(world: World, verdict: Verdict, begun: Instant, ended: Instant) 
 
 
 def _tokens(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
-    """Tokens are only lost when a reply finds nobody, and never made."""
+    """Tokens are lost only when a reply has no receiver, and never created."""
     about = f"snapshot {verdict.snapshot.id}, {verdict.predicate} {verdict.holds.value}: {verdict.witness.text}"
     lost = verdict.predicate == "token-lost"
     if verdict.holds is Holds.TRUE and not (lost and ended.tokens_gone):
@@ -216,7 +216,7 @@ def _undisturbed(begun: Instant, ended: Instant) -> bool:
 
 
 def _of_the_dead(world: World) -> bool:
-    """Whether a request is in transit whose sender is no more: nobody can know of it."""
+    """Whether a request is in transit whose sender has ended: no report can mention it."""
     return any(world.alive(call.key[0], call.key[1]) is None for call in world.calls.values() if call.requests)
 
 
@@ -229,7 +229,7 @@ def _has_deadlines(world: World) -> bool:
 
 
 def _lost_messages(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
-    """Messages are lost for good once nobody is left to receive them."""
+    """Messages are lost for good once no process is left to receive them."""
     about = f"snapshot {verdict.snapshot.id}, lost-message {verdict.holds.value}: {verdict.witness.text}"
     if verdict.holds is Holds.TRUE and not (ended.terminated and ended.lost_messages):
         world.breach(f"safe: {about}: {ended.lost_messages} were lost when it ended")

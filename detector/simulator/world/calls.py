@@ -25,14 +25,14 @@ def tidy(world: World, call: SimCall) -> None:
 
 
 def orphan(world: World, call: SimCall) -> None:
-    """The caller has died: nobody waits for the call any more."""
+    """The caller has died: no party waits for the call any more."""
     call.over = True
     world.enabled.discard("expire", "expire", call.key)
     world.enabled.discard("deliver", "fail", call.key)
 
 
 def mourn(world: World, call: SimCall) -> None:
-    """A server has died: a call that is nowhere any more, or that nobody is left to take, will fail at its caller."""
+    """A server has died: a call that is lost with it, or that no server is left to take, will fail at its caller."""
     if not world.candidates(call.service):
         for packet in world.network.requests_of(call.key):
             world.network.remove(packet)

@@ -10,7 +10,7 @@ from detector.simulator.world.world import World
 def cancels(world: World, call: SimCall) -> None:
     """The call is over at its caller: those who still serve it, and can be interrupted, will learn of it."""
     if not call.party.process.instrumented:
-        world.decree()  # what a stranger cancels nobody could know
+        world.decree()  # no report can predict what a stranger cancels
     for who in call.served:
         if who.method is not None and who.method.interruptible:
             world.enabled.add("deliver", "reset", who.process.name, who.name)
@@ -49,7 +49,7 @@ def loses_connection(world: World, who: Party) -> None:
 
 
 def notices(world: World, who: Party) -> None:
-    """The server learns that nobody will hear the reply."""
+    """The server learns that its reply will not be received."""
     world.enabled.discard("deliver", "hangup", who.process.name, who.name)
     world.network.unnoticed.pop(("hangup", who.process.name, who.name), None)
     assert who.handle is not None

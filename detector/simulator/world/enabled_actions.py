@@ -87,7 +87,7 @@ class EnabledActions:
 
 
 def owner_of(action: Action) -> ProcessName:
-    """The process whose event an action is; that of the detector (and of nobody) is the empty name."""
+    """The process whose event an action is; the detector's events (and those of no process) have the empty name."""
     match action:
         case (
             ("step" | "take" | "interrupt" | "reset" | "hangup", name, *_)

@@ -145,7 +145,7 @@ class Faults:
             self._start(target)
 
     def _retry(self, packet: Action) -> None:
-        """The caller's library takes the reply for a failure that it may repeat, and tells nobody."""
+        """The caller's library takes the reply for a failure that it may retry, and does so silently."""
         world, call = self._world, self._world.calls[packet[1]]
         world.network.remove(packet)
         world.tokens_lost += world.replies.pop(packet)[1]

@@ -112,7 +112,7 @@ def gives_up(world: World, call: SimCall, why: str) -> None:
 
 
 def abort(world: World, who: Party) -> None:
-    """A handler is cancelled: its waits end, its locks are given back, nobody hears its reply."""
+    """A handler is cancelled: its waits end, its locks are released, its reply is not received."""
     world.tell(who.process, f"{who.name} is cancelled")
     world.moves(who)
     if who.block is not None and who.block.lock is not None and who in who.block.lock.queue:

@@ -52,7 +52,7 @@ class Call:
 class Acquire:
     """Take a share of a lock, waiting for it if need be. ``fleet``: the lock is kept outside the processes, uncoloured.
 
-    ``bare``: nobody is bound to give it back (a hand-over, a limiter that a callback releases).
+    ``bare``: its holder need not give it back (a hand-over, a limiter that a callback releases).
     """
 
     resource: str
@@ -92,7 +92,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A step that touches nobody else."""
+    """A step that affects no other process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -278,7 +278,7 @@ def _tasks(random: Random, seed: int, processes: int) -> Plan:
             other = random.choice([number for number in range(1, count + 1) if number != own])
             lock = Acquire(resource="lock0")
             call = random_call(random, len(usual.services), 1, wide=0.3, deadline=0.0, silent=0.1, token=0.0)
-            if 1 < call.needs < len(call.targets):  # nobody can say of such a wait that it also ends otherwise
+            if 1 < call.needs < len(call.targets):  # a report cannot express that such a wait has another way to end
                 call = replace(call, needs=len(call.targets))
             kinds: tuple[Op, ...] = (Join(task=other), Join(task=other), lock, call, Work())
             stop = Stop(task=other, deep=random.random() < 0.5)

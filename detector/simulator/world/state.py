@@ -76,7 +76,7 @@ class SimCall:
         self.copies_back = 0
         self.served: list[Party] = []
         self.zombies: list[Party] = []
-        """Those that go on with it though their connection is lost: nobody will hear their replies."""
+        """Those that go on although their connection is lost: their replies will not be received."""
         self.queued: list[tuple[Process, str]] = []
         self.over = False
         """Its outcome is known at the caller, or the caller has given up."""
@@ -117,7 +117,7 @@ class Lock:
         self.fleet = fleet
         self.holders: list[Party] = []
         self.bare: list[Party] = []
-        """Those of the holders that took it bare: nobody can tell who gives it back."""
+        """The holders that took it without a block: it is unknown who gives it back."""
         self.queue: deque[Party] = deque()
 
 

@@ -14,11 +14,11 @@ from detector.simulator.world.world import World
 from stilltrue.protocol.report import CallerTarget, CallTarget
 
 Sends = Callable[[World, Party, Call, tuple[str, str]], SimCall]
-"""Makes a call for which nobody waits yet."""
+"""Makes a call that no party awaits yet."""
 
 
 def opens(world: World, who: Party, op: Open, sends: Sends) -> None:
-    """A stream begins; nobody waits for its outcome yet."""
+    """A stream begins; no party awaits its outcome yet."""
     if who.depth > 0:
         call = sends(world, who, Call(targets=(op.target,), needs=0, deadline_seconds=op.deadline_seconds), op.target)
         call.streams = True

@@ -1,6 +1,6 @@
 """Tasks of one process that wait for each other and cancel each other, and what a cut or a look can see of that.
 
-Nothing of it is told to a recorder when it happens: as in a live process it is observed. Whoever has a ``Stop`` before it holds
+No recorder is notified when it happens: as in a live process, it is observed. A task with a ``Stop`` ahead of it holds
 a reference to the task that it stops. ``deep`` ones are not seen at a cut, only when somebody looks again.
 """
 

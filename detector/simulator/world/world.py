@@ -189,7 +189,7 @@ class World:
         self.moves(who)
 
     def moves(self, who: Party) -> None:
-        """A party goes on: nobody may have said that it never would."""
+        """A party goes on: no verdict may have said that it never would."""
         if self.frozen and who.name in self.frozen:
             self.breach(f"stable: {who.name} goes on, though {self.frozen[who.name]} said that it never would")
         if self.frozen_until and self.frozen_until.get(who.name, 0.0) > self.now:

@@ -4,13 +4,13 @@ The rules:
 
 1. The waits lie in Parquet files (``waiter``, ``needs``, ``among``: integers below ``parties``), a shard is some row groups of
    them; nothing is shuffled.
-2. In a round each shard reduces its own waits as far as it can tell. Whom it cannot speak for is held: whoever waits in
-   another shard, until all of those have freed them.
-3. One bit a party is all that shards tell each other: who is still blocked there. A shard reads the others' bits as they are at
-   that moment; older ones would only hold more. So a round's later shards profit from its earlier ones.
+2. In a round each shard reduces its own waits as far as it can. Parties that also wait in other shards are held until all of
+   those have freed them.
+3. Shards exchange only one bit a party: whether it is still blocked there. A shard reads the others' bits as they are at that
+   moment; older ones would only hold more. So a round's later shards profit from its earlier ones.
 4. When the open waits have no more than ``targets_max`` targets, one kernel finishes (at once, if they never had more); and
    so it does after ``rounds_max`` rounds, whatever is left: so no shape of graph (a long chain) makes the rounds grow.
-5. A round that frees nobody has found the remainder.
+5. A round that frees no party has found the remainder.
 """
 
 from __future__ import annotations

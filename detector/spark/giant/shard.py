@@ -158,7 +158,7 @@ class Shard:
     def open_waits(self, parties: int) -> OpenWaits:
         """The same as the reduction wants it, over P parties."""
         return OpenWaits(
-            open=np.broadcast_to(np.int32(0), len(self.waiter)),  # nobody asks which they were
+            open=np.broadcast_to(np.int32(0), len(self.waiter)),  # which they were is never asked
             waiter=self.waiter,
             short=self.short,
             indptr=self.indptr,
@@ -226,7 +226,7 @@ def _by_number(numbers: Ints) -> Ints:
     place = np.full(int(numbers.max(initial=-1)) + 1, -1, np.int32)
     place[numbers] = np.arange(len(numbers), dtype=np.int32)
     order = place[place >= 0]
-    if len(order) == len(numbers):  # nobody twice
+    if len(order) == len(numbers):  # no duplicates
         return order
     return np.argsort(numbers, kind="stable").astype(np.int32)
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A snapshot is judged when everybody has reported whom its header expects; or, ``give_up_seconds`` after its beginning by its
-   archive's watermark, with those that have. Then whoever did not report is missing: the verdict waits, or is UNDETERMINED.
+1. A snapshot is judged when all members that its header expects have reported; or, ``give_up_seconds`` after its beginning by
+   its archive's watermark, with those that have. A member that has not is then missing: the verdict waits, or is UNDETERMINED.
 2. The reports of a snapshot that was given up are kept. Late ones are put to them, and it is judged again: a corrected verdict
    with the next revision number. When all have come, or ``late_seconds`` after its beginning, it is finished.
 """

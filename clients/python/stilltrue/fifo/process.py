@@ -35,7 +35,7 @@ class FifoProcess:
 
     Build it, :meth:`listen`, learn the others' addresses, :meth:`join`. ``restored`` is the snapshot to go on from: the
     application gets its state, and what was in transit from here is sent again, first. ``on_snapshot`` is called with
-    every completed snapshot, whoever began it; ``on_lost`` with every process whose stream broke.
+    every completed snapshot, whichever process began it; ``on_lost`` with every process whose stream broke.
     """
 
     def __init__(

@@ -135,7 +135,7 @@ class ServedCall:
 
     ``caller`` is None (and ``number`` 0) if the request had no stamp. ``taken`` says that the facts of the request are now
     the process's own. ``interruptible``: the handler is cancelled when its caller gives up. ``hung_up``: the caller's
-    connection is gone, and the handler goes on all the same; nobody will receive its reply.
+    connection is gone, and the handler goes on all the same; its reply will not be received.
     """
 
     party: PartyName

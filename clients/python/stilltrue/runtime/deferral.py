@@ -1,7 +1,7 @@
 """The agent loaded only when it is needed: at the first channel or server that the program makes.
 
 Until then the functions of gRPC that make them are replaced by small wrappers, which load the agent when one of them is called.
-So a program that imports gRPC and never uses it, a helper process, or a parent that only forks pays nothing and joins nobody.
+So a program that imports gRPC and never uses it, a helper process, or a parent that only forks pays nothing and never joins.
 The wrappers stay: others (OpenTelemetry, say) may have put their own around them meanwhile.
 """
 
@@ -77,7 +77,7 @@ def attach_when_used(attach: Callable[[], object]) -> None:
 
 
 def deferred(module: str, name: str) -> Deferred | None:
-    """What stands in the place of ``module.name``, if anything of ours does. Whoever asks attaches by itself."""
+    """Our replacement of ``module.name``, if there is one. The caller attaches the agent, so nothing else does."""
     with _STATE.lock:
         _STATE.prepared, _STATE.attach = True, None
         return _STATE.deferred.get((module, name))

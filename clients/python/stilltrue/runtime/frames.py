@@ -24,7 +24,7 @@ from typing import Any
 FRAMES_MAX = 300
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
 _REFERENCES_OF_OURS = 3
-"""To the dictionary of a frame that nobody else has: the frame's, the reader's, and ``getrefcount``'s own."""
+"""References to a frame's dictionary that only we have: the frame's, the reader's, and ``getrefcount``'s own."""
 
 
 class _NoCollection:

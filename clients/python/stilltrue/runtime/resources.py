@@ -6,7 +6,7 @@
    known: somebody may give it back at any moment, so no wait for it lasts forever.
 2. A share is taken before it is recorded, and its record is dropped before it is given back. So at no cut is a free share
    recorded as held.
-3. Given back by a party that holds none, while nobody unknown does, it is a signal: from then on its waits count for nothing.
+3. Released by a party that holds none, while no unknown party does, it is a signal: from then on its waits count for nothing.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ResourceRecord:
         return False
 
     def _signal(self) -> None:
-        """Rule 3: anybody may release it, so nobody counts as holding it."""
+        """Rule 3: any party may release it, so none counts as its holder."""
         self._signals = True
         for holder in self._holders:
             self._session.live.releases(holder, self.resource)

@@ -3,7 +3,7 @@
 Sources: https://github.com/grpc/proposal/blob/master/A6-client-retries.md (``retryPolicy`` and ``hedgingPolicy``; gRPC caps
 ``maxAttempts`` at 5) and the ``MethodConfig`` of ``grpc.service_config`` (names, ``timeout``). The flag for hedging makes
 gRPC's core heed ``perAttemptRecvTimeout`` alone; a ``hedgingPolicy`` sends one copy, whatever the flag says, in every version
-known (measured with 1.66, 1.76 and 1.85). What a name resolver says, nobody can read from outside.
+known (measured with 1.66, 1.76 and 1.85). What a name resolver answers cannot be read from outside.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONFIG_OPTION = "grpc.service_config"
 RETRIES_OPTION = "grpc.enable_retries"
 HEDGING_OPTION = "grpc.experimental.enable_hedging"
 HEDGING_SINCE = (1, 86)
-"""The first version of gRPC that may hedge: the first that nobody has measured."""
+"""The first version of gRPC that may hedge: the first that was not measured."""
 COPIES_MAX = 5
 Options = Iterable[tuple[str, Any]]
 """What ``grpc.insecure_channel(options=)`` takes."""

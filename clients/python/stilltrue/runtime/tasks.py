@@ -168,7 +168,7 @@ def awaiters(task: Task) -> list[Task]:
 
 
 def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:
-    """By the ``id`` of a task, when (the loop's time) the first timer that knows the task fires; None: nobody can tell."""
+    """By the ``id`` of a task, when (the loop's time) the first timer that knows the task fires; None: unknown."""
     scheduled = getattr(loop, "_scheduled", None)
     if scheduled is None:
         return None

@@ -63,7 +63,7 @@ def target_of(channel: Any) -> str | None:
 
 
 def options_of(channel: Any) -> tuple[tuple[str, Any], ...] | None:
-    """The options that a channel (threads) was made with; None: nobody can tell."""
+    """The options that a channel (threads) was made with; None: unknown."""
     if type(channel) is not _channel.Channel:
         return None
     for held in gc.get_referents(getattr(channel, "_channel", None)):
@@ -73,7 +73,7 @@ def options_of(channel: Any) -> tuple[tuple[str, Any], ...] | None:
 
 
 def callbacks_of_served(context: Any) -> list[Any] | None:
-    """What a handler's context calls when its call is over; None: nobody can tell."""
+    """What a handler's context calls when its call is over; None: unknown."""
     state = getattr(context, "_state", None)
     if state is None or not hasattr(state, "callbacks"):
         return None
@@ -81,7 +81,7 @@ def callbacks_of_served(context: Any) -> list[Any] | None:
 
 
 def callbacks_of_made(call: Any) -> list[Any] | None:
-    """What a call object of ours or of gRPC's (threads) calls when the call is over; None: nobody can tell."""
+    """What a call object of ours or of gRPC's (threads) calls when the call is over; None: unknown."""
     state = getattr(call, "_state", None)
     if state is None or not hasattr(state, "callbacks"):
         return None

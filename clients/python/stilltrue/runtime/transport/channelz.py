@@ -39,7 +39,7 @@ Servers = dict[int, dict[str, Connection]]
 
 @functools.cache
 def namespace() -> str | None:
-    """The network that this process is in: within it, the two addresses of a connection name it. None: nobody can tell."""
+    """The network that this process is in: within it, the two addresses of a connection name it. None: unknown."""
     try:
         return f"{_BOOT.read_text().strip()}:{_NAMESPACE.stat().st_ino}"
     except OSError:
@@ -64,7 +64,7 @@ class Page(Generic[Read]):
         self._read_at = -math.inf
 
     def read(self, age_seconds_max: float = 0.0) -> Read | None:
-        """What it says, now or not longer ago than ``age_seconds_max``; None: nobody can tell."""
+        """What it says, now or not longer ago than ``age_seconds_max``; None: unknown."""
         if namespace() is None:
             return None
         with self._lock:
