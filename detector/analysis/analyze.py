@@ -70,7 +70,7 @@ def analyze(
 
 
 def _compacted(archive: Archive, analysis: Analysis) -> bool:
-    """Whether a file that is left out was compacted after it had been looked at: its rows are there all the same."""
+    """Whether a file that is left out was compacted after the scan: its rows are in another file."""
     return any(archive.store.compacted(PurePosixPath(path).parts[-3], path) for path, _ in analysis.left_out)
 
 

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.units import Unit, shares
 
 ROWS_PER_PROCESS_MIN = 500_000
@@ -36,7 +36,7 @@ class Kernel(Protocol):
     def keys(self) -> tuple[str, ...]:
         """The columns by which rows of several parts are put together; empty: they are not."""
 
-    def work(self, store: Store, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
+    def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
         """What some neighbouring units give; ``part`` is their number among all such runs of units."""
 
     def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
@@ -101,4 +101,4 @@ class LocalEngine:
 
 def _part(task: tuple[str, Sequence[Unit], Kernel, int]) -> pa.Table:
     location, units, kernel, number = task
-    return kernel.merge(kernel.work(Store(location), units, number))
+    return kernel.merge(kernel.work(ArchiveFiles(location), units, number))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from detector.analysis.counters import KEYS, TALLIED, TALLY, Ends, merged, tallied
 from detector.analysis.results import Results
 from detector.analysis.verdicts import FOUND, columns_for, verdicts_on
-from detector.archive.files import ArchiveError, Store
+from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.schema import SNAPSHOTS
 from detector.archive.units import Unit
 from detector.core.registry import PredicateSettings, find_predicates
@@ -46,7 +46,7 @@ class Evaluate:
     schema = HEADS
     keys = ()
 
-    def work(self, store: Store, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
+    def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
         """As :meth:`~detector.analysis.engine.Kernel.work`."""
         heads: list[pa.Table] = []
 
@@ -76,7 +76,7 @@ class Count:
     schema = TALLY
     keys = KEYS
 
-    def work(self, store: Store, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:  # noqa: ARG002
+    def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:  # noqa: ARG002
         """As :meth:`~detector.analysis.engine.Kernel.work`."""
         gathered: list[pa.Table] = []
         for unit in units:
@@ -95,7 +95,7 @@ class Count:
 
 
 def evaluated(
-    store: Store, units: Iterable[Unit], predicates: Iterable[str], settings: Mapping[str, PredicateSettings]
+    store: ArchiveFiles, units: Iterable[Unit], predicates: Iterable[str], settings: Mapping[str, PredicateSettings]
 ) -> Iterator[pa.Table | ArchiveError]:
     """The verdicts on the snapshots of some units, as ``FOUND``; or why a file could not be read after all."""
     asked = find_predicates(tuple(predicates), settings)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.local_state_rows import Row
 
 
@@ -27,7 +27,7 @@ class Results:
 
     def begin(self, table: str) -> None:
         """An empty table: what an earlier analysis left is removed."""
-        store = Store(self.location)
+        store = ArchiveFiles(self.location)
         self._remove(store, table)
         store.filesystem.create_dir(f"{store.root}/{table}", recursive=True)
 
@@ -38,7 +38,7 @@ class Results:
 
     def write_part(self, table: str, part: int, tables: Iterable[pa.Table], schema: pa.Schema) -> int:
         """One file of a table; how many rows it has. A part that is written again replaces the one before."""
-        store = Store(self.location)
+        store = ArchiveFiles(self.location)
         folder = f"{store.root}/{table}"
         store.filesystem.create_dir(folder, recursive=True)
         aside = f"{folder}/_part-{part:05d}-{uuid4().hex[:8]}"
@@ -52,13 +52,13 @@ class Results:
 
     def write_text(self, name: str, text: str) -> None:
         """A file beside the tables."""
-        store = Store(self.location)
+        store = ArchiveFiles(self.location)
         with store.filesystem.open_output_stream(f"{store.root}/{name}") as sink:
             sink.write(text.encode())
 
     def rows(self, table: str) -> int:
         """How many rows a table has, as its files say from here."""
-        store = Store(self.location)
+        store = ArchiveFiles(self.location)
         found = 0
         for entry in store.filesystem.get_file_info(fs.FileSelector(f"{store.root}/{table}", allow_not_found=True)):
             if entry.base_name.endswith(".parquet") and not entry.base_name.startswith("_"):
@@ -68,10 +68,10 @@ class Results:
 
     def remove(self, names: Iterable[str]) -> None:
         """Files beside the tables go."""
-        store = Store(self.location)
+        store = ArchiveFiles(self.location)
         store.remove(f"{store.root}/{name}" for name in names)
 
-    def _remove(self, store: Store, table: str) -> None:
+    def _remove(self, store: ArchiveFiles, table: str) -> None:
         info: Any = store.filesystem.get_file_info(f"{store.root}/{table}")
         if info.type == fs.FileType.Directory:
             store.filesystem.delete_dir(info.path)

@@ -44,7 +44,7 @@ def risks(
     length of a call) and ``size`` of them, a pool of independent callers is full with the probability that Erlang's B formula
     gives; where history shows it full more often, that counts. The pools are taken as independent, so ``score`` ranks; it
     is no forecast. Unbounded pools cannot be full. At most ``CIRCLES_MAX`` circles of up to ``CIRCLE_SERVICES_MAX`` services
-    are looked at.
+    are examined.
     """
     bounded = {name: full_probability(size, busy, full) for name, (size, busy, full) in pools.items() if size}
     graph: nx.DiGraph[str] = nx.DiGraph()

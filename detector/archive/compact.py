@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 import pyarrow as pa
 from pyarrow import fs
 
-from detector.archive.files import GROUP_BYTES_MAX, ArchiveError, ArchiveFile, LeftOut, Store, check_day, day_of
+from detector.archive.files import GROUP_BYTES_MAX, ArchiveError, ArchiveFile, ArchiveFiles, LeftOut, check_day, day_of
 from detector.archive.offsets import follow, in_order
 from detector.archive.schema import TABLES
 
@@ -47,7 +47,7 @@ def last_day(now: float, seconds_min: float) -> str:
     return day_of(now - seconds_min - SECONDS_PER_DAY)
 
 
-def compact(store: Store, *, bytes_target: int = BYTES_TARGET, until: str = "") -> Compacted:
+def compact(store: ArchiveFiles, *, bytes_target: int = BYTES_TARGET, until: str = "") -> Compacted:
     """Put files together up to about ``bytes_target``, in the days up to ``until`` (empty: all).
 
     Memory: about two row groups. Raises OSError when the disk does not take it (what was not done yet stays as it was), and
@@ -63,7 +63,7 @@ def compact(store: Store, *, bytes_target: int = BYTES_TARGET, until: str = "") 
     )
 
 
-def _table(store: Store, table: str, bytes_target: int, until: str) -> Compacted:
+def _table(store: ArchiveFiles, table: str, bytes_target: int, until: str) -> Compacted:
     before = after = 0
     _clear(store, table, until)
     scan = store.scan(table, until=until)
@@ -78,7 +78,7 @@ def _table(store: Store, table: str, bytes_target: int, until: str) -> Compacted
 
 
 @contextmanager
-def _alone(store: Store) -> Iterator[None]:
+def _alone(store: ArchiveFiles) -> Iterator[None]:
     """Two at once would each put the same rows into a new file."""
     if not isinstance(store.filesystem, fs.LocalFileSystem) or not os.path.isdir(store.root):  # noqa: PTH112
         yield
@@ -94,7 +94,7 @@ def _alone(store: Store) -> Iterator[None]:
         os.close(handle)
 
 
-def _clear(store: Store, table: str, until: str) -> None:
+def _clear(store: ArchiveFiles, table: str, until: str) -> None:
     """Delete what a compaction that was cut short has left: files that another replaces, and those in the making for hours."""
     scan = store.scan(table, until=until)
     store.remove(f"{PurePosixPath(file.path).parent}/{name}" for file in scan.files for name in file.replaces)
@@ -129,7 +129,7 @@ class _TornError(Exception):
         self.at = at
 
 
-def _merge(store: Store, bundle: list[ArchiveFile]) -> tuple[int, list[LeftOut]]:
+def _merge(store: ArchiveFiles, bundle: list[ArchiveFile]) -> tuple[int, list[LeftOut]]:
     """How many files came of it, and those that are left out: what lies before a torn one and what lies after it is merged."""
     if len(bundle) < 2:
         return len(bundle), []
@@ -155,7 +155,7 @@ def _merge(store: Store, bundle: list[ArchiveFile]) -> tuple[int, list[LeftOut]]
     return 1, []
 
 
-def _groups(store: Store, bundle: Sequence[ArchiveFile]) -> Iterator[pa.Table]:
+def _groups(store: ArchiveFiles, bundle: Sequence[ArchiveFile]) -> Iterator[pa.Table]:
     """The rows of all files in turn, as row groups of about ``GROUP_BYTES_MAX``."""
     gathered: list[pa.Table] = []
     bytes_gathered = 0

@@ -95,7 +95,7 @@ class Scan:
     left_out: tuple[LeftOut, ...]
 
 
-class Store:
+class ArchiveFiles:
     """The archive's files, on any filesystem that pyarrow knows; a local directory by default."""
 
     def __init__(self, location: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from detector.archive.files import ArchiveError, ArchiveFile, Store, snapshots_of_name
+from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles, snapshots_of_name
 from detector.archive.row_decoder import snapshot_of, verdict_of
 from detector.core.snapshot import Snapshot
 from stilltrue.model import Verdict
@@ -25,7 +25,7 @@ class ArchivedSnapshot:
     verdicts: tuple[Verdict, ...]
 
 
-def find_snapshot(store: Store, number: int) -> ArchivedSnapshot | None:
+def find_snapshot(store: ArchiveFiles, number: int) -> ArchivedSnapshot | None:
     """The snapshot with this number, or None when the archive does not have it (any more)."""
     row = next(_rows(store, "snapshots", number), None)
     if row is None:
@@ -36,7 +36,7 @@ def find_snapshot(store: Store, number: int) -> ArchivedSnapshot | None:
     )
 
 
-def _rows(store: Store, table: str, number: int) -> Iterator[dict[str, Any]]:
+def _rows(store: ArchiveFiles, table: str, number: int) -> Iterator[dict[str, Any]]:
     """The rows of ``table`` about the snapshot."""
     for day in reversed(store.days(table)):
         for file in _files(store, table, day, number):
@@ -47,7 +47,7 @@ def _rows(store: Store, table: str, number: int) -> Iterator[dict[str, Any]]:
                 continue  # compaction has replaced it, or it is torn: another file may have the rows
 
 
-def _files(store: Store, table: str, day: str, number: int) -> Iterator[ArchiveFile]:
+def _files(store: ArchiveFiles, table: str, day: str, number: int) -> Iterator[ArchiveFile]:
     for entry in store.entries(table, day):
         span = snapshots_of_name(PurePosixPath(entry.path).name)
         if span is None or span[0] <= number <= span[1]:

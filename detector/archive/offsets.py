@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from detector.archive.files import ArchiveFile, Positions, Scan, Store
+from detector.archive.files import ArchiveFile, ArchiveFiles, Positions, Scan
 
 MICROSECONDS = 1_000_000
 _DAYS_LOOKED_AT = 2
@@ -66,7 +66,7 @@ def follow(earlier: ArchiveFile, later: ArchiveFile) -> bool:
     return earlier.positions.first + earlier.rows == later.positions.after == later.positions.first
 
 
-def starting(store: Store, table: str, now: float) -> Positions:
+def starting(store: ArchiveFiles, table: str, now: float) -> Positions:
     """Where a writer that starts at ``now`` (seconds) goes on (rule 2). Of the past only the newest days are looked at."""
     days = store.days(table)
     ends: list[int] = []
@@ -90,7 +90,7 @@ def starting(store: Store, table: str, now: float) -> Positions:
 class Index:
     """The files of one table in order, looked at anew when told; each footer is read once. Safe for several threads."""
 
-    def __init__(self, store: Store, table: str) -> None:
+    def __init__(self, store: ArchiveFiles, table: str) -> None:
         self.store = store
         self.table = table
         self.pieces: tuple[Piece, ...] = ()

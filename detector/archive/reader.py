@@ -67,7 +67,7 @@ def read_range(
 
     Parameters
     ----------
-    index : looked at anew when a file has gone on the way: compaction may have put another in its place.
+    index : read again when a file has gone meanwhile: compaction may have replaced it.
     schema : the columns wanted, of :func:`columns_schema`.
     whole : refuse a range of which rows are lost; else what there is comes.
     rows_max, bytes_max : bounds of one batch; a single row may be larger.

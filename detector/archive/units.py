@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from detector.archive.deduplicate import KEYS, once
-from detector.archive.files import ArchiveError, ArchiveFile, LeftOut, Scan, Store
+from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles, LeftOut, Scan
 from detector.archive.schema import TABLES
 
 
@@ -32,7 +32,7 @@ class Unit:
     pieces: tuple[Piece, ...]
     rows: float
 
-    def read(self, store: Store, schema: pa.Schema) -> tuple[pa.Table, list[ArchiveError]]:
+    def read(self, store: ArchiveFiles, schema: pa.Schema) -> tuple[pa.Table, list[ArchiveError]]:
         """The rows, as ``schema``: columns of the table with some of their fields; and why any file could not be read."""
         found, failed = [schema.empty_table()], list[ArchiveError]()
         for piece in self.pieces:
@@ -48,7 +48,7 @@ class Unit:
 class Archive:
     """An archive between two days, its footers looked at: what to read, and what was left out."""
 
-    store: Store
+    store: ArchiveFiles
     scans: dict[str, Scan]
     since: str = ""
     until: str = ""
@@ -85,7 +85,7 @@ class Archive:
 
 def open_archive(location: str, *, since: str = "", until: str = "") -> Archive:
     """Look at every file's footer. Raises :class:`~detector.archive.files.ArchiveError` when there is no archive."""
-    store = Store(location)
+    store = ArchiveFiles(location)
     store.check()
     scans = {table: store.scan(table, since=since, until=until) for table in TABLES}
     return Archive(store=store, scans=scans, since=since, until=until)

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from detector.archive.files import Positions, Store, day_of, snapshots_of_name
+from detector.archive.files import ArchiveFiles, Positions, day_of, snapshots_of_name
 from detector.archive.journal import Journal
 from detector.archive.local_state_rows import Row
 from detector.archive.offsets import starting
@@ -34,7 +34,7 @@ class ArchiveWriter:
 
     def __init__(
         self,
-        store: Store,
+        store: ArchiveFiles,
         *,
         archive: str = "",
         reports_max: int = 20_000,
@@ -157,7 +157,7 @@ def _number(part: pa.Table) -> int:
     return int(part.column("snapshot")[0].as_py() or 0) if part.num_rows else 0
 
 
-def _written(store: Store, table: str, day: str, snapshots: set[int]) -> set[int]:
+def _written(store: ArchiveFiles, table: str, day: str, snapshots: set[int]) -> set[int]:
     """Which of ``snapshots`` have rows in the day's files already."""
     found: set[int] = set()
     for entry in store.entries(table, day) if day in store.days(table) else ():

@@ -36,12 +36,12 @@ def compact(archive: str, *, until: datetime | None, mebibytes_target: int) -> N
     try:
         from detector.archive.compact import SECONDS_MIN, last_day  # noqa: PLC0415 - pyarrow is an extra
         from detector.archive.compact import compact as run  # noqa: PLC0415
-        from detector.archive.files import ArchiveError, Store  # noqa: PLC0415
+        from detector.archive.files import ArchiveError, ArchiveFiles  # noqa: PLC0415
     except ImportError:
         raise CommandError("archives need pyarrow: pip install 'stilltrue-detector[archive]'") from None
     day = last_day(time.time(), SECONDS_MIN) if until is None else until.date().isoformat()
     try:
-        store = Store(archive)
+        store = ArchiveFiles(archive)
         store.check()
         done = run(store, bytes_target=mebibytes_target * 2**20, until=day)
     except (ArchiveError, OSError) as error:

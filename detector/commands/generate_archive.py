@@ -58,7 +58,7 @@ def generate_archive(
 ) -> None:
     """Write a made-up fleet's snapshots to ARCHIVE (a directory, or a URI such as s3://bucket/path)."""
     try:
-        from detector.archive.files import ArchiveError, Store  # noqa: PLC0415
+        from detector.archive.files import ArchiveError, ArchiveFiles  # noqa: PLC0415
         from detector.synthetic.generate import (  # noqa: PLC0415 - pyarrow is an extra
             SNAPSHOTS_PER_RING,
             ArchivePlan,
@@ -85,7 +85,7 @@ def generate_archive(
         )
     console = Console(stderr=True)
     try:
-        store = Store(archive)
+        store = ArchiveFiles(archive)
         if any(store.days(table) for table in ("reports", "snapshots")):
             raise CommandError(f"{archive} already contains an archive: name another directory")
         edges = read_graph(graph) if graph else []

@@ -22,7 +22,7 @@ from detector.analysis import incidents as past
 from detector.analysis.assembly import HEADER, STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, assembled
 from detector.analysis.kernels import REPORTS_AT_ONCE, evaluated
 from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for, verdicts_on
-from detector.archive.files import ArchiveError, Store
+from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.schema import TABLES
 from detector.archive.units import Archive, Unit, shares
 from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
@@ -60,7 +60,7 @@ def verdicts_of_archive(
     """
     names, chosen = tuple(predicates), dict(settings)
 
-    def work(store: Store, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:  # noqa: ARG001
+    def work(store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:  # noqa: ARG001
         for found in evaluated(store, units, names, chosen):
             if isinstance(found, ArchiveError):
                 raise found
@@ -157,14 +157,14 @@ def over_units(
     spark: SparkSession,
     location: str,
     units: Sequence[Unit],
-    work: Callable[[Store, Iterable[Unit], int], Iterator[pa.Table]],
+    work: Callable[[ArchiveFiles, Iterable[Unit], int], Iterator[pa.Table]],
     schema: pa.Schema,
 ) -> DataFrame:
     """What ``work`` makes of some units, as rows of ``schema``; neighbours lie in one partition."""
     parts = shares(units, UNITS_PER_CORE * spark.sparkContext.defaultParallelism)
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = Store(location)
+        store = ArchiveFiles(location)
         for batch in batches:
             for part in batch.column(0).to_pylist():
                 for rows in work(store, parts[part], part):
@@ -184,6 +184,6 @@ def _in_one_task(verdicts: DataFrame, work: Callable[[pa.Table], pa.Table], sche
     return verdicts.select(*FINDING_COLUMNS).repartition(1).mapInArrow(mapped, spark_schema(schema))
 
 
-def _prefix(store: Store) -> str:
+def _prefix(store: ArchiveFiles) -> str:
     scheme = store.location.split("://", 1)[0] if "://" in store.location else "file"
     return "file://" if scheme == "file" else f"{'s3a' if scheme == 's3' else scheme}://"

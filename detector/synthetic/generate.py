@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from detector.analysis.assembly import assembled
-from detector.archive.files import ArchiveError, Store, day_of
+from detector.archive.files import ArchiveError, ArchiveFiles, day_of
 from detector.archive.schema import SNAPSHOTS
 from detector.synthetic.fleet import FleetColumns
 from detector.synthetic.fleet_model import Fleet, Ring
@@ -47,7 +47,7 @@ class ArchivePlan:
 
 
 def generate(
-    store: Store,
+    store: ArchiveFiles,
     plan: ArchivePlan,
     edges: Sequence[tuple[str, str, float]] = (),
     progress: Callable[[int], None] = print,
@@ -84,7 +84,7 @@ class _Part:
     """What one process of the generator works with: the fleet is made once, not for each file."""
 
     def __init__(self, location: str, plan: ArchivePlan, fleet: Fleet, rings: Sequence[Ring]) -> None:
-        self.store = Store(location)
+        self.store = ArchiveFiles(location)
         self.plan = plan
         self.members = fleet.names
         self.columns = FleetColumns(fleet, rings, seed=plan.seed, period_seconds=plan.period_seconds, begun=plan.begun)
@@ -220,7 +220,7 @@ def _rings(plan: ArchivePlan, fleet: Fleet, random: np.random.Generator) -> list
     return rings
 
 
-def _write_truth(store: Store, plan: ArchivePlan, fleet: Fleet, rings: Sequence[Ring]) -> None:
+def _write_truth(store: ArchiveFiles, plan: ArchivePlan, fleet: Fleet, rings: Sequence[Ring]) -> None:
     truth: dict[str, Any] = {
         "snapshots": plan.snapshots,
         "processes": plan.processes,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate, predicate_names
 from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
@@ -32,7 +32,7 @@ def long_run() -> Judged:
 def location(run: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive of ``run``, in files of a few snapshots each."""
     folder = tmp_path_factory.mktemp("archive")
-    writer = ArchiveWriter(Store(str(folder)), reports_max=300, seconds_max=1e9)
+    writer = ArchiveWriter(ArchiveFiles(str(folder)), reports_max=300, seconds_max=1e9)
     for made in run.made:
         writer.add(made.assembled, members=made.members)
     writer.flush()

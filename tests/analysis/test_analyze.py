@@ -17,7 +17,7 @@ from detector.analysis.engine import Kernel, LocalEngine
 from detector.analysis.result import Analysis
 from detector.analysis.results import CountsError
 from detector.archive.compact import compact
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import verdict_of
 from detector.archive.units import Unit, open_archive
 from detector.archive.writer import ArchiveWriter
@@ -31,7 +31,7 @@ PLAN = ArchivePlan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Analysis]:
     folder, out = tmp_path_factory.mktemp("planted"), tmp_path_factory.mktemp("out")
-    generate(Store(str(folder)), PLAN, progress=lambda _: None)
+    generate(ArchiveFiles(str(folder)), PLAN, progress=lambda _: None)
     (folder / "snapshots" / "day=2026-09-21" / "000000009999-000000009999-torn.parquet").write_bytes(b"PAR1 torn")
     return folder, out, analyze(LocalEngine(), open_archive(str(folder)), str(out), progress=lambda _: None)
 
@@ -84,7 +84,7 @@ def test_the_rest_of_it_adds_up(analysed: tuple[Path, Path, Analysis]) -> None:
 
 def test_times_are_those_of_the_snapshots_whatever_their_verdicts(tmp_path: Path) -> None:
     run = judged(random_snapshots(3, 12, WorldShape(missing_share=0.9)), [])
-    writer = ArchiveWriter(Store(str(tmp_path / "archive")))
+    writer = ArchiveWriter(ArchiveFiles(str(tmp_path / "archive")))
     for made in run.made:
         writer.add(made.assembled, members=made.members)
     writer.flush()

@@ -22,7 +22,7 @@ def test_cores_get_the_services_ids(run: Judged) -> None:
     for made, verdict, row in zip(run.made, verdicts, rows, strict=True):
         if verdict.holds is Holds.TRUE:
             incidents = Incidents(changed=lambda _: None, opened=lambda _: None, find=lambda _: None)
-            shown = incidents.look(verdict, made.assembled)
+            shown = incidents.cores_in(verdict, made.assembled)
             assert shown is not None
             incidents.saw(shown, 1.0)
             wanted = {(each.id, each.core, each.formed) for each in incidents.open_ones()}

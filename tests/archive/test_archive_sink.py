@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import snapshot_of
 from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident
@@ -40,7 +40,7 @@ def test_finished_snapshots_and_incidents_reach_the_archive(tmp_path: Path, run:
     for made in run.made[:5]:
         archive_sink.finished(made.assembled, run.verdicts[:2], made.members)
     archive_sink.close(30)
-    store = Store(str(tmp_path / FOLDER))
+    store = ArchiveFiles(str(tmp_path / FOLDER))
     rows = [row for file in store.scan("snapshots").files for data in store.read(file) for row in data.to_pylist()]
     assert [snapshot_of(row).ref for row in rows] == [made.assembled.snapshot.ref for made in run.made[:5]]
     incidents = [row for file in store.scan("incidents").files for data in store.read(file) for row in data.to_pylist()]
@@ -67,7 +67,7 @@ def test_no_archive_writes_nothing(tmp_path: Path, run: Judged) -> None:
 
 
 def test_the_oldest_files_go_first(tmp_path: Path, run: Judged) -> None:
-    store = Store(str(tmp_path))
+    store = ArchiveFiles(str(tmp_path))
     paths = [store.write("snapshots", day, run.snapshots.slice(0, 5)) for day in ("2026-11-18", "2026-11-19", "2026-11-20")]
     size = Path(paths[0]).stat().st_size
     assert store.prune(3 * size + 100) == []

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from detector.archive.compact import Compacted, _alone, compact, last_day
-from detector.archive.files import ArchiveError, ArchiveFile, Store
+from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles
 from detector.archive.offsets import in_order
 from detector.archive.writer import ArchiveWriter
 from tests.synthetic.random_snapshots import Judged
 
 
 @pytest.fixture
-def store(tmp_path: Path, run: Judged) -> Store:
-    store = Store(str(tmp_path / "archive"))
+def store(tmp_path: Path, run: Judged) -> ArchiveFiles:
+    store = ArchiveFiles(str(tmp_path / "archive"))
     writer = ArchiveWriter(store, reports_max=30)
     for made in run.made[:60]:
         writer.add(made.assembled, members=made.members)
@@ -26,11 +26,11 @@ def store(tmp_path: Path, run: Judged) -> Store:
     return store
 
 
-def _rows(store: Store, table: str) -> pa.Table:
+def _rows(store: ArchiveFiles, table: str) -> pa.Table:
     return pa.concat_tables([data for file in store.scan(table).files for data in store.read(file)])
 
 
-def test_small_files_become_one_with_the_same_rows(store: Store) -> None:
+def test_small_files_become_one_with_the_same_rows(store: ArchiveFiles) -> None:
     before = {table: _rows(store, table) for table in ("reports", "snapshots")}
     files = sum(len(store.scan(table).files) for table in ("reports", "snapshots"))
     assert compact(store) == Compacted(before=files, after=2, left_out=())
@@ -41,7 +41,7 @@ def test_small_files_become_one_with_the_same_rows(store: Store) -> None:
         assert _rows(store, table).to_pylist() == rows.to_pylist()
 
 
-def test_cut_short_before_the_old_ones_are_gone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_short_before_the_old_ones_are_gone(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _rows(store, "reports").to_pylist()
     monkeypatch.setattr(store, "remove", lambda _paths: None)
     compact(store)
@@ -53,7 +53,7 @@ def test_cut_short_before_the_old_ones_are_gone(store: Store, monkeypatch: pytes
     assert _rows(store, "reports").to_pylist() == before
 
 
-def test_a_torn_file_stays_and_is_named(store: Store) -> None:
+def test_a_torn_file_stays_and_is_named(store: ArchiveFiles) -> None:
     torn = Path(store.scan("snapshots").files[0].path)
     kept = sum(file.rows for file in store.scan("snapshots").files[1:])
     torn.write_bytes(b"PAR1")
@@ -62,7 +62,7 @@ def test_a_torn_file_stays_and_is_named(store: Store) -> None:
     assert _rows(store, "snapshots").num_rows == kept
 
 
-def test_a_file_torn_inside_stays_and_the_others_are_put_together(store: Store) -> None:
+def test_a_file_torn_inside_stays_and_the_others_are_put_together(store: ArchiveFiles) -> None:
     files = store.scan("snapshots").files
     torn = Path(files[2].path)
     data = bytearray(torn.read_bytes())
@@ -74,7 +74,7 @@ def test_a_file_torn_inside_stays_and_the_others_are_put_together(store: Store) 
     assert not list(torn.parent.glob("_*"))
 
 
-def test_files_whose_snapshots_overlap_stay_apart(store: Store, run: Judged) -> None:
+def test_files_whose_snapshots_overlap_stay_apart(store: ArchiveFiles, run: Judged) -> None:
     writer = ArchiveWriter(store, reports_max=30)
     for made in run.made[58:62]:  # two of them once more, as if they had ended late
         writer.add(made.assembled, members=made.members)
@@ -90,7 +90,7 @@ def test_files_whose_snapshots_overlap_stay_apart(store: Store, run: Judged) -> 
         assert numbers == sorted(numbers)
 
 
-def test_young_days_are_left_alone(store: Store) -> None:
+def test_young_days_are_left_alone(store: ArchiveFiles) -> None:
     days = store.days("snapshots")
     assert compact(store, until=last_day(0.0, 1)).before == 0
     assert last_day(1_790_000_000.0, 0) == "2026-09-20"
@@ -98,13 +98,13 @@ def test_young_days_are_left_alone(store: Store) -> None:
     assert compact(store, until=days[-1]).before
 
 
-def test_one_at_a_time(store: Store) -> None:
+def test_one_at_a_time(store: ArchiveFiles) -> None:
     with _alone(store), pytest.raises(ArchiveError, match="another compaction is in progress"):
         compact(store)
     assert compact(store).before
 
 
-def test_what_a_cut_left_twice_over_goes_and_its_rows_stay_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_cut_left_twice_over_goes_and_its_rows_stay_once(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut short twice: the second new file replaces what the first one had replaced, too."""
     before = _rows(store, "reports").to_pylist()
     names = {path.name for path in Path(store.root).glob("reports/*/*.parquet")}
@@ -124,16 +124,18 @@ def test_what_a_cut_left_twice_over_goes_and_its_rows_stay_once(store: Store, mo
     assert len(list(Path(store.root).glob("reports/*/*.parquet"))) == 1
 
 
-def test_a_file_that_reads_short_is_torn_and_none_of_its_rows_is_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_reads_short_is_torn_and_none_of_its_rows_is_lost(
+    store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     short = store.scan("reports").files[1]
     count = _rows(store, "reports").num_rows
-    read = Store.read
+    read = ArchiveFiles.read
 
-    def forgetful(self: Store, file: ArchiveFile, **how: Any) -> Iterator[pa.Table]:
+    def forgetful(self: ArchiveFiles, file: ArchiveFile, **how: Any) -> Iterator[pa.Table]:
         for rows in read(self, file, **how):
             yield rows.slice(1) if file.path == short.path else rows
 
-    monkeypatch.setattr(Store, "read", forgetful)
+    monkeypatch.setattr(ArchiveFiles, "read", forgetful)
     left = [each for each in compact(store).left_out if each.path == short.path]
     assert [each.reason for each in left] == [f"{short.rows - 1} rows instead of {short.rows}"]
     monkeypatch.undo()
@@ -141,7 +143,7 @@ def test_a_file_that_reads_short_is_torn_and_none_of_its_rows_is_lost(store: Sto
     assert _rows(store, "reports").num_rows == count
 
 
-def test_row_groups_stay_small_and_no_row_is_lost_between_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_stay_small_and_no_row_is_lost_between_them(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _rows(store, "reports").to_pylist()
     monkeypatch.setattr("detector.archive.compact.GROUP_BYTES_MAX", 1)
     compact(store)

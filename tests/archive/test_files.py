@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from detector.archive import schema
-from detector.archive.files import ArchiveError, Store, day_of
+from detector.archive.files import ArchiveError, ArchiveFiles, day_of
 from detector.archive.writer import ArchiveWriter
 from tests.synthetic.random_snapshots import Judged
 
 
 @pytest.fixture
-def store(tmp_path: Path, run: Judged) -> Store:
-    store = Store(str(tmp_path / "archive"))
+def store(tmp_path: Path, run: Judged) -> ArchiveFiles:
+    store = ArchiveFiles(str(tmp_path / "archive"))
     writer = ArchiveWriter(store, reports_max=200)
     for made in run.made[:100]:
         writer.add(made.assembled, members=made.members)
@@ -24,17 +24,17 @@ def store(tmp_path: Path, run: Judged) -> Store:
     return store
 
 
-def _rows(store: Store, table: str) -> pa.Table:
+def _rows(store: ArchiveFiles, table: str) -> pa.Table:
     return pa.concat_tables([data for file in store.scan(table).files for data in store.read(file)])
 
 
-def test_what_is_written_is_read(store: Store, run: Judged) -> None:
+def test_what_is_written_is_read(store: ArchiveFiles, run: Judged) -> None:
     assert _rows(store, "snapshots").equals(run.snapshots.slice(0, 100))
     assert _rows(store, "reports").to_pylist() == [row for row in run.reports.to_pylist() if row["snapshot"] <= 100]
     assert len(store.scan("reports").files) > 1
 
 
-def test_a_file_holds_whole_snapshots_sorted(store: Store) -> None:
+def test_a_file_holds_whole_snapshots_sorted(store: ArchiveFiles) -> None:
     seen: set[int] = set()
     for file in store.scan("reports").files:
         numbers = [number for data in store.read(file) for number in data.column("snapshot").to_pylist()]
@@ -43,14 +43,14 @@ def test_a_file_holds_whole_snapshots_sorted(store: Store) -> None:
         seen.update(numbers)
 
 
-def test_columns_and_groups_can_be_chosen(store: Store) -> None:
+def test_columns_and_groups_can_be_chosen(store: ArchiveFiles) -> None:
     file = store.scan("snapshots").files[0]
     (data,) = store.read(file, columns=["snapshot", "outcome"], groups=[0])
     assert data.column_names == ["snapshot", "outcome"]
 
 
 @pytest.mark.parametrize("length", [0, 3, 1000])
-def test_a_torn_file_is_named_and_the_others_are_read(store: Store, length: int) -> None:
+def test_a_torn_file_is_named_and_the_others_are_read(store: ArchiveFiles, length: int) -> None:
     before = store.scan("snapshots")
     torn = Path(before.files[0].path)
     torn.write_bytes(torn.read_bytes()[:length])
@@ -60,7 +60,7 @@ def test_a_torn_file_is_named_and_the_others_are_read(store: Store, length: int)
     assert scan.left_out[0].reason
 
 
-def test_a_file_torn_in_the_middle_fails_when_read_and_says_which(store: Store) -> None:
+def test_a_file_torn_in_the_middle_fails_when_read_and_says_which(store: ArchiveFiles) -> None:
     file = store.scan("reports").files[0]
     data = bytearray(Path(file.path).read_bytes())
     data[4 : len(data) // 2] = b"\0" * (len(data) // 2 - 4)
@@ -69,7 +69,7 @@ def test_a_file_torn_in_the_middle_fails_when_read_and_says_which(store: Store) 
         list(store.read(file))
 
 
-def test_a_foreign_file_and_a_newer_one_are_left_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_file_and_a_newer_one_are_left_out(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(store.scan("snapshots").files[0].path).parent
     pq.write_table(pa.table({"x": [1]}), folder / "foreign.parquet")
     known = schema.SCHEMA_VERSION
@@ -90,7 +90,7 @@ def test_a_column_that_an_older_version_lacks_is_null(run: Judged) -> None:
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, run: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(str(tmp_path))
+    store = ArchiveFiles(str(tmp_path))
 
     def full(*_args: object, **_more: object) -> None:
         raise OSError(28, "No space left on device")
@@ -102,7 +102,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, run: Judged, monkeypa
 
 
 def test_days_bound_the_scan(tmp_path: Path, run: Judged) -> None:
-    store = Store(str(tmp_path))
+    store = ArchiveFiles(str(tmp_path))
     for day in ("2026-11-18", "2026-11-19", "2026-11-20"):
         store.write("snapshots", day, run.snapshots.slice(0, 3))
     assert [file.day for file in store.scan("snapshots", since="2026-11-19").files] == ["2026-11-19", "2026-11-20"]
@@ -111,24 +111,26 @@ def test_days_bound_the_scan(tmp_path: Path, run: Judged) -> None:
 
 def test_no_archive_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="no archive here"):
-        Store(str(tmp_path)).check()
+        ArchiveFiles(str(tmp_path)).check()
     with pytest.raises(ArchiveError, match="what://x"):
-        Store("what://x")
+        ArchiveFiles("what://x")
 
 
 def test_a_filesystem_that_is_not_installed_is_one_line() -> None:
     with pytest.raises(ArchiveError, match=r"fsspec\+nothing://x: ") as caught:
-        Store("fsspec+nothing://x")  # with fsspec and without
+        ArchiveFiles("fsspec+nothing://x")  # with fsspec and without
     assert "\n" not in str(caught.value)
 
 
 def test_a_uri_is_a_location_too(tmp_path: Path, run: Judged) -> None:
-    store = Store(f"file://{tmp_path}")
+    store = ArchiveFiles(f"file://{tmp_path}")
     store.write("snapshots", day_of(0.0), run.snapshots.slice(0, 3))
-    assert [file.rows for file in Store(str(tmp_path)).scan("snapshots").files] == [3]
+    assert [file.rows for file in ArchiveFiles(str(tmp_path)).scan("snapshots").files] == [3]
 
 
-def test_a_files_bytes_are_on_the_disk_before_its_name_is(store: Store, run: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_files_bytes_are_on_the_disk_before_its_name_is(
+    store: ArchiveFiles, run: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settled: list[str] = []
     monkeypatch.setattr("detector.archive.files.sync", lambda path: settled.append(path.name))
     written = Path(store.write("snapshots", "2026-11-20", run.snapshots))

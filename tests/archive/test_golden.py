@@ -10,7 +10,7 @@ import pytest
 
 from detector.analysis.assembly import assembled, header_rows
 from detector.analysis.verdicts import verdicts_on
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import snapshot_of, verdict_of
 from detector.archive.schema import VERDICTS
 from detector.predicates.deadlock import Deadlock
@@ -20,7 +20,7 @@ from tests.archive.reports_of_rows import report_of
 GOLDEN = sorted(Path(__file__).parent.glob("data/v*"))
 
 
-def _rows(store: Store, table: str) -> pa.Table:
+def _rows(store: ArchiveFiles, table: str) -> pa.Table:
     scan = store.scan(table)
     assert not scan.left_out
     return pa.concat_tables([data for file in scan.files for data in store.read(file)])
@@ -28,7 +28,7 @@ def _rows(store: Store, table: str) -> pa.Table:
 
 @pytest.mark.parametrize("folder", GOLDEN, ids=lambda folder: folder.name)
 def test_a_golden_archive_still_says_what_it_said(folder: Path) -> None:
-    store = Store(str(folder))
+    store = ArchiveFiles(str(folder))
     wanted = [verdict_of(dict.fromkeys(VERDICTS.names) | row) for row in json.loads((folder / "deadlock.json").read_text())]
     archived = [verdict_of(row) for row in _rows(store, "verdicts").to_pylist() if row["predicate"] == "deadlock"]
     snapshots, reports = _rows(store, "snapshots"), _rows(store, "reports")

@@ -8,18 +8,18 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.journal import FILE, Journal
 from detector.archive.writer import ArchiveWriter
 from tests.synthetic.random_snapshots import Judged
 
 
 def writer_of(folder: Path) -> ArchiveWriter:
-    return ArchiveWriter(Store(str(folder / "archive")), journal=Journal(folder), seconds_max=1e9)
+    return ArchiveWriter(ArchiveFiles(str(folder / "archive")), journal=Journal(folder), seconds_max=1e9)
 
 
 def kept(folder: Path, table: str = "snapshots") -> list[int]:
-    store = Store(str(folder / "archive"))
+    store = ArchiveFiles(str(folder / "archive"))
     numbers: list[int] = []
     for file in store.scan(table).files:
         with store.filesystem.open_input_file(file.path) as opened:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from detector.archive.compact import compact
-from detector.archive.files import Positions, Store
+from detector.archive.files import ArchiveFiles, Positions
 from detector.archive.offsets import MICROSECONDS, Index, starting
 from detector.archive.reader import ColumnError, LostError, columns_schema, read_range
 from detector.archive.schema import TABLES
@@ -17,14 +17,14 @@ from tests.synthetic.random_snapshots import Judged
 NOW = 1_790_000_000.0
 
 
-def _write(store: Store, run: Judged, first: int, last: int, now: float = NOW) -> None:
+def _write(store: ArchiveFiles, run: Judged, first: int, last: int, now: float = NOW) -> None:
     writer = ArchiveWriter(store, reports_max=30, clock=lambda: now)
     for made in run.made[first:last]:
         writer.add(made.assembled, members=made.members)
     writer.flush()
 
 
-def _index(store: Store, table: str = "snapshots") -> Index:
+def _index(store: ArchiveFiles, table: str = "snapshots") -> Index:
     index = Index(store, table)
     index.refresh()
     return index
@@ -42,11 +42,11 @@ def _read(index: Index, since: int, until: int, *, whole: bool = True, **bounds:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(str(tmp_path / "archive"))
+def store(tmp_path: Path) -> ArchiveFiles:
+    return ArchiveFiles(str(tmp_path / "archive"))
 
 
-def test_positions_go_on_from_file_to_file_and_from_run_to_run(store: Store, run: Judged) -> None:
+def test_positions_go_on_from_file_to_file_and_from_run_to_run(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 20)
     first = _index(store)
     assert (first.begin, first.end) == (int(NOW * MICROSECONDS), int(NOW * MICROSECONDS) + 20)
@@ -58,7 +58,7 @@ def test_positions_go_on_from_file_to_file_and_from_run_to_run(store: Store, run
     assert index.lost(index.begin, index.end) is None
 
 
-def test_a_clock_that_went_back_gives_no_position_twice(store: Store, run: Judged) -> None:
+def test_a_clock_that_went_back_gives_no_position_twice(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 20)
     _write(store, run, 20, 40, NOW - 1e6)
     index = _index(store)
@@ -66,7 +66,7 @@ def test_a_clock_that_went_back_gives_no_position_twice(store: Store, run: Judge
 
 
 @pytest.mark.parametrize("table", ["reports", "snapshots"])
-def test_compaction_changes_no_position(store: Store, run: Judged, table: str) -> None:
+def test_compaction_changes_no_position(store: ArchiveFiles, run: Judged, table: str) -> None:
     _write(store, run, 0, 30)
     _write(store, run, 30, 60, NOW + 1)
     index = _index(store, table)
@@ -80,7 +80,7 @@ def test_compaction_changes_no_position(store: Store, run: Judged, table: str) -
     assert _read(index, middle, index.end, rows_max=3) == before[len(before) // 2 :]
 
 
-def test_compaction_under_a_reader_is_not_noticed(store: Store, run: Judged) -> None:
+def test_compaction_under_a_reader_is_not_noticed(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 30)
     index = _index(store)
     wanted = _read(index, index.begin, index.end)
@@ -91,7 +91,7 @@ def test_compaction_under_a_reader_is_not_noticed(store: Store, run: Judged) -> 
     assert first + rest == [number for _, number in wanted]
 
 
-def test_what_was_removed_is_told_and_the_rest_can_be_had(store: Store, run: Judged) -> None:
+def test_what_was_removed_is_told_and_the_rest_can_be_had(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 30)
     index = _index(store)
     begin, end = index.begin, index.end
@@ -105,7 +105,7 @@ def test_what_was_removed_is_told_and_the_rest_can_be_had(store: Store, run: Jud
     assert index.lost(begin, gone.first) is None
 
 
-def test_a_torn_file_is_named(store: Store, run: Judged) -> None:
+def test_a_torn_file_is_named(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 30)
     index = _index(store)
     torn = Path(index.pieces[1].file.path)
@@ -115,7 +115,7 @@ def test_a_torn_file_is_named(store: Store, run: Judged) -> None:
         _read(index, index.begin, index.end)
 
 
-def test_files_without_positions_stand_before_all_others(store: Store, run: Judged) -> None:
+def test_files_without_positions_stand_before_all_others(store: ArchiveFiles, run: Judged) -> None:
     store.write("snapshots", "2026-01-02", run.snapshots.slice(5, 5))
     store.write("snapshots", "2026-01-01", run.snapshots.slice(0, 5))
     old = _index(store)
@@ -128,7 +128,7 @@ def test_files_without_positions_stand_before_all_others(store: Store, run: Judg
     assert _read(index, -5, 0) == list(zip(range(-5, 0), range(6, 11), strict=True))
 
 
-def test_where_a_writer_goes_on(store: Store, run: Judged) -> None:
+def test_where_a_writer_goes_on(store: ArchiveFiles, run: Judged) -> None:
     now = int(NOW * MICROSECONDS)
     assert starting(store, "snapshots", NOW) == Positions(after=0, first=now)
     _write(store, run, 0, 5)
@@ -138,7 +138,7 @@ def test_where_a_writer_goes_on(store: Store, run: Judged) -> None:
     assert starting(store, "snapshots", NOW + 1) == Positions(after=now + MICROSECONDS, first=now + MICROSECONDS)
 
 
-def test_batches_keep_their_bounds_and_columns_are_chosen(store: Store, run: Judged) -> None:
+def test_batches_keep_their_bounds_and_columns_are_chosen(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 20)
     index = _index(store, "reports")
     schema = columns_schema("reports", [])
@@ -152,7 +152,7 @@ def test_batches_keep_their_bounds_and_columns_are_chosen(store: Store, run: Jud
         columns_schema("reports", ["x"])
 
 
-def test_an_empty_archive_begins_and_ends_at_nothing(store: Store) -> None:
+def test_an_empty_archive_begins_and_ends_at_nothing(store: ArchiveFiles) -> None:
     for table in sorted(TABLES):
         index = _index(store, table)
         assert (index.begin, index.end, index.lost(0, 0)) == (0, 0, None)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from detector.analysis.counters import TALLIED
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_groups import SNAPSHOT_MAX, Span, spans_of, whole_groups
 from tests.synthetic.random_snapshots import judged, random_snapshots
 
@@ -40,7 +40,7 @@ def test_without_statistics_a_file_is_one_span(tmp_path: Path) -> None:
 
 def test_some_fields_of_some_columns_are_read(tmp_path: Path) -> None:
     reports = judged(random_snapshots(1, 20), []).reports
-    store = Store(str(tmp_path))
+    store = ArchiveFiles(str(tmp_path))
     store.write("reports", "2026-09-21", reports)
     (file,) = store.scan("reports").files
     (span,) = file.spans

@@ -10,7 +10,7 @@ import pytest
 
 from detector.archive.compact import compact
 from detector.archive.deduplicate import KEYS, by_archive, once
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.schema import REPORTS, SNAPSHOTS
 from detector.archive.units import open_archive, shares
 from detector.archive.writer import ArchiveWriter, archive_id
@@ -22,8 +22,8 @@ SCHEMAS = {
 }
 
 
-def _written(run: Judged, folder: Path, archive: str = "") -> Store:
-    store = Store(str(folder))
+def _written(run: Judged, folder: Path, archive: str = "") -> ArchiveFiles:
+    store = ArchiveFiles(str(folder))
     writer = ArchiveWriter(store, archive=archive, reports_max=100, seconds_max=1e9)
     for made in run.made:
         writer.add(made.assembled, members=made.members)
@@ -47,7 +47,7 @@ def test_copied_and_brought_back_files_count_once(run: Judged, tmp_path: Path, t
     wanted = _keys(tmp_path / "archive", table)
     assert len(set(wanted)) == len(wanted)
     shutil.copytree(tmp_path / "archive", tmp_path / "before")
-    compact(Store(str(tmp_path / "archive")))
+    compact(ArchiveFiles(str(tmp_path / "archive")))
     for path in (tmp_path / "before").rglob("*.parquet"):  # what was compacted comes back, under other names
         shutil.copy(path, tmp_path / "archive" / path.relative_to(tmp_path / "before").with_name(f"copy-{path.name}"))
     assert sorted(_keys(tmp_path / "archive", table), key=str) == sorted(wanted, key=str)

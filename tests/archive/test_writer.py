@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.writer import ArchiveWriter
 from tests.synthetic.random_snapshots import Judged
 
 
-def _files(store: Store) -> list[int]:
+def _files(store: ArchiveFiles) -> list[int]:
     return [file.rows for file in store.scan("snapshots").files]
 
 
 def test_a_file_is_written_when_it_is_full(tmp_path: Path, run: Judged) -> None:
-    store = Store(str(tmp_path))
+    store = ArchiveFiles(str(tmp_path))
     writer = ArchiveWriter(store, reports_max=10, seconds_max=1e9)
     for made in run.made[:6]:
         writer.add(made.assembled, members=made.members)
@@ -25,7 +25,7 @@ def test_a_file_is_written_when_it_is_full(tmp_path: Path, run: Judged) -> None:
 
 
 def test_a_file_is_written_when_it_spans_its_time(tmp_path: Path, run: Judged) -> None:
-    store = Store(str(tmp_path))
+    store = ArchiveFiles(str(tmp_path))
     writer = ArchiveWriter(store, seconds_max=120)
     for made in run.made[:5]:  # a minute apart
         writer.add(made.assembled, members=made.members)
@@ -33,7 +33,7 @@ def test_a_file_is_written_when_it_spans_its_time(tmp_path: Path, run: Judged) -
 
 
 def test_verdicts_and_incidents_are_kept_beside(tmp_path: Path, run: Judged) -> None:
-    store = Store(str(tmp_path))
+    store = ArchiveFiles(str(tmp_path))
     writer = ArchiveWriter(store)
     incident = {"id": "i1", "predicate": "deadlock", "scope": "all", "core": ["a", "b"], "opened": 1.0}
     writer.add(run.made[0].assembled, run.verdicts[: len(run.predicates)], [incident], run.made[0].members)
@@ -45,7 +45,7 @@ def test_verdicts_and_incidents_are_kept_beside(tmp_path: Path, run: Judged) -> 
 
 
 def test_after_a_full_disk_the_next_snapshots_are_written(tmp_path: Path, run: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(str(tmp_path))
+    store = ArchiveFiles(str(tmp_path))
     writer = ArchiveWriter(store)
     writer.add(run.made[0].assembled)
     with monkeypatch.context() as patch:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.units import open_archive
 from detector.synthetic.generate import ArchivePlan, generate
 
@@ -82,7 +82,7 @@ def _analyses(folder: Path) -> None:
 
 def _generate(folder: Path, snapshots: int) -> None:
     plan = ArchivePlan(processes=100, snapshots=snapshots, begun=1.79e9, incidents=10, near_misses=10, missing_share=0.0)
-    generate(Store(str(folder)), plan, progress=lambda _: None, jobs=os.cpu_count() or 1)
+    generate(ArchiveFiles(str(folder)), plan, progress=lambda _: None, jobs=os.cpu_count() or 1)
 
 
 def _giants(folder: Path, shapes: Sequence[str], targets: int, master: str) -> None:

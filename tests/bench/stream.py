@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.service.app import running
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import FOLDER
@@ -41,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         plan = ArchivePlan(processes=PROCESSES, snapshots=asked.snapshots, begun=1.79e9, incidents=10, near_misses=10)
-        generate(Store(str(data / FOLDER)), plan, progress=lambda _: None)
+        generate(ArchiveFiles(str(data / FOLDER)), plan, progress=lambda _: None)
         size = sum(path.stat().st_size for path in data.rglob("reports/*/*.parquet"))
         print(f"{asked.snapshots * PROCESSES} reports in {size / 2**20:.0f} MiB", flush=True)
         spark = open_session(asked.master)

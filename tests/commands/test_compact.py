@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.writer import ArchiveWriter
 from detector.commands.compact import compact
 from detector.core.registry import find_predicate
@@ -21,7 +21,7 @@ def run() -> Judged:
 
 @pytest.fixture
 def location(tmp_path: Path, run: Judged) -> str:
-    writer = ArchiveWriter(Store(str(tmp_path / "archive")), reports_max=30)
+    writer = ArchiveWriter(ArchiveFiles(str(tmp_path / "archive")), reports_max=30)
     for made in run.made:
         writer.add(made.assembled, members=made.members)
     writer.flush()
@@ -29,17 +29,17 @@ def location(tmp_path: Path, run: Judged) -> str:
 
 
 def test_the_days_up_to_the_one_that_is_named(location: str) -> None:
-    (day,) = Store(location).days("snapshots")
+    (day,) = ArchiveFiles(location).days("snapshots")
     young = CliRunner().invoke(compact, [location, "--until", "2026-01-01"])
     assert (young.exit_code, young.stdout) == (0, "up to 2026-01-01: 0 files became 0\n")
     done = CliRunner().invoke(compact, [location, "--until", day])
     assert done.exit_code == 0
     assert done.stdout.endswith(" files became 2\n")
-    assert len(Store(location).scan("snapshots").files) == 1
+    assert len(ArchiveFiles(location).scan("snapshots").files) == 1
 
 
 def test_a_torn_file_is_named(location: str) -> None:
-    torn = Path(Store(location).scan("snapshots").files[0].path)
+    torn = Path(ArchiveFiles(location).scan("snapshots").files[0].path)
     torn.write_bytes(b"PAR1")
     done = CliRunner().invoke(compact, [location, "--until", "2030-01-01"])
     assert done.exit_code == 0

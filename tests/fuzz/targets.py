@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from google.protobuf.message import DecodeError
 
-from detector.archive.files import ArchiveError, Store
+from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.journal import FILE, Journal
 from detector.commands.webhook import Webhook
 from detector.core.document.reader import parse_document
@@ -198,7 +198,7 @@ def archives(data: bytes) -> None:
         (day / "000000000001-000000000002-abcdef01.parquet").write_bytes(data)
         (Path(folder) / FILE).write_bytes(data)
         with contextlib.suppress(ArchiveError):
-            Store(folder).scan("reports")
+            ArchiveFiles(folder).scan("reports")
         list(Journal(Path(folder)).read())
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from detector.archive.compact import compact
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.schema import TABLES
 from detector.archive.writer import ArchiveWriter
 from detector.core.document.reader import write_document
@@ -31,7 +31,7 @@ def run() -> Judged:
 @pytest.fixture
 def archived(tmp_path: Path, run: Judged) -> Path:
     """A data directory whose archive holds ``run`` in files of five snapshots."""
-    writer = ArchiveWriter(Store(str(tmp_path / FOLDER)), reports_max=30)
+    writer = ArchiveWriter(ArchiveFiles(str(tmp_path / FOLDER)), reports_max=30)
     for made in run.made:
         writer.add(made.assembled, members=made.members)
     writer.flush()
@@ -79,7 +79,7 @@ async def test_every_row_comes_once_before_and_after_a_restart_and_compaction(
         ranges = await _described(detector, "reports")
         since, middle, until = ranges[0][0], ranges[3][0] + 2, ranges[-1][1]
         first = await _read(detector, table="reports", since=since, until=middle, whole=True)
-    compact(Store(str(archived / FOLDER)))
+    compact(ArchiveFiles(str(archived / FOLDER)))
     async with start_detector(archived) as detector:
         assert len(await _described(detector, "reports")) < len(ranges)
         rest = await _read(detector, table="reports", since=middle, until=until, whole=True, rows_max=7)
@@ -121,7 +121,7 @@ async def test_rows_that_have_gone_are_a_loss_for_who_wants_all(start_detector: 
     async with start_detector(archived) as detector:
         ranges = await _described(detector, "snapshots")
         since, until = ranges[0][0], ranges[-1][1]
-        gone = Store(str(archived / FOLDER)).scan("snapshots").files[1]
+        gone = ArchiveFiles(str(archived / FOLDER)).scan("snapshots").files[1]
         Path(gone.path).unlink()
         code, text = await _status(detector, table="snapshots", since=since, until=until, whole=True)
         assert (code, "removed" in text) == (grpc.StatusCode.DATA_LOSS, True)
@@ -131,7 +131,7 @@ async def test_rows_that_have_gone_are_a_loss_for_who_wants_all(start_detector: 
 
 async def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_let_go(start_detector: Any, tmp_path: Path) -> None:
     rows = [{"snapshot": number, "witness_text": "x" * 2**20} for number in range(64)]
-    Store(str(tmp_path / FOLDER)).write("verdicts", "2026-11-20", pa.Table.from_pylist(rows, schema=TABLES["verdicts"]))
+    ArchiveFiles(str(tmp_path / FOLDER)).write("verdicts", "2026-11-20", pa.Table.from_pylist(rows, schema=TABLES["verdicts"]))
     async with start_detector(tmp_path, archive_readers_max=1, archive_take_seconds_max=0.5) as detector:
         wish: dict[str, Any] = {"table": "verdicts", "since": -64, "until": 0}
         slow = detector.stub.ReadArchive(pb.ReadArchiveRequest(**wish))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detector.archive.files import Store, day_of
+from detector.archive.files import ArchiveFiles, day_of
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
 from detector.ops.logs import Log
@@ -23,8 +23,8 @@ def run() -> Judged:
 
 
 @pytest.fixture
-def store(tmp_path: Path, run: Judged) -> Store:
-    store = Store(str(tmp_path / "archive"))
+def store(tmp_path: Path, run: Judged) -> ArchiveFiles:
+    store = ArchiveFiles(str(tmp_path / "archive"))
     writer = ArchiveWriter(store, reports_max=30)
     for made in run.made:
         writer.add(made.assembled, members=made.members)
@@ -32,15 +32,15 @@ def store(tmp_path: Path, run: Judged) -> Store:
     return store
 
 
-def _compactor(store: Store, now: float) -> Compactor:
+def _compactor(store: ArchiveFiles, now: float) -> Compactor:
     return Compactor(location=store.location, seconds_min=DAY, log=Log("stilltrue"), clock=lambda: now)
 
 
-def _files(store: Store) -> int:
+def _files(store: ArchiveFiles) -> int:
     return len(store.scan("reports").files)
 
 
-def test_a_day_is_compacted_when_it_is_old_enough(store: Store) -> None:
+def test_a_day_is_compacted_when_it_is_old_enough(store: ArchiveFiles) -> None:
     files = _files(store)
     young = _compactor(store, EPOCH_SECONDS + DAY)
     young.begin_if_due()
@@ -53,7 +53,7 @@ def test_a_day_is_compacted_when_it_is_old_enough(store: Store) -> None:
     assert store.days("reports") == [day_of(EPOCH_SECONDS)]
 
 
-def test_what_goes_wrong_is_said_and_not_tried_again_at_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_goes_wrong_is_said_and_not_tried_again_at_once(store: ArchiveFiles, caplog: pytest.LogCaptureFixture) -> None:
     (Path(store.root) / "_compacting").mkdir()
     compactor = _compactor(store, EPOCH_SECONDS + 2 * DAY)
     with caplog.at_level(logging.INFO, "stilltrue"):
@@ -63,7 +63,7 @@ def test_what_goes_wrong_is_said_and_not_tried_again_at_once(store: Store, caplo
     assert [record.message for record in caplog.records] == ["archive not compacted"]
 
 
-def test_never_means_never(store: Store) -> None:
+def test_never_means_never(store: ArchiveFiles) -> None:
     compactor = Compactor(location=store.location, seconds_min=0, log=Log("stilltrue"), clock=lambda: 1e10)
     compactor.begin_if_due()
     compactor.wait(30)

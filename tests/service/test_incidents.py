@@ -91,7 +91,7 @@ class Story:
         members = self.members - set(absent)
         taken = assembled(self.id, *waits, begun=self.now if begun is None else begun, members=members, **more)
         verdict = (predicate or Deadlock()).evaluate(taken.snapshot)
-        seen = self.incidents.look(verdict, taken)
+        seen = self.incidents.cores_in(verdict, taken)
         if seen is not None:
             self.incidents.saw(seen, self.now + 0.2, opens=opens)
         return verdict
@@ -331,7 +331,7 @@ def test_a_verdict_of_a_scope_is_no_incident_of_its_own() -> None:
     story = Story()
     taken = assembled(1, *CYCLE, begun=1.0, members={"a", "b"})
     shop = replace(taken, snapshot=replace(taken.snapshot, ref=replace(taken.snapshot.ref, scope="shop")))
-    assert story.incidents.look(Deadlock().evaluate(shop.snapshot), shop) is None
+    assert story.incidents.cores_in(Deadlock().evaluate(shop.snapshot), shop) is None
 
 
 def test_a_gridlock_whose_deadline_goes_is_a_deadlock_with_an_incident_of_its_own() -> None:
@@ -353,7 +353,7 @@ def test_a_true_about_others_does_not_end_an_incident_whose_waits_last() -> None
     story.members |= {"x", "y"}
     taken = assembled(2, *CYCLE, wait("x", "y"), wait("y", "x"), begun=5.0, members=story.members)
     whole = Deadlock().evaluate(taken.snapshot)
-    seen = story.incidents.look(replace(whole, core=(PartyName("x"), PartyName("y"))), taken)
+    seen = story.incidents.cores_in(replace(whole, core=(PartyName("x"), PartyName("y"))), taken)
     assert seen is not None
     story.incidents.saw(seen, 5.2)
     assert sorted(incident.core for incident in story.open) == [("a/1", "b/1"), ("x", "y")]

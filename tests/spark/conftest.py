@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
 from detector.service.app import running
@@ -56,7 +56,7 @@ def run() -> Judged:
 def location(run: Judged, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive of ``run``, in files of a few snapshots each."""
     folder = tmp_path_factory.mktemp("archive")
-    writer = ArchiveWriter(Store(str(folder)), reports_max=1500, seconds_max=1e9)
+    writer = ArchiveWriter(ArchiveFiles(str(folder)), reports_max=1500, seconds_max=1e9)
     for made in run.made:
         writer.add(made.assembled, members=made.members)
     writer.flush()
@@ -86,9 +86,9 @@ def serving(data: Path, **settings: Any) -> Iterator[str]:
         thread.join(30)
 
 
-def archived(run: Judged, data: Path, first: int, last: int, *, reports_max: int = 90) -> Store:
+def archived(run: Judged, data: Path, first: int, last: int, *, reports_max: int = 90) -> ArchiveFiles:
     """Some of the snapshots of ``run`` in the archive of a detector over ``data``, as it would have written them."""
-    store = Store(str(data / FOLDER))
+    store = ArchiveFiles(str(data / FOLDER))
     writer = ArchiveWriter(store, reports_max=reports_max, seconds_max=1e9)
     for made in run.made[first:last]:
         writer.add(made.assembled, members=made.members)

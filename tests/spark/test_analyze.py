@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from detector.analysis.analyze import analyze
 from detector.analysis.engine import Engine, LocalEngine
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.commands.analyze import analyze as command
@@ -30,7 +30,7 @@ PLAN = ArchivePlan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("planted")
-    generate(Store(str(folder)), PLAN, progress=lambda _: None)
+    generate(ArchiveFiles(str(folder)), PLAN, progress=lambda _: None)
     return folder
 
 

@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from detector.analysis.analyze import analyze
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.core.registry import find_predicate
@@ -125,7 +125,7 @@ def test_the_stream(spark: SparkSession, archived: Any, tmp_path: Path, cluster:
 @pytest.mark.parametrize("cluster", [local_cluster, standalone])
 def test_an_analysis_gives_what_it_gives_here(spark: SparkSession, tmp_path: Path, cluster: Cluster) -> None:
     archive, here, there = (tmp_path / name for name in ("archive", "here", "there"))
-    generate(Store(str(archive)), PLAN, progress=lambda _: None)
+    generate(ArchiveFiles(str(archive)), PLAN, progress=lambda _: None)
     analyze(SparkEngine(spark), open_archive(str(archive)), str(here), progress=lambda _: None)
     with cluster(tmp_path) as master:
         _submit(tmp_path, master, "analyze", archive, "--out", there)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from detector.analysis.analyze import analyze
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.spark.analyze import SparkEngine
@@ -44,7 +44,7 @@ def _streamed(folder: Path, out: Path) -> tuple[dict[Key, Verdict], Progress]:
     """What the stream's workers make of an archive, a few files in each micro-batch."""
     plan = StreamPlan(out=out, predicates=NAMES, buckets=3)
     log = FileLog(out / "files")
-    fresh = Lister(Store(str(folder)), log).new(1e9)
+    fresh = Lister(ArchiveFiles(str(folder)), log).new(1e9)
     for batch, low in enumerate(range(0, len(fresh), FILES_PER_BATCH)):
         before = replace(plan.folder.last(), query="q", buckets=3, batch=batch, making=f"_making-{batch}")
         for result in RESULTS:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from detector.archive.compact import compact
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import verdict_of
 from detector.archive.schema import VERSION_KEY
 from detector.archive.writer import ArchiveWriter
@@ -66,7 +66,7 @@ def wanted(run: Judged) -> dict[Key, Verdict]:
 def written(folder: Path) -> Path:
     """The archive of both detectors in one folder, in files of a few snapshots each."""
     for archive, until in DETECTORS.items():
-        writer = ArchiveWriter(Store(str(folder)), archive=archive, reports_max=40, seconds_max=1e9)
+        writer = ArchiveWriter(ArchiveFiles(str(folder)), archive=archive, reports_max=40, seconds_max=1e9)
         for made in doubted_run().made[:until]:
             writer.add(made.assembled, members=made.members)
         writer.flush()
@@ -120,7 +120,7 @@ def _mixed_versions(folder: Path) -> None:
 
 
 def _compacted_twice(folder: Path) -> None:
-    store = Store(str(folder))
+    store = ArchiveFiles(str(folder))
     compact(store, bytes_target=60_000)
     compact(store)
 
@@ -128,10 +128,10 @@ def _compacted_twice(folder: Path) -> None:
 def _restored_after_compaction(folder: Path) -> None:
     before = folder.with_name("before")
     shutil.copytree(folder, before)
-    compact(Store(str(folder)))
+    compact(ArchiveFiles(str(folder)))
     for path in before.rglob("*.parquet"):
         shutil.copy(path, folder / path.relative_to(before).with_name(f"restored-{path.name}"))
-    compact(Store(str(folder)))
+    compact(ArchiveFiles(str(folder)))
 
 
 def _deleted(table: str) -> Callable[[Path], None]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from detector.analysis.assembly import assembled
 from detector.analysis.verdicts import WAIT_COLUMNS, verdicts_on
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import snapshot_of
 from detector.commands.generate_archive import generate_archive
 from detector.core.resolution import Resolution
@@ -108,7 +108,7 @@ def test_the_command_writes_an_archive_and_its_truth(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     truth = json.loads((tmp_path / "a" / "truth.json").read_text())
     assert [each["kind"] for each in truth["planted"]].count("deadlock") == 2
-    store = Store(str(tmp_path / "a"))
+    store = ArchiveFiles(str(tmp_path / "a"))
     assert sum(file.rows for file in store.scan("snapshots").files) == 144
     again = CliRunner().invoke(generate_archive, arguments)
     assert again.exit_code == 2

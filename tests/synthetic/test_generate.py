@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.synthetic import generate as generating
 from detector.synthetic.generate import ArchivePlan, generate
 
@@ -16,7 +16,7 @@ PLAN = ArchivePlan(processes=12, snapshots=60, begun=1_790_000_000.0, incidents=
 
 
 def _rows(folder: Path, table: str) -> pa.Table:
-    store = Store(str(folder))
+    store = ArchiveFiles(str(folder))
     return pa.concat_tables([rows for file in store.scan(table).files for rows in store.read(file)])
 
 
@@ -24,7 +24,7 @@ def test_one_process_or_two_write_the_same(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(generating, "REPORTS_PER_FILE", 72)
     done: list[int] = []
     for jobs in (1, 2):
-        generate(Store(str(tmp_path / str(jobs))), PLAN, progress=done.append, jobs=jobs)
+        generate(ArchiveFiles(str(tmp_path / str(jobs))), PLAN, progress=done.append, jobs=jobs)
     assert done[: len(done) // 2] == done[len(done) // 2 :] == [*range(6, 61, 6)]
     for table in ("reports", "snapshots"):
         assert _rows(tmp_path / "1", table).equals(_rows(tmp_path / "2", table))

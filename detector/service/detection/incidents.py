@@ -23,7 +23,7 @@ from typing import TypeVar
 from detector.core.assembler import Assembled
 from detector.core.incident_identity import Core, WaitKey, incident_id
 from detector.predicates.core_components import CoreComponent
-from detector.service.detection.sightings import Sighting, sighting
+from detector.service.detection.seen_cores import SeenCores, seen_cores
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, process_of
 
 
@@ -93,14 +93,14 @@ class Incidents:
             process_of(party) == process for incident in self._open.values() for party in (*incident.core, *incident.behind)
         )
 
-    def look(self, verdict: Verdict, assembled: Assembled) -> Sighting | None:
-        """What a verdict shows, for :meth:`saw`; None if it neither opens nor ends any. Thread-safe."""
+    def cores_in(self, verdict: Verdict, assembled: Assembled) -> SeenCores | None:
+        """The cores of a verdict, for :meth:`saw`; None if it can neither open nor end an incident. Thread-safe."""
         if verdict.snapshot.scope != "all" or verdict.holds is Holds.UNDETERMINED:
             return None  # rule 3; and every core of a scope is one of all
         known = frozenset(key for predicate, key in list(self._by_wait) if predicate == verdict.predicate)
-        return sighting(verdict, assembled, known)
+        return seen_cores(verdict, assembled, known)
 
-    def saw(self, seen: Sighting, now: float, *, opens: bool = True) -> bool:
+    def saw(self, seen: SeenCores, now: float, *, opens: bool = True) -> bool:
         """A verdict was given: whether an incident began or ended by it. ``opens``: whether it may open new ones."""
         verdict = seen.verdict
         again: dict[str, list[Core]] = {}
@@ -149,7 +149,7 @@ class Incidents:
         if fresh.core != incident.core or now - incident.seen >= 1.0 or fresh.behind != incident.behind:
             self._changed(fresh)
 
-    def _begin(self, core: Core, seen: Sighting, now: float) -> None:
+    def _begin(self, core: Core, seen: SeenCores, now: float) -> None:
         verdict = seen.verdict
         new_id = incident_id(verdict.predicate, core.keys)
         snapshot = verdict.snapshot.id or SnapshotId(0)
@@ -178,7 +178,7 @@ class Incidents:
             self._opened(incident)
         self._changed(incident)
 
-    def _end_unseen(self, seen: Sighting, again: Collection[str], now: float) -> bool:
+    def _end_unseen(self, seen: SeenCores, again: Collection[str], now: float) -> bool:
         """Rule 3: end the incidents that the verdict proves to be over."""
         verdict, begun = seen.verdict, seen.verdict.snapshot.begun
         unseen = [
@@ -194,7 +194,7 @@ class Incidents:
             self._close(incident, _how(incident, seen), now)
         return bool(unseen)
 
-    def _proven(self, incident: Incident, seen: Sighting) -> bool:
+    def _proven(self, incident: Incident, seen: SeenCores) -> bool:
         """Whether every process of the core is accounted for, and the answer is not only about others."""
         if any(name not in seen.words and (name, run) not in self._ended for name, run in incident.runs()):
             return False
@@ -223,7 +223,7 @@ class Incidents:
         self._changed(replace(incident, closed=now, ending=ending))
 
 
-def _how(incident: Incident, seen: Sighting) -> str:
+def _how(incident: Incident, seen: SeenCores) -> str:
     """How an incident ended: which parties' waits are over."""
     freed = list(dict.fromkeys(key[0] for key in incident.keys if key not in seen.in_force))
     who = f"{', '.join(freed[:3])}{' and others' if len(freed) > 3 else ''} went on" if freed else "all could go on again"

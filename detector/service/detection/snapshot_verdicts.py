@@ -129,7 +129,7 @@ class SnapshotVerdicts:
                 "verdict changed", predicate=name, scope=verdict.snapshot.scope, holds=verdict.holds.value,
                 snapshot=verdict.snapshot.id, text=verdict.witness.text,
             )  # fmt: skip
-        found = await asyncio.to_thread(self._incidents.look, verdict, seen.newest)
+        found = await asyncio.to_thread(self._incidents.cores_in, verdict, seen.newest)
         touched = found is not None and self._incidents.saw(found, self._clock.now(), opens=firm)
         return verdict, news or touched
 

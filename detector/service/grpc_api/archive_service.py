@@ -125,10 +125,10 @@ class ArchiveService:
 
 
 def _indexes(directory: Path) -> dict[str, Index]:
-    from detector.archive.files import Store  # noqa: PLC0415
+    from detector.archive.files import ArchiveFiles  # noqa: PLC0415
     from detector.archive.offsets import Index  # noqa: PLC0415 - pyarrow is an extra
 
-    store = Store(str(directory))
+    store = ArchiveFiles(str(directory))
     return {table: Index(store, table) for table in TABLES}
 
 
@@ -165,11 +165,11 @@ def _messages(schema: bytes, batches: Iterator[Batch]) -> Iterator[pb.ReadArchiv
 
 
 def _archived(location: str, number: int) -> pb.GetSnapshotResponse | None:
-    from detector.archive.files import ArchiveError, Store  # noqa: PLC0415 - pyarrow is an extra
+    from detector.archive.files import ArchiveError, ArchiveFiles  # noqa: PLC0415 - pyarrow is an extra
     from detector.archive.lookup import find_snapshot  # noqa: PLC0415
 
     try:
-        found = find_snapshot(Store(location), number)
+        found = find_snapshot(ArchiveFiles(location), number)
     except (ArchiveError, OSError):
         return None
     if found is None:

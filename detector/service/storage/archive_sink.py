@@ -94,13 +94,13 @@ class ArchiveSink:
 
     def _write_all(self) -> None:
         try:
-            from detector.archive.files import Store  # noqa: PLC0415 - pyarrow is an extra
+            from detector.archive.files import ArchiveFiles  # noqa: PLC0415 - pyarrow is an extra
             from detector.archive.journal import Journal  # noqa: PLC0415
             from detector.archive.writer import ArchiveWriter, archive_id  # noqa: PLC0415
         except ImportError:
             self._log.info("archive not kept", reason="pyarrow is not installed")
             return
-        store = Store(self._location)
+        store = ArchiveFiles(self._location)
         try:
             archive = archive_id(self._directory)
         except OSError as error:

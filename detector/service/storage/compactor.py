@@ -42,10 +42,10 @@ class Compactor:
 
     def _compact(self, until: str) -> None:
         from detector.archive.compact import compact  # noqa: PLC0415 - pyarrow is an extra
-        from detector.archive.files import ArchiveError, Store  # noqa: PLC0415
+        from detector.archive.files import ArchiveError, ArchiveFiles  # noqa: PLC0415
 
         try:
-            done = compact(Store(self._location), until=until)
+            done = compact(ArchiveFiles(self._location), until=until)
         except (ArchiveError, OSError) as error:
             self._failed_at = self._clock()
             self._log.failure("archive not compacted", error, location=self._location, consequence="it stays as it was")

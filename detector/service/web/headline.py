@@ -98,6 +98,6 @@ def _covers(coverage: Coverage) -> str:
     return f"covers {coverage.members} of {counted(coverage.expected, 'member')}{blind}"
 
 
-def age(seconds: float | None, now: float) -> str:
-    """How long ago, in words; empty when unknown."""
-    return "" if seconds is None else duration(max(0.0, now - seconds))
+def age(moment: float | None, now: float) -> str:
+    """How long ago ``moment`` was, in words; empty when unknown."""
+    return "" if moment is None else duration(max(0.0, now - moment))

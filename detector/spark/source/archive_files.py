@@ -17,17 +17,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from detector.archive.files import Store, snapshots_of_name
+from detector.archive.files import ArchiveFiles, snapshots_of_name
 from detector.ops.atomic_file import write_atomically
 from detector.spark.streaming.packing import PIECES
 
 NAME = "stilltrue-archive"
 TABLES = ("snapshots", "reports")
-LOOK_SECONDS = 1.0
-LOOK_SECONDS_MAX = 10.0
-"""How long an idle stream waits before it looks at the newest days again: at first, and after a while."""
+POLL_SECONDS = 1.0
+POLL_SECONDS_MAX = 10.0
+"""The pause of an idle stream before it lists the newest days again: at first, and after a while."""
 WHOLE_SECONDS = 60.0
-"""How often the older days are looked at: files may be brought there at any time."""
+"""How often the older days are listed: files may be added there at any time."""
 NEW_DAYS = 2
 ENTRIES_MAX = 200
 
@@ -96,27 +96,27 @@ class FileLog:
 
 
 class Lister:
-    """The files that were not read yet, looked for no more often than there is reason to."""
+    """Lists the files that were not read yet, less often while there are none."""
 
-    def __init__(self, store: Store, log: FileLog) -> None:
+    def __init__(self, store: ArchiveFiles, log: FileLog) -> None:
         self.there: set[str] = set()
         self._store, self._log = store, log
-        self._pause = LOOK_SECONDS
-        self._looked = self._looked_whole = -WHOLE_SECONDS
+        self._pause = POLL_SECONDS
+        self._listed = self._listed_whole = -WHOLE_SECONDS
 
     def new(self, now: float) -> list[Listed]:
-        """At ``now`` (seconds, monotonic): in order; nothing while it is too soon to look again."""
-        whole = now - self._looked_whole >= WHOLE_SECONDS
-        if not whole and now - self._looked < self._pause:
+        """At ``now`` (seconds, monotonic): in order; empty while it is too soon to list them again."""
+        whole = now - self._listed_whole >= WHOLE_SECONDS
+        if not whole and now - self._listed < self._pause:
             return []
-        self._looked = now
-        self._looked_whole = now if whole else self._looked_whole
+        self._listed = now
+        self._listed_whole = now if whole else self._listed_whole
         found = [each for table in TABLES for each in self._table(table, whole=whole)]
         if whole:
             self.there = {each.path for each in found}
         sizes = self._log.sizes()
         fresh = sorted((each for each in found if sizes.get(each.path) != each.bytes), key=lambda each: each.order)
-        self._pause = LOOK_SECONDS if fresh else min(2 * self._pause, LOOK_SECONDS_MAX)
+        self._pause = POLL_SECONDS if fresh else min(2 * self._pause, POLL_SECONDS_MAX)
         return fresh
 
     def _table(self, table: str, *, whole: bool) -> Iterator[Listed]:
@@ -159,7 +159,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._bytes_max, self._tasks = int(options["bytes_per_batch_max"]), int(options["tasks"])
         self._log = FileLog(Path(options["log"]))
-        self._lister = Lister(Store(options["location"]), self._log)
+        self._lister = Lister(ArchiveFiles(options["location"]), self._log)
         self._waiting: list[Listed] = []
         self._no_more = False
 

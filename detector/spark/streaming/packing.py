@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from detector.analysis.assembly import HEADER_SOURCE, header_rows
 from detector.archive.deduplicate import by_archive
-from detector.archive.files import ArchiveError, ArchiveFile, Store
+from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles
 from detector.archive.schema import REPORTS, conformed
 from detector.spark.streaming.interval_set import NONE
 from detector.spark.streaming.progress import Progress
@@ -85,10 +85,10 @@ def _opened(row: dict[str, str | bytes | None], location: str, columns: tuple[st
     if isinstance(content, bytes):
         yield conformed(opened(content), schema), False
     elif isinstance(path, str):
-        yield from _read(Store(location), table, path, schema)
+        yield from _read(ArchiveFiles(location), table, path, schema)
 
 
-def _read(store: Store, table: str, path: str, schema: pa.Schema) -> Iterator[tuple[pa.Table, bool]]:
+def _read(store: ArchiveFiles, table: str, path: str, schema: pa.Schema) -> Iterator[tuple[pa.Table, bool]]:
     """The rows of a file; none when it was compacted: then they come with the file that replaces it."""
     try:
         found = _looked_at(store, table, path)
@@ -99,7 +99,7 @@ def _read(store: Store, table: str, path: str, schema: pa.Schema) -> Iterator[tu
             raise
 
 
-def _looked_at(store: Store, table: str, path: str) -> ArchiveFile:
+def _looked_at(store: ArchiveFiles, table: str, path: str) -> ArchiveFile:
     found = store.file_at(table, path)
     if isinstance(found, ArchiveFile):
         return found

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.analysis.results import CountsError
-from detector.archive.files import ArchiveError, Store
+from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.core.registry import PluginError, PredicateSettings, UnknownPredicateError, find_predicates
 from detector.spark.java import JavaError
 from detector.spark.session import SparkFailedError, interruptible, open_session, plainly, reason
@@ -68,7 +68,7 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
     asked = tuple(dict.fromkeys((*PREDICATES, *stream.predicates, *stream.settings)))
     find_predicates(asked, stream.settings)
     if stream.archive is not None:
-        Store(stream.archive).check()
+        ArchiveFiles(stream.archive).check()
     else:
         source_options({**stream.options, "retry_seconds": "2"}).remote.ranges("snapshots")
     plan = StreamPlan(

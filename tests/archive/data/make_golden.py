@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_encoder import verdict_row
 from detector.archive.schema import SCHEMA_VERSION
 from detector.archive.writer import ArchiveWriter
@@ -16,7 +16,7 @@ from tests.synthetic.random_snapshots import random_snapshots
 def main() -> None:
     """Twelve random snapshots with the verdicts of every predicate, and the verdicts as JSON to compare with."""
     folder = Path(__file__).parent / f"v{SCHEMA_VERSION}"
-    writer = ArchiveWriter(Store(str(folder)), archive="golden", seconds_max=1e9)
+    writer = ArchiveWriter(ArchiveFiles(str(folder)), archive="golden", seconds_max=1e9)
     predicates = [find_predicate(name) for name in predicate_names()]
     wanted = []
     for made in random_snapshots(11, 12):

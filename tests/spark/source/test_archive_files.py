@@ -13,7 +13,7 @@ import pytest
 from pyarrow.fs import FileInfo
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.spark.source import archive_files
 from detector.spark.source.archive_files import FileLog, Lister, Part, _Reader
 
@@ -21,9 +21,9 @@ EIGHT_DAYS_SECONDS = 8 * 86_400
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> ArchiveFiles:
     """Three days of three files of each table."""
-    store = Store(str(tmp_path / "archive"))
+    store = ArchiveFiles(str(tmp_path / "archive"))
     for day in range(1, 4):
         for first in range(3):
             for table in ("reports", "snapshots"):
@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def _reader(store: Store, tmp_path: Path, bytes_max: int = 2**30) -> _Reader:
+def _reader(store: ArchiveFiles, tmp_path: Path, bytes_max: int = 2**30) -> _Reader:
     options = {"location": store.location, "log": str(tmp_path / "log"), "tasks": "2", "bytes_per_batch_max": str(bytes_max)}
     return _Reader(options)
 
@@ -46,7 +46,7 @@ def _names(paths: list[str]) -> list[int]:
     return [int(Path(path).name.split("-")[0]) for path in paths]
 
 
-def test_in_the_order_of_names_whatever_the_files_times_say(store: Store, tmp_path: Path) -> None:
+def test_in_the_order_of_names_whatever_the_files_times_say(store: ArchiveFiles, tmp_path: Path) -> None:
     random = Random(1)
     for path in Path(store.root).rglob("*.parquet"):
         old = path.stat().st_mtime - random.random() * 2 * EIGHT_DAYS_SECONDS
@@ -62,7 +62,7 @@ def test_in_the_order_of_names_whatever_the_files_times_say(store: Store, tmp_pa
     assert ["snapshots" in batch[0] for batch in batches] == [True, False] * 9
 
 
-def test_a_batch_that_is_run_again_gets_the_same_files(store: Store, tmp_path: Path) -> None:
+def test_a_batch_that_is_run_again_gets_the_same_files(store: ArchiveFiles, tmp_path: Path) -> None:
     before = _reader(store, tmp_path)
     assert before.latestOffset({"batch": 0}, ReadAllAvailable()) == {"batch": 1}
     files = _files(before, 0, 1)
@@ -75,7 +75,7 @@ def test_a_batch_that_is_run_again_gets_the_same_files(store: Store, tmp_path: P
     assert _names(_files(after, 1, 2)) == [99]
 
 
-def test_a_file_that_was_being_copied_is_read_again(store: Store, tmp_path: Path) -> None:
+def test_a_file_that_was_being_copied_is_read_again(store: ArchiveFiles, tmp_path: Path) -> None:
     path = next(Path(store.root).rglob("*.parquet"))
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
@@ -88,16 +88,16 @@ def test_a_file_that_was_being_copied_is_read_again(store: Store, tmp_path: Path
 
 
 def test_an_idle_stream_looks_at_new_days_seldom_and_at_all_more_seldom(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ArchiveFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    entries = Store.entries
+    entries = ArchiveFiles.entries
 
-    def counted(self: Store, table: str, day: str) -> Iterator[FileInfo]:
+    def counted(self: ArchiveFiles, table: str, day: str) -> Iterator[FileInfo]:
         looked.append(day)
         return entries(self, table, day)
 
-    monkeypatch.setattr(Store, "entries", counted)
+    monkeypatch.setattr(ArchiveFiles, "entries", counted)
     log = FileLog(tmp_path / "log")
     lister = Lister(store, log)
     log.add(1, {each.path: each.bytes for each in lister.new(0.0)})

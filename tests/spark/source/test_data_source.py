@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from detector.archive.compact import compact
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.source.data_source import OPTIONS, SourceOptionError, after_rows, parts, register, source_options
@@ -85,7 +85,7 @@ def test_a_stream_goes_on_where_it_was_over_a_restart_and_compaction(
     archived(short, tmp_path, 0, 25, reports_max=30)
     with serving(tmp_path) as address:
         _stream(source, address, folder, **wish)
-    assert compact(Store(str(tmp_path / FOLDER))).before
+    assert compact(ArchiveFiles(str(tmp_path / FOLDER))).before
     archived(short, tmp_path, 25, 40)
     with serving(tmp_path) as address:
         _stream(source, address, folder, **wish)

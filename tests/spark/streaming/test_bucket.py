@@ -12,7 +12,7 @@ import pytest
 
 from detector.analysis.assembly import STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, header_rows
 from detector.archive.compact import compact
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import verdict_of
 from detector.archive.schema import conformed
 from detector.archive.writer import ArchiveWriter
@@ -211,7 +211,7 @@ def test_an_archives_watermark_is_the_earlier_of_both_where_both_come() -> None:
 
 
 def test_a_file_that_was_compacted_is_passed_over_and_one_that_was_removed_is_named(short: Judged, tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+    store = ArchiveFiles(str(tmp_path))
     writer = ArchiveWriter(store, reports_max=20)
     for made in short.made:
         writer.add(made.assembled, members=made.members)
@@ -230,7 +230,7 @@ def test_a_file_that_was_compacted_is_passed_over_and_one_that_was_removed_is_na
 
 
 def test_reports_of_a_snapshot_given_up_for_good_are_counted(short: Judged, tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+    store = ArchiveFiles(str(tmp_path))
     path = store.write("reports", "2026-09-21", short.reports)
     numbers = short.reports.column("snapshot").to_pylist()
     done, closed = Finished().also([1, 2, 3]), Finished().also([2])

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.offsets import Index
 from detector.archive.row_decoder import verdict_of
 from detector.archive.units import open_archive
@@ -73,7 +73,7 @@ def _plain(frame: Any) -> list[dict[str, Any]]:
 
 
 def test_a_torn_file_is_named_and_the_rest_evaluated(spark: SparkSession, run: Judged, archived: Any, tmp_path: Path) -> None:
-    store: Store = archived(run, tmp_path, 0, 40, reports_max=60)
+    store: ArchiveFiles = archived(run, tmp_path, 0, 40, reports_max=60)
     index = Index(store, "reports")
     index.refresh()
     torn = Path(index.pieces[1].file.path)

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from detector.analysis.results import CountsError
-from detector.archive.files import Store
+from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import verdict_of
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate, find_predicates
@@ -31,7 +31,7 @@ def short() -> Judged:
 
 
 def _archive(run: Judged, folder: Path, first: int, last: int) -> None:
-    writer = ArchiveWriter(Store(str(folder)), reports_max=90, seconds_max=1e9)
+    writer = ArchiveWriter(ArchiveFiles(str(folder)), reports_max=90, seconds_max=1e9)
     for made in run.made[first:last]:
         writer.add(made.assembled, members=made.members)
     writer.flush()
@@ -125,7 +125,7 @@ def test_old_files_in_any_order_of_times_with_one_lost_and_brought_later(
 def test_two_detectors_in_one_folder(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     for archive, until in (("a", 40), ("b", 25)):
-        writer = ArchiveWriter(Store(str(folder)), archive=archive, reports_max=90, seconds_max=1e9)
+        writer = ArchiveWriter(ArchiveFiles(str(folder)), archive=archive, reports_max=90, seconds_max=1e9)
         for made in short.made[:until]:
             writer.add(made.assembled, members=made.members)
         writer.flush()

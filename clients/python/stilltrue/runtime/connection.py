@@ -34,7 +34,7 @@ _LOGGER = logging.getLogger("stilltrue")
 TICK_SECONDS = 0.05
 BACKOFF_SECONDS_MIN = 0.05
 FOLLOW_SECONDS = 1.0
-"""Time between looks at the file of stamp keys."""
+"""Time between two checks of the file of stamp keys."""
 GOODBYE_SECONDS_MAX = 0.5
 LOOKS_MAX = 64
 """Answers to the verification round that await sending; what is dropped counts as no answer: doubt."""

@@ -1,7 +1,7 @@
 """Observes at the cut what no event reveals: which tasks a task awaits, when its waits end by themselves, which may cancel it.
 
 It runs in the thread that cuts, under the recorder's lock, while event loops run on in theirs; nothing is recorded meanwhile.
-Each task is looked at twice: one that moved in between counts as able to move. On any doubt about a task, its waits count as
+Each task is read twice: one that moved in between counts as able to move. On any doubt about a task, its waits count as
 ending by themselves, so that doubt never makes a TRUE.
 """
 
@@ -26,7 +26,7 @@ from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, re
 NUMBER_MIN = 2**52
 """Observed waits are numbered from here."""
 TASKS_MAX = 10_000
-"""Tasks looked at in one cut; when there are more, all are in doubt."""
+"""Tasks read in one cut; when there are more, all are in doubt."""
 
 
 @dataclass(slots=True)

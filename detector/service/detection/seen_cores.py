@@ -1,4 +1,4 @@
-"""What one verdict shows of deadlocks: its separate cores, and which processes are accounted for. Pure and thread-safe."""
+"""The separate cores of one verdict, and the processes it accounts for. Pure and thread-safe."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ GRIDLOCK = "gridlock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
-    """What a verdict shows: the cores, every wait in force, and the incarnation of each process that reported.
+class SeenCores:
+    """The cores of one verdict, every wait in force, and the incarnation of each process that reported.
 
     ``components`` describes the cores that are new, by their waits.
     """
@@ -27,10 +27,10 @@ class Sighting:
     words: Mapping[ProcessName, int]
 
 
-def sighting(verdict: Verdict, assembled: Assembled, known: Container[WaitKey] = ()) -> Sighting:
-    """What ``verdict`` shows. ``known``: waits of incidents that need no description any more.
+def seen_cores(verdict: Verdict, assembled: Assembled, known: Container[WaitKey] = ()) -> SeenCores:
+    """The cores of ``verdict``. ``known``: waits of incidents that are described already.
 
-    Of a gridlock those cores that a deadline may end: the others are deadlocks, and reported as such.
+    Of a gridlock, only the cores that a deadline may end: the others are deadlocks, and reported as such.
     """
     waits = assembled.snapshot.waits
     words = {name: report.process.incarnation for name, report in assembled.reports.items()}
@@ -39,7 +39,7 @@ def sighting(verdict: Verdict, assembled: Assembled, known: Container[WaitKey] =
     if verdict.predicate == GRIDLOCK:
         cores = [core for core in cores if not core.lasting]
     components = CoreComponents(verdict, assembled.snapshot)
-    return Sighting(
+    return SeenCores(
         verdict=verdict,
         cores=tuple(cores),
         components={core.keys: components.of(core.parties) for core in cores if not any(key in known for key in core.keys)},
