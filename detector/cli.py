@@ -42,6 +42,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "sidecar": ("detector.commands.sidecar:sidecar", "Run the sidecar proxy for an uninstrumented program."),
     "webhook": ("detector.commands.webhook:webhook", "Run the webhook that injects the sidecar into pods."),
+    "completion": (
+        "detector.commands.completion:completion",
+        "Print the script by which a shell completes names.",
+    ),
     "demo": ("detector.commands.demo:demo", "Run real gRPC processes that deadlock, and show the verdict."),
 }
 """Each command: where it is defined, and its line in the list (so that the list needs no imports)."""
@@ -61,6 +65,9 @@ class LazyGroup(click.Group):
         module, _, function = COMMANDS[cmd_name][0].partition(":")
         command = getattr(import_module(module), function)
         assert isinstance(command, click.Command)
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                parameter.show_envvar = True
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:

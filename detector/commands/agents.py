@@ -6,8 +6,9 @@ import time
 
 import click
 
-from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
-from detector.commands.shared.render import console, escape, print_json, table
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
+from detector.commands.shared.output import Output, output_option, print_data, print_names
+from detector.commands.shared.render import console, escape, table
 from detector.core.counting import counted
 from detector.core.times import duration
 from detector.service.documents import STATES, written_agent
@@ -17,12 +18,14 @@ COLUMNS = (
     "process", "service", "state", "connected", "last seen", "snapshot", "labels", "sees", "blind spots", "agent", "dropped",
 )  # fmt: skip
 
+NARROW = ("process", "service", "state", "last seen", "sees", "blind spots")
+
 
 @click.command(short_help="List the processes that are connected.")
 @detector_option
 @timeout_option
-@json_option
-def agents(endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None:
+@output_option
+def agents(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     """List the connected processes, and the disconnected ones whose lease has not expired.
 
     \b
@@ -31,13 +34,17 @@ def agents(endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None
     """
     with detector_stub(endpoint) as stub:
         found = stub.ListAgents(pb.ListAgentsRequest(), timeout=timeout_seconds).agents
-    if as_json:
-        print_json([written_agent(agent) for agent in found])
+    if print_data([written_agent(agent) for agent in found], output):
+        return
+    if output is Output.NAME:
+        print_names(agent.process.instance for agent in found)
     elif not found:
-        console().print("no process is connected; see 'Joining' in the README")
+        console().print("no process is connected; see 'Join your application' in the README")
     else:
-        columns = COLUMNS
-        console().print(table(columns, map(_row, found)))
+        shown = COLUMNS if output is Output.WIDE else NARROW
+        at = [COLUMNS.index(column) for column in shown]
+        rows = ([row[index] for index in at] for row in map(_row, found))
+        console().print(table(shown, rows, flexible={"sees", "labels", "blind spots"}))
 
 
 def _row(agent: pb.Agent) -> tuple[str, ...]:

@@ -6,25 +6,32 @@ import sys
 
 import click
 
-from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
-from detector.commands.shared.render import EXIT_CODES, print_json, print_verdict
+from detector.commands.shared import names
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
+from detector.commands.shared.output import Output, output_option, print_data, print_names
+from detector.commands.shared.render import EXIT_CODES, print_verdict
 from detector.core.verdict import write_verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 
 @click.command(short_help="Take a snapshot now and print the verdict.")
-@click.argument("predicate")
+@click.argument("predicate", shell_complete=names.predicates)
 @click.option(
-    "--scope", default="all", show_default=True, show_envvar=True, help="The scope (group of processes) to ask about."
+    "--scope",
+    default="all",
+    show_default=True,
+    shell_complete=names.scopes,
+    help="The scope (group of processes) to ask about.",
 )
 @detector_option
 @timeout_option
-@json_option
-def ask(predicate: str, scope: str, endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None:
+@output_option
+def ask(predicate: str, scope: str, endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     """Take a snapshot now and print the verdict on PREDICATE (deadlock, termination, ...).
 
-    Exit code: 0 it holds; 1 it does not; 2 wrong usage or no detector; 3 undetermined.
+    Exit code: 0 it holds; 1 it does not; 2 wrong usage or no detector; 3 undetermined. With -o name, only the parties of its
+    core are printed.
 
     \b
     Example:
@@ -33,8 +40,8 @@ def ask(predicate: str, scope: str, endpoint: Endpoint, timeout_seconds: float, 
     with detector_stub(endpoint) as stub:
         answer = stub.Ask(pb.AskRequest(predicate=predicate, scope=scope), timeout=timeout_seconds)
     verdict = verdict_from_wire(answer.verdict)
-    if as_json:
-        print_json(write_verdict(verdict))
-    else:
+    if output is Output.NAME:
+        print_names(verdict.core)
+    elif not print_data(write_verdict(verdict), output):
         print_verdict(verdict)
     sys.exit(EXIT_CODES[verdict.holds])

@@ -7,6 +7,7 @@ import sys
 import click
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
+from detector.commands.shared.output import Output, output_option, print_data, print_names
 from detector.commands.shared.render import console, escape
 from detector.core.times import local_time
 from detector.service.documents import STATES
@@ -33,7 +34,8 @@ DROPPED = "reports were dropped: its connection to the detector is too slow, or 
 @click.command(short_help="Explain what the answers do not cover, and how to fix it.")
 @detector_option
 @timeout_option
-def doctor(endpoint: Endpoint, timeout_seconds: float) -> None:
+@output_option
+def doctor(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     """Check every member for gaps in what the answers cover, and say how to fix them. Exit code 1 if there are any.
 
     \b
@@ -42,17 +44,29 @@ def doctor(endpoint: Endpoint, timeout_seconds: float) -> None:
     """
     with detector_stub(endpoint) as stub:
         found = stub.ListAgents(pb.ListAgentsRequest(), timeout=timeout_seconds).agents
-    out = console()
     ill = [(agent, complaints) for agent in found if (complaints := complaints_of(agent))]
-    if not found:
-        out.print("no process is connected: give one an agent (see the README, 'Joining')")
+    if output is Output.NAME:
+        print_names(agent.process.instance for agent, _ in ill)
+    elif not print_data([_written(agent, complaints) for agent, complaints in ill], output):
+        _print(ill, len(found))
+    sys.exit(bool(ill) or not found)
+
+
+def _written(agent: pb.Agent, complaints: list[tuple[str, str]]) -> dict[str, object]:
+    said = [{"what": what, "cure": cure} for what, cure in complaints]
+    return {"process": agent.process.instance, "service": agent.process.service, "complaints": said}
+
+
+def _print(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members: int) -> None:
+    out = console()
+    if not members:
+        out.print("no process is connected: give one an agent (see the README, 'Join your application')")
     for agent, complaints in ill:
         out.print(f"[yellow]{escape(agent.process.instance)}[/] ({escape(agent.process.service)})")
         for what, cure in complaints:
             out.print(f"  - {escape(what)}\n    {escape(cure)}")
-    if found and not ill:
-        out.print(f"[green]answers speak for all {len(found)} members[/]")
-    sys.exit(bool(ill) or not found)
+    if members and not ill:
+        out.print(f"[green]answers speak for all {members} members[/]")
 
 
 def complaints_of(agent: pb.Agent) -> list[tuple[str, str]]:

@@ -12,9 +12,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from detector.commands.shared import names
 from detector.commands.shared.input import blocks_of, text_of
 from detector.commands.shared.offline import OfflineEvaluator, Question
 from detector.commands.shared.offline import failures as failures_of
+from detector.commands.shared.output import Output, output_option, print_names, printable_yaml
 from detector.commands.shared.parallel import Chunk, UnknownKeys, chunked, evaluate_chunks, evaluate_files, size_of
 from detector.commands.shared.render import EXIT_CODES, print_verdict
 from detector.commands.shared.run import EXIT_WRONG, CommandError
@@ -24,7 +26,7 @@ from detector.core.scope import parse_selector
 from detector.core.verdict import write_verdict
 from detector.drawing.draw import Format
 from detector.drawing.draw import draw as draw_picture
-from stilltrue.model import Holds
+from stilltrue.model import Holds, Verdict
 
 SHOWN_BYTES_MIN = 4_000_000
 """Below this size no progress bar is shown."""
@@ -68,7 +70,7 @@ def _scopes(_context: click.Context, _parameter: click.Parameter, words: tuple[s
 
 
 @click.command(epilog=EPILOG)
-@click.argument("predicate")
+@click.argument("predicate", shell_complete=names.predicates)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--jsonl",
@@ -77,9 +79,7 @@ def _scopes(_context: click.Context, _parameter: click.Parameter, words: tuple[s
     show_envvar=True,
     help="Each line of a FILE is a document; print one verdict per line (one for each --scope), in order.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, envvar="STILLTRUE_JSON", show_envvar=True, help="Print verdicts as JSON, one per line."
-)
+@output_option
 @click.option(
     "--set",
     "settings",
@@ -121,22 +121,22 @@ def evaluate(
     files: tuple[str, ...],
     *,
     jsonl: bool,
-    as_json: bool,
+    output: Output,
     settings: dict[str, Any],
     scopes: dict[str, dict[str, str]],
     seconds_max: float,
     draw: str | None,
 ) -> None:
     """Evaluate PREDICATE on snapshot documents; a FILE of - is standard input."""
-    if draw and (jsonl or as_json or len(files) > 1 or len(scopes) > 1):
-        raise click.UsageError("--draw takes one FILE and at most one --scope, without --jsonl or --json")
+    if draw and (jsonl or output is not Output.TEXT or len(files) > 1 or len(scopes) > 1):
+        raise click.UsageError("--draw takes one FILE and at most one --scope, without --jsonl or -o")
     question = Question(predicate=predicate, settings=settings, scopes=scopes, seconds_max=seconds_max)
     try:
         evaluator = question.prepare()
         if draw:
             code = _drawn(evaluator, files[0], Format(draw))
         else:
-            code = _batch(question, evaluator, files) if jsonl else _single(question, evaluator, files, as_json=as_json)
+            code = _batch(question, evaluator, files) if jsonl else _single(question, evaluator, files, output=output)
         sys.stdout.flush()
     except (DocumentError, PluginError) as error:
         raise CommandError(str(error)) from None
@@ -147,7 +147,7 @@ def evaluate(
     click.get_current_context().exit(code)
 
 
-def _single(question: Question, evaluator: OfflineEvaluator, files: tuple[str, ...], *, as_json: bool) -> int:
+def _single(question: Question, evaluator: OfflineEvaluator, files: tuple[str, ...], *, output: Output) -> int:
     """Evaluate each file as one document; returns the exit code for all."""
     answers: list[Holds] = []
     failures: list[str] = []
@@ -163,16 +163,25 @@ def _single(question: Question, evaluator: OfflineEvaluator, files: tuple[str, .
             failures += failures_of(done.verdicts, file)
             for verdict in done.verdicts:
                 titles = [file] * (len(files) > 1) + [verdict.snapshot.scope] * (len(done.verdicts) > 1)
-                if as_json:
-                    click.echo(json.dumps(write_verdict(verdict)))
-                else:
-                    print_verdict(verdict, title=" ".join(titles))
+                _print(verdict, " ".join(titles), output)
             answers += [verdict.holds for verdict in done.verdicts]
             progress.update(task, advance=size_of(file))
     if failures:
         raise CommandError(failures[0])
     _warn(*unknown_keys.first)
     return EXIT_CODES[next((worst for worst in (Holds.FALSE, Holds.UNDETERMINED) if worst in answers), Holds.TRUE)]
+
+
+def _print(verdict: Verdict, title: str, output: Output) -> None:
+    match output:
+        case Output.JSON:
+            click.echo(json.dumps(write_verdict(verdict)))
+        case Output.YAML:
+            click.echo(f"---\n{printable_yaml(write_verdict(verdict))}", nl=False)
+        case Output.NAME:
+            print_names(verdict.core)
+        case _:
+            print_verdict(verdict, title=title)
 
 
 def _drawn(evaluator: OfflineEvaluator, file: str, form: Format) -> int:

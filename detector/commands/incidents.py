@@ -5,28 +5,29 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import Any
 
 import click
 from rich.table import Table
 
-from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
-from detector.commands.shared.render import console, escape, listed, print_json, table
+from detector.commands.shared import names
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
+from detector.commands.shared.output import Output, output_option, print_data, print_names
+from detector.commands.shared.render import PIPE_WIDTH, console, escape, listed, table
 from detector.commands.shared.run import CommandError
 from detector.core.times import duration, local_time
 from detector.service.documents import time_to_detection, written_incident
 from stilltrue.v1 import detector_pb2 as pb
 
-WIDTH_MAX = 100
-"""The widest list on a terminal, in columns; in a pipe each incident is one line, for grep and awk."""
 LISTED_MAX = 10_000
 NAMES_MAX = 3
-GAP = 2
+COLUMNS = ("id", "opened", "lasted", "detected after", "core", "ended")
+WIDTH_MIN = 100
+"""On a narrower terminal the time to detection is left out of the list."""
 
 
 @click.command(short_help="List deadlocks: parties, duration, and how they ended.")
-@click.argument("id", metavar="[ID]", required=False)
+@click.argument("id", metavar="[ID]", required=False, shell_complete=names.incidents)
 @click.option(
     "--limit", type=click.IntRange(1, LISTED_MAX), default=50, show_default=True, show_envvar=True, help="The most to list."
 )
@@ -40,9 +41,9 @@ GAP = 2
 )
 @detector_option
 @timeout_option
-@json_option
+@output_option
 def incidents(
-    id: str | None, limit: int, endpoint: Endpoint, timeout_seconds: float, *, open_only: bool, as_json: bool
+    id: str | None, limit: int, endpoint: Endpoint, timeout_seconds: float, output: Output, *, open_only: bool
 ) -> None:
     """List incidents, newest first; or show the incident ID in full: what each party waited for, and how it ended.
 
@@ -58,17 +59,28 @@ def incidents(
     with detector_stub(endpoint) as stub:
         if id is not None:
             one = find_incident(stub, id, timeout_seconds)
-            return print_json(written_incident(one)) if as_json else print_incident(one)
+            return print_one(one, output)
         request = pb.ListIncidentsRequest(limit=limit, open_only=open_only)
         found = stub.ListIncidents(request, timeout=timeout_seconds).incidents
-    if as_json:
-        print_json([written_incident(incident) for incident in found])
+    if print_data([written_incident(incident) for incident in found], output):
+        return None
+    if output is Output.NAME:
+        print_names(incident.id for incident in found)
     elif not found:
         console().print("no open incidents" if open_only else "no incidents")
     else:
         out = console()
-        out.print(incident_table(found, min(WIDTH_MAX, out.width) if sys.stdout.isatty() else out.width))
+        wide = output is Output.WIDE or not sys.stdout.isatty()
+        out.print(incident_table(found, PIPE_WIDTH if wide else out.width, all_names=wide))
     return None
+
+
+def print_one(incident: pb.Incident, output: Output) -> None:
+    """Print one incident."""
+    if output is Output.NAME:
+        print_names([incident.id])
+    elif not print_data(written_incident(incident), output):
+        print_incident(incident)
 
 
 def find_incident(stub: Any, id: str, timeout_seconds: float) -> pb.Incident:
@@ -81,22 +93,12 @@ def find_incident(stub: Any, id: str, timeout_seconds: float) -> pb.Incident:
     raise CommandError(f"there is no incident {id}; 'stilltrue incidents' lists them")
 
 
-def incident_table(found: Sequence[pb.Incident], width: int) -> Table:
-    """One row per incident, ``width`` columns wide at most: long names and endings wrap."""
-    facts = [_facts(incident) for incident in found]
-    columns = ("id", "opened", "lasted", "detected after")
-    taken = sum(max(map(len, cells)) + GAP for cells in zip(columns, *facts, strict=True))
-    ending = (width - taken - GAP) * 2 // 5
-    core = ending * 3 // 2
-    rows = [
-        (*map(escape, told), escape(_wrapped(_who(incident), core)), _ended(incident, ending))
-        for told, incident in zip(facts, found, strict=True)
-    ]
-    return table((*columns, "core", "ended"), rows)
-
-
-def _wrapped(text: str, width: int) -> str:
-    return "\n".join(wrap(text, max(width, 10), break_on_hyphens=False))
+def incident_table(found: Sequence[pb.Incident], width: int, *, all_names: bool = False) -> Table:
+    """One row per incident; on a narrow terminal the core and the ending wrap between names."""
+    rows = [(*map(escape, _facts(each)), escape(_who(each, all_names=all_names)), _ended(each)) for each in found]
+    shown = [index for index, column in enumerate(COLUMNS) if width >= WIDTH_MIN or column != "detected after"]
+    chosen = ([row[index] for index in shown] for row in rows)
+    return table([COLUMNS[index] for index in shown], chosen, flexible={"core", "ended"})
 
 
 def print_incident(incident: pb.Incident) -> None:
@@ -131,16 +133,14 @@ def _facts(incident: pb.Incident) -> tuple[str, str, str, str]:
     return incident.id, opened, duration(lasted(incident)), duration(time_to_detection(incident))
 
 
-def _who(incident: pb.Incident) -> str:
+def _who(incident: pb.Incident, *, all_names: bool) -> str:
     kind = "" if incident.predicate == "deadlock" else f"{incident.predicate}: "
     behind = f" ({len(incident.behind)} more behind)" if incident.behind else ""
-    return f"{kind}{listed(incident.core, most=NAMES_MAX)}{behind}"
+    return f"{kind}{listed(incident.core, most=len(incident.core) if all_names else NAMES_MAX)}{behind}"
 
 
-def _ended(incident: pb.Incident, width: int) -> str:
-    if incident.HasField("closed"):
-        return escape(_wrapped(incident.ending, width))
-    return f"[bold red]{escape(_wrapped(_open(incident), width))}[/]"
+def _ended(incident: pb.Incident) -> str:
+    return escape(incident.ending) if incident.HasField("closed") else f"[bold red]{escape(_open(incident))}[/]"
 
 
 def _open(incident: pb.Incident) -> str:

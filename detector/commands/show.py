@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
 import click
 
-from detector.commands.incidents import find_incident, print_incident
+from detector.commands.incidents import find_incident, print_one
+from detector.commands.shared import names
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
+from detector.commands.shared.output import FORMS, Output, print_data, print_names
 from detector.commands.shared.render import console, escape, holds_text, listed, print_verdict, styled, table
 from detector.commands.shared.run import CommandError
 from detector.core.document.reader import parse_document
@@ -25,11 +28,11 @@ _WAITS_MAX = 50
 
 
 @click.command(short_help="Show one snapshot or incident as text, document or picture.")
-@click.argument("id", metavar="ID")
+@click.argument("id", metavar="ID", shell_complete=names.shown)
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json", *(each.value for each in Format)]), default="text",
+    "-o", "--output", "--format", "form", type=click.Choice([*FORMS, *(each.value for each in Format)]), default="text",
     show_default=True, envvar="STILLTRUE_SHOW_FORMAT", show_envvar=True,
-    help="json is the snapshot document that 'evaluate' reads; dot, svg, graphml and links draw the wait-for graph.",
+    help="json (or yaml) is the snapshot document that 'evaluate' reads; dot, svg, graphml and links draw the wait-for graph.",
 )  # fmt: skip
 @detector_option
 @timeout_option
@@ -46,15 +49,19 @@ def show(id: str, form: str, endpoint: Endpoint, timeout_seconds: float) -> None
     """
     with detector_stub(endpoint) as stub:
         incident = find_incident(stub, id, timeout_seconds) if id.startswith("i-") else None
-        if incident is not None and form == "text":
-            print_incident(incident)
+        if incident is not None and form in {Output.TEXT, Output.WIDE, Output.NAME}:
+            print_one(incident, Output(form))
             return
         number = incident.first_snapshot if incident is not None else _number(id)
         answer = stub.GetSnapshot(pb.GetSnapshotRequest(id=number), timeout=timeout_seconds)
     if form == "json":
         sys.stdout.write(answer.document_json + "\n")
         return
-    if form == "text":
+    if form == Output.YAML:
+        print_data(json.loads(answer.document_json), Output.YAML)
+    elif form == Output.NAME:
+        print_names([str(answer.summary.ref.id)])
+    elif form in {Output.TEXT, Output.WIDE}:
         _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
         _print_snapshot(answer, snapshot)
     else:
@@ -83,7 +90,7 @@ def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
         (escape(name), escape(state.service) or "-", state.activity.value, escape(_facts(state.facts)))
         for name, state in sorted(snapshot.processes.items())
     ]
-    out.print(table(("process", "service", "activity", "facts"), rows))
+    out.print(table(("process", "service", "activity", "facts"), rows, flexible={"facts"}))
     for index, wait in enumerate(snapshot.waits.waits()):
         if index == _WAITS_MAX:
             out.print(f"  and {len(snapshot.waits) - _WAITS_MAX} more waits (--format json has them all)")
@@ -95,7 +102,7 @@ def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
         )
     verdicts = [verdict_from_wire(verdict) for verdict in answer.verdicts]
     out.print()
-    out.print(table(("predicate", "scope", "answer", "evidence"), map(_verdict_row, verdicts)))
+    out.print(table(("predicate", "scope", "answer", "evidence"), map(_verdict_row, verdicts), flexible={"evidence"}))
     for verdict in verdicts:
         if verdict.core and verdict.snapshot.scope == "all":
             out.print()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import click
 
-from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option, timeout_option
-from detector.commands.shared.render import console, escape, listed, print_json, table
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
+from detector.commands.shared.output import Output, output_option, print_data, print_names
+from detector.commands.shared.render import console, escape, listed, table
 from detector.core.times import duration, local_time
 from detector.service.documents import written_summary
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import snapshot_pb2
+
+COLUMNS = ("id", "began", "took", "members", "outcome", "trigger", "true", "undetermined", "missing", "kept")
+NARROW = ("id", "began", "took", "members", "outcome", "true", "missing")
 
 
 @click.command(short_help="List the newest snapshots.")
@@ -18,8 +22,8 @@ from stilltrue.v1 import snapshot_pb2
 )
 @detector_option
 @timeout_option
-@json_option
-def snapshots(limit: int, endpoint: Endpoint, timeout_seconds: float, *, as_json: bool) -> None:
+@output_option
+def snapshots(limit: int, endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     """List snapshots, newest first: when, how many members, the outcome, and which predicates held.
 
     \b
@@ -28,13 +32,17 @@ def snapshots(limit: int, endpoint: Endpoint, timeout_seconds: float, *, as_json
     """
     with detector_stub(endpoint) as stub:
         found = stub.ListSnapshots(pb.ListSnapshotsRequest(limit=limit), timeout=timeout_seconds).snapshots
-    if as_json:
-        print_json([written_summary(summary) for summary in found])
+    if print_data([written_summary(summary) for summary in found], output):
+        return
+    if output is Output.NAME:
+        print_names(str(summary.ref.id) for summary in found)
     elif not found:
         console().print("no snapshots yet: the first is taken when a process connects")
     else:
-        columns = ("id", "began", "took", "members", "outcome", "trigger", "true", "undetermined", "missing", "kept")
-        console().print(table(columns, map(_row, found)))
+        shown = COLUMNS if output is Output.WIDE else NARROW
+        at = [COLUMNS.index(column) for column in shown]
+        rows = ([row[index] for index in at] for row in map(_row, found))
+        console().print(table(shown, rows, flexible={"trigger", "true", "undetermined", "missing"}))
 
 
 def named(summary: pb.SnapshotSummary, holds: int) -> str:

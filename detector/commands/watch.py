@@ -12,8 +12,10 @@ from typing import Any
 import click
 import grpc
 
-from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, json_option
-from detector.commands.shared.render import console, escape, holds_text, listed, print_json, styled
+from detector.commands.shared import names
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub
+from detector.commands.shared.output import Output, output_option, print_data, print_names
+from detector.commands.shared.render import console, escape, holds_text, listed, styled
 from detector.commands.shared.run import CommandError
 from detector.core.times import local_time
 from detector.core.verdict import write_verdict
@@ -60,8 +62,10 @@ class _Patience:
 
 
 @click.command(short_help="Print verdicts as they change.")
-@click.argument("predicate", default="")
-@click.option("--scope", default="", help="Only this scope (group of processes).  [default: all scopes]", show_envvar=True)
+@click.argument("predicate", default="", shell_complete=names.predicates)
+@click.option(
+    "--scope", default="", shell_complete=names.scopes, help="Only this scope (group of processes).  [default: all scopes]"
+)
 @click.option(
     "--silence-seconds-max", type=click.FloatRange(min=1), default=20.0, show_default=True, show_envvar=True,
     help="Exit if no heartbeat arrives within this time.",
@@ -71,9 +75,9 @@ class _Patience:
     help="How long to wait for a detector that is not running yet.",
 )  # fmt: skip
 @detector_option
-@json_option
+@output_option
 def watch(
-    predicate: str, scope: str, silence_seconds_max: float, wait_seconds_max: float, endpoint: Endpoint, *, as_json: bool
+    predicate: str, scope: str, silence_seconds_max: float, wait_seconds_max: float, endpoint: Endpoint, output: Output
 ) -> None:
     """Print the current verdict on PREDICATE (default: on all), then every change, until Ctrl-C.
 
@@ -88,10 +92,7 @@ def watch(
         )
         try:
             for verdict in _verdicts(call, patience):
-                if as_json:
-                    print_json(write_verdict(verdict))
-                else:
-                    _print(verdict)
+                _write(verdict, output)
                 sys.stdout.flush()
         except grpc.RpcError:
             if not patience.lost:
@@ -114,6 +115,15 @@ def _verdicts(call: Any, patience: _Patience) -> Iterator[Verdict]:
 def _say_waiting(endpoint: Endpoint) -> None:
     if sys.stderr.isatty():
         click.echo(f"waiting for a detector at {endpoint.address} ...", err=True)
+
+
+def _write(verdict: Verdict, output: Output) -> None:
+    if output is Output.YAML:
+        click.echo("---")
+    if output is Output.NAME:
+        print_names([f"{verdict.predicate}@{verdict.snapshot.scope}"])
+    elif not print_data(write_verdict(verdict), output):
+        _print(verdict)
 
 
 def _print(verdict: Verdict) -> None:

@@ -6,19 +6,21 @@ import io
 import time
 from collections.abc import Sequence
 
+import pytest
 from rich.console import Console
 
-from detector.commands.incidents import WIDTH_MAX, incident_table
+from detector.commands.incidents import incident_table
+from detector.commands.shared.render import PIPE_WIDTH
 from stilltrue.v1 import detector_pb2 as pb
 
 LONG = [f"checkout-service-7d9f8c6b5-x2kq{at}/PlaceOrder#{at}" for at in range(9)]
 
 
-def drawn(found: Sequence[pb.Incident], width: int = WIDTH_MAX) -> list[str]:
+def drawn(found: Sequence[pb.Incident], width: int = 1000, *, all_names: bool = False) -> list[str]:
     """The list as lines."""
-    out = Console(file=io.StringIO(), width=1000, color_system=None)
+    out = Console(file=io.StringIO(), width=width, color_system=None)
     with out.capture() as text:
-        out.print(incident_table(found, width))
+        out.print(incident_table(found, width, all_names=all_names))
     return text.get().splitlines()
 
 
@@ -28,14 +30,19 @@ def incident(core: list[str], **rest: object) -> pb.Incident:
     return pb.Incident(**given)  # type: ignore[arg-type]
 
 
-def test_it_fits_in_a_terminal_of_100_columns_whatever_the_names() -> None:
+@pytest.mark.parametrize("width", [80, 100, 132])
+def test_it_fits_in_a_terminal_whatever_the_names_and_breaks_no_word(width: int) -> None:
     ended = "checkout-service-7d9f8c6b5-x2kq0 is no longer a member: its lease ran out without a word"
     rows = [
         incident(LONG, behind=LONG[:4]),
         incident(LONG[:2], opened=time.time() - 90 * 86400, formed=time.time() - 91 * 86400, closed=time.time(), ending=ended),
         incident(["x" * 300], predicate="gridlock"),
+        incident(["orders/Place#49", "stock/Reserve#50"]),
     ]
-    assert max(map(len, drawn(rows))) <= WIDTH_MAX
+    lines = drawn(rows, width)
+    assert max(map(len, lines)) <= width
+    words = {word for line in lines for word in line.split()}
+    assert {"i-3fa9c2b1d0", "orders/Place#49,", "stock/Reserve#50"} <= words
 
 
 def test_a_row_says_who_since_when_how_long_unseen_and_whether_it_is_open() -> None:
@@ -59,4 +66,7 @@ def test_a_long_core_is_cut_and_counted() -> None:
 
 def test_in_a_pipe_an_incident_is_one_line() -> None:
     ended = "checkout-service-7d9f8c6b5-x2kq0 is no longer a member: its lease ran out without a word"
-    assert len(drawn([incident(LONG), incident(LONG, closed=time.time(), ending=ended)], width=1000)) == 3
+    found = [incident(LONG), incident(LONG, closed=time.time(), ending=ended)]
+    lines = drawn(found, PIPE_WIDTH, all_names=True)
+    assert len(lines) == 3
+    assert all(name in line for line in lines[1:] for name in LONG)

@@ -110,13 +110,6 @@ def timeout_option(command: F) -> F:
     )(command)  # fmt: skip
 
 
-def json_option(command: F) -> F:
-    """``--json``."""
-    return click.option("--json", "as_json", is_flag=True, envvar="STILLTRUE_JSON", show_envvar=True, help="Print JSON.")(
-        command
-    )
-
-
 @contextmanager
 def detector_stub(endpoint: Endpoint) -> Iterator[detector_pb2_grpc.DetectorServiceStub]:
     """A stub for the detector at ``endpoint``; errors of its calls become :class:`CommandError`."""

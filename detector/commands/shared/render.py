@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import click
@@ -20,6 +20,7 @@ EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}
 _STYLES = {Holds.TRUE: "bold red", Holds.FALSE: "green", Holds.UNDETERMINED: "yellow"}
 _GOOD_NEWS = {"termination", "quiescence", "phase-ended"}
 _NAMES_MAX = 20
+PIPE_WIDTH = 1_000_000
 
 
 def escape(text: str) -> str:
@@ -28,8 +29,8 @@ def escape(text: str) -> str:
 
 
 def console() -> Console:
-    """Standard output; in a pipe, wide enough that no row is cut off."""
-    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
+    """Standard output; in a pipe, wide enough that each row of a table is one line."""
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:
@@ -107,11 +108,14 @@ def listed(names: Sequence[str], most: int = _NAMES_MAX) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def table(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A borderless table; cells may contain rich markup."""
+def table(columns: Iterable[str], rows: Iterable[Sequence[str]], *, flexible: Collection[str] = ()) -> Table:
+    """A borderless table; cells may contain rich markup.
+
+    Where it is too wide, the ``flexible`` columns wrap between words; a word that does not fit is cut, and ends in an ellipsis.
+    """
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        made.add_column(column, overflow="fold")
+        made.add_column(column, overflow="ellipsis", no_wrap=column not in flexible)
     for row in rows:
         made.add_row(*row)
     return made

@@ -1,0 +1,120 @@
+"""The forms of an answer, and what a shell completes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from rich.console import Console
+
+from detector.cli import COMMANDS, cli
+from detector.commands.shared import names
+from detector.commands.shared.output import Output, printable_yaml
+from detector.commands.shared.render import table
+
+DOCUMENT = {"waits": [{"waiter": "a/1", "among": ["b/2"]}, {"waiter": "b/2", "among": ["a/1"]}]}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": 1, "b": [], "c": {}, "d": None, "e": True}, "a: 1\nb: []\nc: {}\nd: null\ne: true\n"),
+        ([{"id": "i-1", "core": ["a", "b"]}], '- id: "i-1"\n  core:\n  - "a"\n  - "b"\n'),
+        ({"x": {"y": {"z: #": "no\n"}}}, 'x:\n  "y":\n    "z: #": "no\\n"\n'),
+        ([[1, 2], []], "- - 1\n  - 2\n- []\n"),
+        ([], "[]\n"),
+    ],
+)
+def test_yaml_is_written_in_blocks_and_quotes_every_text(value: Any, text: str) -> None:
+    assert printable_yaml(value) == text
+
+
+async def test_each_form_of_an_offline_verdict(here: Any, tmp_path: Path) -> None:
+    file = tmp_path / "graph.json"
+    file.write_text(json.dumps(DOCUMENT))
+    forms = {form: await here("evaluate", "deadlock", str(file), "-o", form.value) for form in Output}
+    assert {ended.code for ended in forms.values()} == {0}
+    assert forms[Output.TEXT].out.startswith("deadlock: TRUE\n")
+    assert json.loads(forms[Output.JSON].out)["core"] == ["a/1", "b/2"]
+    assert '\ncore:\n- "a/1"\n- "b/2"\n' in forms[Output.YAML].out
+    assert forms[Output.NAME].out == "a/1\nb/2\n"
+    assert (await here("evaluate", "deadlock", str(file), "--json")).out == forms[Output.JSON].out
+
+
+@pytest.mark.live
+async def test_each_form_of_what_a_detector_lists(
+    played: Any, here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "SECONDS_MAX", 20)
+    a, b = played.FakeProcess("a"), played.FakeProcess("b")
+    async with played.detecting(tmp_path) as detector:
+        await detector.join(a, b)
+        await detector.ask()
+        address = ("--detector", detector.address)
+        assert (await here("agents", "-o", "name", *address)).out == "a\nb\n"
+        snapshots = (await here("snapshots", "-o", "name", *address)).out.split()
+        assert (await here("show", "latest", "-o", "name", *address)).out.split() == snapshots[:1]
+        assert (await here("incidents", "-o", "name", *address)).out == ""
+        narrow, wide = [(await here("agents", "-o", form, *address)).out.splitlines() for form in ("text", "wide")]
+        assert (len(narrow), len(wide)) == (3, 3)
+        assert set(narrow[0].split()) < set(wide[0].split())
+        assert "- process: " in (await here("agents", "-o", "yaml", *address)).out
+        assert "processes:\n" in (await here("show", "latest", "-o", "yaml", *address)).out
+        assert (await here("doctor", "-o", "name", *address)).err == ""
+        for words, wanted in ((("ask", "deadlock", *address, "--scope"), "all"), (("show", *address), snapshots[0])):
+            assert wanted in await asyncio.to_thread(completed, *words, begun="")
+        await asyncio.gather(a.kill(), b.kill())
+
+
+def test_a_table_wraps_between_words_and_cuts_a_word_that_does_not_fit() -> None:
+    rows = [("checkout-7d9f8c6b5-x2kq0", "1 server, 3 channels, 98 calls"), ("stock", "y" * 90)]
+    out = Console(file=io.StringIO(), width=50, color_system=None)
+    with out.capture() as text:
+        out.print(table(("process", "sees"), rows, flexible={"sees"}))
+    lines = text.get().splitlines()
+    assert max(map(len, lines)) <= 50
+    assert {"checkout-7d9f8c6b5-x2kq0", "server,", "channels,", "calls"} <= set(" ".join(lines).split())
+    assert "…" in lines[-1]
+
+
+def completed(*words: str, begun: str) -> list[str]:
+    """What a shell offers after ``words``."""
+    shell = ShellComplete(cli, {}, "stilltrue", "_STILLTRUE_COMPLETE")
+    return [item.value for item in shell.get_completions(list(words), begun)]
+
+
+def test_commands_flags_and_predicates_are_completed_without_a_detector() -> None:
+    assert completed(begun="in") == ["incidents"]
+    assert "deadlock" in completed("ask", begun="")
+    assert completed("evaluate", begun="term") == ["termination"]
+    assert "--scope" in completed("watch", begun="--s")
+    assert completed("ask", "deadlock", "--detector", "127.0.0.1:1", "--scope", begun="") == ["all"]
+    assert completed("show", "--detector", "127.0.0.1:1", begun="") == ["latest"]
+    assert completed("completion", begun="") == ["bash", "zsh", "fish"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+async def test_the_script_for_each_shell_calls_the_command(here: Any, shell: str) -> None:
+    told = await here("completion", shell)
+    assert (told.code, told.err) == (0, "")
+    assert f"_STILLTRUE_COMPLETE={shell}_complete" in told.out
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=told.out, text=True, check=True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_flag_names_its_environment_variable(name: str) -> None:
+    context = click.Context(cli, info_name="stilltrue", auto_envvar_prefix="STILLTRUE")
+    command = cli.get_command(context, name)
+    assert command is not None
+    inner = click.Context(command, info_name=name, parent=context)
+    for option in (each for each in command.params if isinstance(each, click.Option)):
+        record = option.get_help_record(inner)
+        assert record is None or "env var: STILLTRUE_" in " ".join(record[1].split()), option.name
