@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2, detector_pb2_grpc, snapshot_pb2
+from tests.service.authority import ROLES, Authority
 
 
 class FakeProcess:
@@ -220,3 +222,31 @@ def start_detector() -> Any:
 @pytest.fixture
 def deadlock() -> type[Deadlock]:
     return Deadlock
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ours"), "our authority")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("others"), "somebody else's")
+
+
+@pytest.fixture
+def roles(tmp_path: Path) -> Path:
+    path = tmp_path / "roles.toml"
+    path.write_text(ROLES.format(reader=hashlib.sha256(b"open sesame").hexdigest()))
+    return path
+
+
+@pytest.fixture
+def server_files(authority: Authority, tmp_path: Path) -> dict[str, Any]:
+    certificate, key = authority.sign("detector", to=tmp_path / "served")
+    return {"host": "localhost", "tls_cert_file": certificate, "tls_key_file": key}
+
+
+@pytest.fixture
+def mutual(server_files: dict[str, Any], authority: Authority, roles: Path) -> dict[str, Any]:
+    return server_files | {"tls_client_ca_file": authority.file, "roles_file": roles}

@@ -19,7 +19,7 @@ from detector.service.kubernetes import ApiServer, NoClusterError, ServicePods
 from detector.service.settings import Expectation
 from stilltrue.model import ProcessName, ProcessState
 from stilltrue.v1 import snapshot_pb2
-from tests.service.test_security import Authority
+from tests.service.authority import Authority
 
 TRUE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_UNDETERMINED
 PATIENCE_SECONDS = 10.0

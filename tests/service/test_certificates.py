@@ -1,0 +1,199 @@
+"""Certificates: whose are let in, and a rotation that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from detector.ops.logs import Log
+from detector.service.grpc_api.roles import Roles, SecurityError
+from detector.service.grpc_api.security import Certificates, Files
+from stilltrue import Agent
+from stilltrue.runtime.credentials import Security, SecurityRefusedError
+from tests.service.authority import (
+    DAY,
+    NOW,
+    ROLES,
+    SECONDS_MAX,
+    Authority,
+    ask,
+    channel,
+    look,
+    refusal,
+    replace_file,
+    report,
+)
+
+
+@pytest.mark.parametrize("file", ["key", "roles", "token"])
+def test_a_secret_that_everybody_may_write_to_is_refused(tmp_path: Path, authority: Authority, file: str) -> None:
+    certificate, key = authority.sign("detector", to=tmp_path)
+    roles, token = tmp_path / "roles.toml", tmp_path / "token"
+    roles.write_text("")
+    token.write_text("open sesame")
+    {"key": key, "roles": roles, "token": token}[file].chmod(0o666)
+    use: dict[str, Callable[[], Any]] = {
+        "key": lambda: Certificates(Files(certificate=certificate, key=key), Log("stilltrue")),
+        "roles": lambda: Roles(roles, Log("stilltrue")),
+        "token": lambda: Security(token_file=str(token)).channel("127.0.0.1:1"),
+    }
+    with pytest.raises((SecurityError, SecurityRefusedError), match="writable by everybody"):
+        use[file]()
+
+
+async def test_a_mail_address_in_a_certificate_is_no_host_name(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path, authority: Authority
+) -> None:
+    mail = authority.sign("someone", mail="mallory@orders.shop.svc")
+    replace_file(roles, ROLES.format(reader="0" * 64).replace('"alice"', '"*.shop.svc"').encode())
+    async with start_detector(tmp_path / "data", **mutual) as detector:
+        async with channel(detector.address, authority.file, mail) as nobody:
+            assert (await refusal(ask(nobody)))[0] is grpc.StatusCode.PERMISSION_DENIED
+        async with channel(detector.address, authority.file, authority.sign("orders.shop.svc")) as operator:
+            await ask(operator)
+
+
+async def test_who_shows_no_good_certificate_is_not_let_in(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, other: Authority
+) -> None:
+    late = authority.sign("alice", ends=NOW - DAY, to=tmp_path / "expired")
+    async with start_detector(tmp_path / "data", **mutual) as detector:
+        for pair in (None, other.sign("alice"), late):
+            async with channel(detector.address, authority.file, pair) as stranger:
+                assert (await refusal(ask(stranger)))[0] is grpc.StatusCode.UNAVAILABLE
+                assert (await refusal(report(stranger)))[0] is grpc.StatusCode.UNAVAILABLE
+        async with channel(detector.address, authority.file, authority.sign("alice")) as operator:
+            assert not (await look(operator)).agents
+
+
+async def test_who_trusts_another_authority_does_not_speak_to_us(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, other: Authority
+) -> None:
+    async with (
+        start_detector(tmp_path / "data", **mutual) as detector,
+        channel(detector.address, other.file, authority.sign("alice")) as careful,
+    ):
+        assert (await refusal(ask(careful)))[0] is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_plaintext_on_a_tls_port_gets_nowhere(start_detector: Any, tmp_path: Path, mutual: dict[str, Any]) -> None:
+    async with (
+        start_detector(tmp_path / "data", **mutual) as detector,
+        grpc.aio.insecure_channel(detector.address) as plain,
+    ):
+        assert (await refusal(look(plain)))[0] is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_certificates_rotate_under_load_and_nothing_is_lost(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, other: Authority
+) -> None:
+    """Ours to another authority's, while new connections are made all the time; those open stay open."""
+    served = tmp_path / "served"
+    trusts_both = tmp_path / "both.crt"
+    trusts_both.write_bytes(authority.pem + other.pem)
+    client_ca = tmp_path / "clients.crt"
+    client_ca.write_bytes(authority.pem)
+    alices = {authority: authority.sign("alice"), other: other.sign("alice")}
+    settings = mutual | {"tls_client_ca_file": client_ca}
+    async with start_detector(tmp_path / "data", **settings) as detector:
+        done, stop = 0, asyncio.Event()
+
+        async def load() -> None:
+            nonlocal done
+            while not stop.is_set():
+                async with channel(detector.address, trusts_both, alices[authority]) as fresh:
+                    await ask(fresh)
+                    done += 1
+
+        async with channel(detector.address, trusts_both, alices[authority]) as lasting:
+            await look(lasting)
+            loads = [asyncio.create_task(load()) for _ in range(4)]
+            while done < 10:
+                await asyncio.sleep(0.01)
+            replace_file(client_ca, authority.pem + other.pem)
+            other.sign("detector", to=served)
+            before = done
+            while done < before + 20:
+                await asyncio.sleep(0.01)
+            async with channel(detector.address, other.file, alices[other]) as fresh:
+                await ask(fresh)  # what is served now is the other's
+            stop.set()
+            await asyncio.gather(*loads)
+            await look(lasting)
+        replace_file(client_ca, other.pem)
+        async with channel(detector.address, trusts_both, alices[authority]) as old:
+            assert (await refusal(ask(old)))[0] is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_key_that_does_not_fit_its_certificate_is_not_taken(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, other: Authority
+) -> None:
+    async with start_detector(tmp_path / "data", **mutual) as detector:
+        _, strange_key = other.sign("detector", to=tmp_path / "strange")
+        replace_file(tmp_path / "served" / "detector.key", strange_key.read_bytes())
+        async with channel(detector.address, authority.file, authority.sign("alice")) as operator:
+            await ask(operator)
+
+
+def _agent(address: str, ca: Path, pair: tuple[Path, Path], **more: Any) -> Agent:
+    files: dict[str, Any] = {"tls_ca_file": str(ca), "tls_cert_file": str(pair[0]), "tls_key_file": str(pair[1])}
+    return Agent(service="orders", detector=address, **files, **more)
+
+
+async def test_an_agent_joins_by_its_certificate_and_reads_it_anew_when_it_dials_again(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, other: Authority
+) -> None:
+    pair = other.sign("orders.shop.svc", to=tmp_path / "agent")
+    async with start_detector(tmp_path / "data", **mutual) as detector:
+        with _agent(detector.address, authority.file, pair, backoff_seconds_max=0.1) as agent:
+            assert not await asyncio.to_thread(agent.wait_until_joined, 0.5)
+            authority.sign("orders.shop.svc", to=tmp_path / "agent")
+            assert await asyncio.to_thread(agent.wait_until_joined, SECONDS_MAX)
+
+
+async def test_a_command_shows_its_certificate_or_its_token(
+    start_detector: Any, tmp_path: Path, server_files: dict[str, Any], roles: Path, authority: Authority
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("open sesame\n")
+
+    async def agents(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "detector", "agents", "--json", "--detector", detector.address, *flags]
+        return await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+        )
+
+    async with start_detector(tmp_path / "data", **server_files, roles_file=roles) as detector:
+        shown = await agents("--tls-ca-file", str(authority.file), STILLTRUE_TOKEN_FILE=str(token))
+        assert (shown.returncode, json.loads(shown.stdout or "null")) == (0, []), shown.stderr
+        shown = await agents("--tls-ca-file", str(authority.file))
+        assert shown.returncode == 2
+        assert "show a certificate or a bearer token" in shown.stderr
+        assert len(shown.stderr.splitlines()) == 1
+
+
+def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("open sesame")
+    with pytest.raises(SecurityRefusedError, match="without TLS"):
+        Security(token_file=str(token)).channel("detector.example:7600")
+    Security(token_file=str(token)).channel("127.0.0.1:7600").close()
+
+
+def test_a_key_that_does_not_fit_is_refused_at_the_start(tmp_path: Path, authority: Authority) -> None:
+    certificate, _ = authority.sign("one", to=tmp_path)
+    _, key = authority.sign("two", to=tmp_path)
+    with pytest.raises(SecurityError, match=r"one\.crt and .*two\.key"):
+        Certificates(Files(certificate=certificate, key=key), Log("test"))
+    with pytest.raises(SecurityError, match="No such file"):
+        Certificates(Files(certificate=tmp_path / "none", key=key), Log("test"))
