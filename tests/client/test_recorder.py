@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
-from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import SERVERS_PER_CHANNEL_MAX, ChannelRecord
+from stilltrue.model import Activity, CallNumber, PartyName, SnapshotId
+from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.look import Look, LookRequest, Suspect
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget
-from stilltrue.protocol.stamp import Stamp, decode, encode
-from stilltrue.protocol.step import Step, StepError
-
-
-def recorder(name: str = "a", *, reactive: bool = True, bounds: Bounds | None = None) -> Recorder:
-    return Recorder(
-        process=ProcessId(service=name, instance=ProcessName(name), incarnation=1), reactive=reactive, bounds=bounds
-    )
-
-
-def stamp(number: int = 1, *, colour: int = 0, floor: int = 1, source: str = "b") -> Stamp:
-    return Stamp(ProcessName(source), 1, CallNumber(number), SnapshotId(colour), CallNumber(floor))
-
-
-def cut(of: Recorder, snapshot: int, now: float = 1.0) -> Report:
-    report = of.marked(SnapshotId(snapshot), now)
-    assert report is not None
-    return report
-
-
-CHANNEL = ChannelRecord("b:1")
+from stilltrue.protocol.stamp import decode, encode
+from tests.client.recorders import CHANNEL, cut, recorder, stamp
 
 
 def test_rule_1_every_message_bears_the_colour_its_sender_has_by_then() -> None:
@@ -94,15 +73,6 @@ def test_rule_3_the_server_forgets_what_lies_below_the_floor_and_remembers_the_r
     assert (seen.highest, seen.forgotten) == (4, 0)
 
 
-def test_rule_3_what_is_forgotten_for_space_is_owned_up_to() -> None:
-    a = recorder(bounds=Bounds(answered_max=2))
-    for number in (1, 2, 3):
-        served, _ = a.arrived(stamp(number), method="/s/M", now=0.0)
-        a.replied(served)
-    (seen,) = cut(a, 1).seen
-    assert (seen.numbers, seen.forgotten) == ((2, 3), 1)
-
-
 def test_rule_4_a_call_is_queued_then_served_by_a_party_then_answered() -> None:
     a = recorder()
     a.pool_opened("workers", 1)
@@ -121,28 +91,6 @@ def test_rule_5_the_report_says_which_number_comes_next() -> None:
     a = recorder()
     a.sent(method="/s/M", channel=CHANNEL, now=0.0)
     assert cut(a, 1).next_number == 2
-
-
-def test_rule_7_facts_change_in_the_step_of_their_message() -> None:
-    a, b = recorder("a"), recorder("b")
-    a.fact({"token": 1})
-    step = Step()
-    step.fact(token=0)
-    step.carries(token=1)
-    made, sent = a.sent(method="/b/Take", channel=CHANNEL, now=0.0, step=step)
-    a.closed(step, 0.0)
-    report = cut(a, 1)
-    assert (report.facts, report.made[0].facts) == ({"token": 0}, {"token": 1})
-    served, _ = b.arrived(sent, method="/b/Take", now=0.0)
-    b.started(served)
-    assert not cut(b, 2).served[0].taken
-    taking = Step(served)
-    taking.fact(token=1)
-    taking.takes()
-    b.closed(taking, 0.0)
-    taken = cut(b, 3)
-    assert (taken.served[0].taken, taken.facts) == (True, {"token": 1})
-    assert a.settled(made, None, 0.0) is None
 
 
 def test_rule_8_a_failed_call_is_in_doubt_for_a_stated_time_and_no_wait_any_more() -> None:
@@ -242,70 +190,11 @@ def test_rule_10_the_message_that_forces_a_cut_has_happened_after_it() -> None:
     assert look(a, report).happenings == report.happenings + 1
 
 
-def test_a_renamed_process_reports_nothing_of_before_and_is_active_until_that_is_over() -> None:
-    a = recorder()
-    a.fact({"token": 1})
-    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)
-    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
-    a.started(served)
-    a.waits(served.party, [CallTarget(number=made.number)], 0.0)
-    a.holds(served.party, "a/lock")
-    a.renamed(ProcessId(service="s", instance=ProcessName("b"), incarnation=9))
-    report = cut(a, 1)
-    assert (report.process.instance, report.made, report.served, report.waits, report.holds) == ("b", (), (), (), ())
-    assert (report.facts, report.activity, report.next_number) == ({"token": 1}, Activity.ACTIVE, 2)
-    a.settled(made, stamp(), 0.0)
-    assert cut(a, 2).activity is Activity.ACTIVE
-    a.replied(served)
-    assert cut(a, 3).activity is Activity.IDLE
-    _, sent = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
-    assert (sent.source, sent.incarnation, sent.number) == ("b", 9, 2)
-
-
-def test_of_a_name_the_two_newest_incarnations_are_remembered() -> None:
-    a = recorder()
-    for run in (7, 3, 5):
-        served, _ = a.arrived(stamp()._replace(incarnation=run), method="/s/M", now=0.0)
-        a.replied(served)
-    assert [seen.caller.incarnation for seen in cut(a, 1).seen] == [3, 5]
-
-
-def test_doubts_dropped_for_space_are_owned_up_to_until_their_time_has_passed() -> None:
-    a = recorder(bounds=Bounds(doubts_max=2, doubt_seconds_max=30.0))
-    for at in range(4):
-        made, _ = a.sent(method="/s/M", channel=CHANNEL, now=float(at))
-        a.settled(made, None, float(at), in_doubt=True)
-    report = cut(a, 1, now=4.0)
-    assert ([call.number for call in report.made], report.lost) == ([3, 4], 2)
-    assert cut(a, 2, now=30.5).lost == 2, "the last one that was dropped may still arrive"
-    assert cut(a, 3, now=31.0).lost == 0
-
-
 def test_a_hedged_call_is_in_doubt_though_it_was_answered_for_other_copies_may_travel() -> None:
     a = recorder()
     made, _ = a.sent(method="/s/M", channel=ChannelRecord("b", copies_max=2, hedged=True), now=0.0)
     a.settled(made, stamp(), 0.0)
     assert [(call.number, call.doubtful) for call in cut(a, 1).made] == [(1, True)]
-
-
-def test_a_caller_forgotten_for_space_is_owned_up_to() -> None:
-    a = recorder(bounds=Bounds(callers_max=1))
-    for source in ("b", "c"):
-        a.arrived(stamp(source=source), method="/s/M", now=0.0)
-    report = cut(a, 1)
-    assert ([seen.caller.process for seen in report.seen], report.lost) == (["c"], 1)
-
-
-def test_a_server_dropped_from_a_channel_for_space_makes_strangers() -> None:
-    channel = ChannelRecord("b")
-    for number in range(SERVERS_PER_CHANNEL_MAX + 1):
-        assert not channel.strangers
-        channel.answered_by(ProcessName(f"b{number}"), 1)
-    assert (len(channel.servers), channel.strangers) == (SERVERS_PER_CHANNEL_MAX, True)
-    channel = ChannelRecord("b")
-    channel.answered_by(ProcessName("b"), 1)
-    channel.answered_by(ProcessName("b"), 2)
-    assert (channel.servers, channel.strangers) == ({"b": 2}, False)
 
 
 def test_a_process_whose_thread_waits_is_blocked_and_not_idle() -> None:
@@ -344,70 +233,6 @@ def test_a_call_of_before_a_fork_settles_nothing_in_the_child() -> None:
     assert [call.number for call in cut(child, 1).made] == [1]
 
 
-def test_the_outcome_of_a_steps_message_counts_from_the_end_of_the_step_but_its_colour_at_once() -> None:
-    a, step = recorder(), Step()
-    step.fact(token=0)
-    step.carries(token=1)
-    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True, step=step)
-    report = a.settled(made, stamp(colour=4), 0.0)
-    assert report is not None, "rule 2: a reply of a newer colour cuts, step or not"
-    assert (report.waits != (), report.facts) == (True, {"token": 0})
-    held = cut(a, 5)
-    assert ([call.number for call in held.made], held.waits) == ([1], ())
-    step.fact(token=1)
-    a.closed(step, 0.0)
-    assert (cut(a, 6).made, cut(a, 7).facts) == ((), {"token": 1})
-
-
-def test_an_open_step_holds_back_the_reply_to_its_own_message_only() -> None:
-    a, step = recorder(), Step()
-    a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
-    other, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
-    a.settled(other, stamp(2), 0.0)
-    assert [call.number for call in cut(a, 1).made] == [1]
-
-
-def test_facts_travel_with_one_message_of_a_step() -> None:
-    a, step = recorder(), Step()
-    step.carries(token=1)
-    a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
-    with pytest.raises(StepError, match="second message"):
-        a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
-    assert [(call.number, call.facts) for call in cut(a, 1).made] == [(1, {"token": 1})]
-
-
-def test_what_a_request_brought_goes_back_with_a_refusal_and_stays_with_a_reply() -> None:
-    a = recorder()
-    for number, (takes, failed) in enumerate([(False, False), (False, True), (True, True)], start=1):
-        served, _ = a.arrived(stamp(number), method="/s/M", now=0.0)
-        a.started(served)
-        if takes:
-            step = Step(served)
-            step.takes()
-            a.closed(step, 0.0)
-        a.replied(served, failed=failed)
-    (seen,) = cut(a, 1).seen
-    answers = [seen.answer(CallNumber(number)) for number in (1, 2, 3)]
-    assert [answer and answer.taken for answer in answers] == [True, False, True]
-
-
-def test_a_step_with_the_reply_is_not_made_when_the_handler_fails() -> None:
-    for failed, facts in ((True, {}), (False, {"token": 0})):
-        a = recorder()
-        served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
-        a.started(served)
-        step = Step(served)
-        step.fact(token=0)
-        step.carries(token=1)
-        step.with_reply()
-        a.closed(step, 0.0)
-        a.replied(served, failed=failed)
-        report = cut(a, 1)
-        answer = report.seen[0].answer(CallNumber(1))
-        assert answer is not None
-        assert (report.facts, dict(answer.facts)) == (facts, {} if failed else {"token": 1})
-
-
 def test_who_is_at_work_is_counted_for_each_party_and_each_block() -> None:
     a, one, two = recorder(reactive=False), PartyName("a/1"), PartyName("a/2")
     a.active(one)
@@ -432,24 +257,3 @@ def test_a_wait_for_several_of_many_ends_by_itself_where_a_way_out_cannot_be_sai
     one, two = cut(a, 1, now=5.0).waits
     assert (one.among[-1], one.deadline) == (PartyTarget(party=PartyName("a/y")), None)
     assert (len(two.among), two.deadline) == (2, 5.0)
-
-
-def test_what_a_step_has_sent_with_its_call_does_not_travel_with_its_reply_again() -> None:
-    a = recorder()
-    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
-    a.started(served)
-    step = Step(served)
-    step.carries(token=1)
-    step.with_reply()
-    a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
-    a.closed(step, 0.0)
-    a.replied(served)
-    (seen,) = cut(a, 1).seen
-    assert seen.answered == ()
-
-
-def test_the_highest_number_seen_is_not_the_last_one() -> None:
-    a = recorder()
-    a.arrived(stamp(5), method="/s/M", now=0.0)
-    a.arrived(stamp(3), method="/s/M", now=0.0)
-    assert [seen.highest for seen in cut(a, 1).seen] == [5]

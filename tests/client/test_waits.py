@@ -9,32 +9,16 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-import grpc
 import pytest
 
-from stilltrue import Agent, StepError
-from stilltrue.model import Activity, SnapshotId
-from stilltrue.protocol.report import PartyTarget, Report, ResourceTarget
-
-Alone = Callable[..., Agent]
-
-
-class Snapshots:
-    """The reports of one agent."""
-
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-
-    def __call__(self) -> Report:
-        report = self.agent.live.marked(SnapshotId(self.agent.live.recorder.colour + 1))
-        assert report is not None
-        assert self.agent.live.faults == 0
-        return report
+from stilltrue import Agent
+from stilltrue.model import Activity
+from stilltrue.protocol.report import PartyTarget, ResourceTarget
+from tests.client.cuts import Alone, Snapshots, started
 
 
 @pytest.fixture
@@ -53,12 +37,6 @@ def until(found: Callable[[], Any]) -> Any:
         assert time.monotonic() < end
         time.sleep(0.002)
     return result
-
-
-def started(target: Callable[[], Any], name: str) -> threading.Thread:
-    thread = threading.Thread(target=target, name=name, daemon=True)
-    thread.start()
-    return thread
 
 
 def stands_in(thread: threading.Thread, function: str) -> bool:
@@ -326,123 +304,3 @@ def test_facts(agent: Agent, report: Snapshots) -> None:
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
-
-
-class Passing:
-    """Two processes that pass a token; at each instant that can be cut, it is somewhere, once."""
-
-    def __init__(self, giver: Agent, taker: Agent) -> None:
-        self.giver, self.taker = giver, taker
-        self.seen: list[tuple[Any, ...]] = []
-        self.fetch_hold: threading.Event | None = None
-        self.give, self.take = Snapshots(giver), Snapshots(taker)
-        handlers = {"Pass": self.receive, "Fetch": self.fetch}
-        methods: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(handler) for name, handler in handlers.items()}
-        self.server = grpc.server(
-            ThreadPoolExecutor(2),
-            handlers=[grpc.method_handlers_generic_handler("t.T", methods)],
-            interceptors=[taker.server_interceptor()],
-        )
-        port = self.server.add_insecure_port("127.0.0.1:0")
-        self.server.start()
-        self.channel = giver.channel(grpc.insecure_channel(f"127.0.0.1:{port}"))
-        self.pass_it: Any = self.channel.unary_unary("/t.T/Pass")
-        self.fetch_it: Any = self.channel.unary_unary("/t.T/Fetch")
-
-    def receive(self, request: bytes, context: Any) -> bytes:
-        (call,) = self.take().served
-        self.seen.append(("arrived", call.taken, dict(self.take().facts)))
-        with self.taker.atomic() as step:
-            step.fact(token=1)
-            step.takes()
-            self.seen.append(("inside", self.take().served[0].taken, dict(self.take().facts)))
-        self.seen.append(("taken", self.take().served[0].taken, dict(self.take().facts)))
-        return b""
-
-    def fetch(self, request: bytes, context: Any) -> bytes:
-        assert self.fetch_hold is None or self.fetch_hold.wait(10)
-        with self.taker.atomic() as step:
-            step.fact(token=0)
-            step.carries(token=1)
-            step.with_reply()
-        self.seen.append(("before the reply", dict(self.take().facts)))
-        return b""
-
-
-@pytest.fixture
-def passing(alone: Alone) -> Iterator[Passing]:
-    passing = Passing(alone("giver"), alone("taker"))
-    yield passing
-    passing.channel.close()
-    passing.server.stop(None).wait()
-    assert passing.giver.live.faults == passing.taker.live.faults == 0
-
-
-def test_a_token_is_given_up_in_the_step_that_sends_it_and_taken_in_one(passing: Passing) -> None:
-    passing.giver.fact(token=1)
-    passing.taker.fact(token=0)
-    with passing.giver.atomic() as step:
-        step.fact(token=0)
-        step.carries(token=1)
-        assert passing.give().facts == {"token": 1}
-        future = passing.pass_it.future(b"")
-        sent = passing.give()
-        assert sent.facts == {"token": 0}
-    future.result()
-    assert passing.seen == [
-        ("arrived", False, {"token": 0}),
-        ("inside", False, {"token": 0}),
-        ("taken", True, {"token": 1}),
-    ]
-
-
-def test_what_is_sent_carries_its_facts_in_the_report(passing: Passing) -> None:
-    hold = threading.Event()
-    passing.fetch_hold = hold
-    with passing.giver.atomic() as step:
-        step.carries(token=1)
-        future = passing.fetch_it.future(b"")
-        (made,) = passing.give().made
-        hold.set()
-    future.result()
-    assert made.facts == {"token": 1}
-
-
-def test_a_reply_taken_in_a_step_is_received_at_its_end(passing: Passing) -> None:
-    passing.taker.fact(token=1)
-    with passing.giver.atomic() as step:
-        passing.fetch_it(b"")
-        (made,) = passing.give().made
-        assert not made.doubtful
-        assert passing.give().waits == ()
-        step.fact(token=1)
-        assert passing.give().facts == {}
-    after = passing.give()
-    assert (after.made, after.facts) == ((), {"token": 1})
-    assert passing.seen == [("before the reply", {"token": 1})]
-    report = passing.take()
-    assert report.facts == {"token": 0}
-    assert report.seen[0].answered[0].facts == {"token": 1}
-
-
-def test_a_step_has_one_message_and_says_so(passing: Passing) -> None:
-    with passing.giver.atomic():
-        passing.pass_it(b"")
-        with pytest.raises(StepError, match="a second message"):
-            passing.pass_it(b"")
-    with pytest.raises(StepError, match="the step sent no message"), passing.giver.atomic() as step:
-        step.carries(token=1)
-    with pytest.raises(StepError, match="open here already"), passing.giver.atomic(), passing.giver.atomic():
-        pass
-    with pytest.raises(StepError, match="no call is being served"), passing.giver.atomic() as step:
-        step.takes()
-    passing.pass_it(b"")
-    assert passing.give().made == ()
-
-
-def test_a_step_of_one_thread_is_not_anothers(passing: Passing) -> None:
-    with passing.giver.atomic() as step:
-        step.fact(token=0)
-        started(lambda: passing.pass_it(b""), "other").join()
-        assert passing.give().facts == {}
-    assert passing.give().facts == {"token": 0}

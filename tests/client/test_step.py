@@ -1,0 +1,109 @@
+"""Rule 7: an atomic step of the recorder changes facts together with its one message."""
+
+from __future__ import annotations
+
+import pytest
+
+from stilltrue.model import CallNumber, PartyName
+from stilltrue.protocol.step import Step, StepError
+from tests.client.recorders import CHANNEL, cut, recorder, stamp
+
+
+def test_rule_7_facts_change_in_the_step_of_their_message() -> None:
+    a, b = recorder("a"), recorder("b")
+    a.fact({"token": 1})
+    step = Step()
+    step.fact(token=0)
+    step.carries(token=1)
+    made, sent = a.sent(method="/b/Take", channel=CHANNEL, now=0.0, step=step)
+    a.closed(step, 0.0)
+    report = cut(a, 1)
+    assert (report.facts, report.made[0].facts) == ({"token": 0}, {"token": 1})
+    served, _ = b.arrived(sent, method="/b/Take", now=0.0)
+    b.started(served)
+    assert not cut(b, 2).served[0].taken
+    taking = Step(served)
+    taking.fact(token=1)
+    taking.takes()
+    b.closed(taking, 0.0)
+    taken = cut(b, 3)
+    assert (taken.served[0].taken, taken.facts) == (True, {"token": 1})
+    assert a.settled(made, None, 0.0) is None
+
+
+def test_the_outcome_of_a_steps_message_counts_from_the_end_of_the_step_but_its_colour_at_once() -> None:
+    a, step = recorder(), Step()
+    step.fact(token=0)
+    step.carries(token=1)
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True, step=step)
+    report = a.settled(made, stamp(colour=4), 0.0)
+    assert report is not None, "rule 2: a reply of a newer colour cuts, step or not"
+    assert (report.waits != (), report.facts) == (True, {"token": 0})
+    held = cut(a, 5)
+    assert ([call.number for call in held.made], held.waits) == ([1], ())
+    step.fact(token=1)
+    a.closed(step, 0.0)
+    assert (cut(a, 6).made, cut(a, 7).facts) == ((), {"token": 1})
+
+
+def test_an_open_step_holds_back_the_reply_to_its_own_message_only() -> None:
+    a, step = recorder(), Step()
+    a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    other, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
+    a.settled(other, stamp(2), 0.0)
+    assert [call.number for call in cut(a, 1).made] == [1]
+
+
+def test_facts_travel_with_one_message_of_a_step() -> None:
+    a, step = recorder(), Step()
+    step.carries(token=1)
+    a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    with pytest.raises(StepError, match="second message"):
+        a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    assert [(call.number, call.facts) for call in cut(a, 1).made] == [(1, {"token": 1})]
+
+
+def test_what_a_request_brought_goes_back_with_a_refusal_and_stays_with_a_reply() -> None:
+    a = recorder()
+    for number, (takes, failed) in enumerate([(False, False), (False, True), (True, True)], start=1):
+        served, _ = a.arrived(stamp(number), method="/s/M", now=0.0)
+        a.started(served)
+        if takes:
+            step = Step(served)
+            step.takes()
+            a.closed(step, 0.0)
+        a.replied(served, failed=failed)
+    (seen,) = cut(a, 1).seen
+    answers = [seen.answer(CallNumber(number)) for number in (1, 2, 3)]
+    assert [answer and answer.taken for answer in answers] == [True, False, True]
+
+
+def test_a_step_with_the_reply_is_not_made_when_the_handler_fails() -> None:
+    for failed, facts in ((True, {}), (False, {"token": 0})):
+        a = recorder()
+        served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+        a.started(served)
+        step = Step(served)
+        step.fact(token=0)
+        step.carries(token=1)
+        step.with_reply()
+        a.closed(step, 0.0)
+        a.replied(served, failed=failed)
+        report = cut(a, 1)
+        answer = report.seen[0].answer(CallNumber(1))
+        assert answer is not None
+        assert (report.facts, dict(answer.facts)) == (facts, {} if failed else {"token": 1})
+
+
+def test_what_a_step_has_sent_with_its_call_does_not_travel_with_its_reply_again() -> None:
+    a = recorder()
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    a.started(served)
+    step = Step(served)
+    step.carries(token=1)
+    step.with_reply()
+    a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    a.closed(step, 0.0)
+    a.replied(served)
+    (seen,) = cut(a, 1).seen
+    assert seen.answered == ()
