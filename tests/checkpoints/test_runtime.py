@@ -12,22 +12,16 @@ from detector.checkpoints.graph.graph import DataflowGraph, Edge, Routing, Shari
 from detector.checkpoints.graph.job import Emit, Job, VertexContext
 from detector.checkpoints.protocol.coordinator import Schedule
 from detector.checkpoints.protocol.points import CompletedPoint, FailReason, PointKind, Value
-from detector.checkpoints.runtime.inbox import InboxFullError
-from detector.checkpoints.runtime.operators import Collected, KeyedFold, SplitSource, Step
-from detector.checkpoints.runtime.pipeline import PipelineFailedError, PipelineSettings, PointFailedError, RecorderOf, barriers
+from detector.checkpoints.runtime.operators import Collected, KeyedFold, SplitSource
+from detector.checkpoints.runtime.pipeline import PipelineFailedError, PipelineSettings, PointFailedError
 from detector.checkpoints.runtime.runtime import LocalRuntime
-from stilltrue.fifo import MarkerRecorder
 from stilltrue.model import ProcessName, SnapshotId
+from tests.checkpoints.jobs import OUT, collatz, often
 
 WORDS = ["still", "true", "once", "it", "holds", "it", "stays", "true"]
 SPLITS: Mapping[str, Sequence[Value]] = {f"file-{n}": [WORDS[(n + i) % 8] for i in range(400)] for n in range(4)}
 EXPECTED = Counter(str(word) for words in SPLITS.values() for word in words)
-SRC, COUNT, OUT = StageName("src"), StageName("count"), StageName("out")
-
-
-def often(**more: object) -> PipelineSettings:
-    schedule = Schedule(interval_seconds=0.002, pending_max=3)
-    return PipelineSettings(schedule=schedule, tick_seconds=0.001, channel_records_max=8, remembered_max=100_000, **more)  # type: ignore[arg-type]
+SRC, COUNT = StageName("src"), StageName("count")
 
 
 def word(value: Value) -> str:
@@ -183,94 +177,6 @@ async def test_failure_of_one_connected_pipeline_leaves_the_others_alone() -> No
         runtime.fail(ProcessName("x"), RuntimeError())
 
 
-def collatz(numbers: Sequence[Value], out: list[Value], *, records_max: int = 1000) -> Job:
-    """A loop: ``step`` sends each number round until it is 1, counting the rounds."""
-    src, step, check, end = (StageName(n) for n in ("src", "step", "check", "end"))
-    graph = DataflowGraph.of(
-        [Stage(name=src), Stage(name=step), Stage(name=check), Stage(name=end)],
-        [
-            Edge(source=src, target=step),
-            Edge(source=step, target=check),
-            Edge(source=check, target=step),
-            Edge(source=check, target=end),
-        ],
-    )
-
-    def once(value: Value, emit: Emit) -> None:
-        start, n, rounds = value if isinstance(value, list) else [value, value, 0]
-        n = int(str(n))
-        emit([start, n // 2 if n % 2 == 0 else 3 * n + 1, int(str(rounds)) + 1])
-
-    def sort_out(value: Value, emit: Emit) -> None:
-        assert isinstance(value, list)
-        if value[1] == 1:
-            emit([value[0], value[2]], to="end")
-        else:
-            emit(value, to="step")
-
-    return Job(
-        graph=graph,
-        make={
-            src: lambda place: SplitSource({"n": numbers}, place),
-            step: lambda _place: Step(once),
-            check: lambda _place: Step(sort_out),
-            end: lambda place: Collected(place, out),
-        },
-    )
-
-
-def rounds_of(n: int) -> int:
-    rounds = 0
-    while True:
-        n, rounds = (n // 2 if n % 2 == 0 else 3 * n + 1), rounds + 1
-        if n == 1:
-            return rounds
-
-
-COLLATZ = sorted([n, rounds_of(n)] for n in range(2, 120))
-
-
-def pairs(values: Sequence[Value]) -> list[list[int]]:
-    return sorted([int(str(n)) for n in pair] for pair in values if isinstance(pair, list))
-
-
-def by_markers(graph: DataflowGraph, vertex: ProcessName) -> MarkerRecorder[Value, object]:
-    return MarkerRecorder(vertex, incoming=graph.topology.incoming(vertex), outgoing=graph.topology.outgoing(vertex))
-
-
-@pytest.mark.parametrize("recorder_of", [barriers, by_markers])
-async def test_a_loop_ends_when_a_point_shows_nothing_in_transit_and_every_point_is_exact(recorder_of: RecorderOf) -> None:
-    out: list[Value] = []
-    runtime = LocalRuntime(collatz(list(range(2, 120)), out), often(), recorder_of=recorder_of)
-    await runtime.run()
-    (pipeline,) = runtime.pipelines.values()
-    assert pairs(out) == COLLATZ
-    in_loop = [point for point in pipeline.completed if not point.drained]
-    assert in_loop, "no point caught the loop at work"
-    assert pipeline.completed[-1].drained
-    if recorder_of is barriers:
-        assert {str(one) for point in in_loop for one in point.snapshot.channels} == {"check-1 -> step-1"}
-    for point in (in_loop[0], in_loop[-1]):
-        out = []
-        await LocalRuntime(collatz(list(range(2, 120)), out), often(), restored=[point], recorder_of=recorder_of).run()
-        assert pairs(out) == COLLATZ, f"from point {point.id}"
-
-
-async def test_a_loop_that_makes_more_than_it_takes_fails_instead_of_stopping_dead() -> None:
-    job = collatz([3], [])
-
-    def threefold(value: Value, emit: Emit) -> None:
-        for _ in range(3):
-            emit(value, to="step")
-
-    grow = Step(threefold)
-    job = Job(graph=job.graph, make={**job.make, StageName("check"): lambda _place: grow})
-    runtime = LocalRuntime(job, often(back_records_max=50, restarts_max=0))
-    with pytest.raises(PipelineFailedError) as caught:
-        await runtime.run()
-    assert isinstance(caught.value.__cause__, InboxFullError)
-
-
 async def test_a_savepoint_has_its_name_and_can_be_taken_once() -> None:
     ready, go = asyncio.Event(), asyncio.Event()
     outs: list[list[Value]] = [[], []]
@@ -382,41 +288,3 @@ async def test_a_source_that_is_done_ends_while_the_other_goes_on_and_its_state_
     shown_.clear()
     await LocalRuntime(job, often(), restored=[last]).run()
     assert sorted(map(str, shown_)) == ["1", "10", "2", "20", "3"], "the ended source does not read again"
-
-
-async def test_a_vertex_in_a_loop_outlives_its_sources_as_long_as_records_circulate() -> None:
-    short, long, loop = StageName("short"), StageName("long"), StageName("loop")
-    graph = DataflowGraph.of(
-        [Stage(name=short), Stage(name=long), Stage(name=loop), Stage(name=OUT)],
-        [
-            Edge(source=short, target=loop),
-            Edge(source=loop, target=loop),
-            Edge(source=loop, target=OUT),
-            Edge(source=long, target=OUT),
-        ],
-    )
-    left = asyncio.Event()
-
-    def circulate(value: Value, emit: Emit) -> None:
-        """Send the record round until a point shows that the short source has finished; then let it leave."""
-        over = any(ProcessName("short-1") in point.finished for point in pipeline.completed)
-        emit(value, to=OUT if over else loop)
-        if over:
-            left.set()
-
-    class UntilItLeft(SplitSource):
-        def read(self) -> Sequence[Value] | None:
-            return None if left.is_set() else ()
-
-    out: list[Value] = []
-    make = {
-        short: lambda context: SplitSource({"s": ["round"]}, context),
-        long: lambda context: UntilItLeft({}, context),
-        loop: lambda _context: Step(circulate),
-        OUT: lambda context: Collected(context, out),
-    }
-    runtime = LocalRuntime(Job(graph=graph, make=make), often())  # type: ignore[arg-type]
-    (pipeline,) = runtime.pipelines.values()
-    async with asyncio.timeout(20):
-        await runtime.run()
-    assert out == ["round"]

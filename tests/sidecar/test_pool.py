@@ -1,0 +1,112 @@
+"""The pool of a program beside its sidecar: who is served, who is queued, and what disproves its size."""
+
+from __future__ import annotations
+
+from tests.sidecar.beside import Beside
+
+
+def test_as_long_as_all_fit_all_are_served() -> None:
+    beside = Beside(workers=2)
+    beside.comes()
+    beside.comes()
+    assert [call.serving for call in beside.cut().served] == [True, True]
+
+
+def test_beyond_the_pool_nobody_knows_who_is_served_once_one_has_left() -> None:
+    beside = Beside(workers=2)
+    first = beside.comes()
+    for _ in range(3):
+        beside.comes()
+    assert beside.full
+    beside.program.ends(first)
+    assert [call.serving for call in beside.cut().served] == [True, False, False]
+    assert not beside.full
+
+
+def test_who_makes_a_call_is_served_and_fills_the_pool() -> None:
+    beside = Beside(workers=1)
+    first = beside.comes("t1")
+    beside.comes("t2")
+    third = beside.comes("t3")
+    beside.program.ends(first)
+    assert not beside.full
+    beside.calls("t3")
+    assert beside.full
+    serving = {call.party: call.serving for call in beside.cut().served}
+    assert serving == {"orders/Place#2": False, third.party: True}
+
+
+def test_who_leaves_makes_room() -> None:
+    beside = Beside(workers=1)
+    beside.comes()
+    queued = beside.comes()
+    beside.program.leaves(queued)
+    beside.program.leaves(queued)
+    assert beside.program.in_progress == 1
+    assert beside.full
+
+
+def test_a_queued_call_that_goes_on_while_all_others_are_blocked_disproves_the_size() -> None:
+    beside = Beside(workers=1)
+    beside.comes("t1")
+    beside.calls("t1")
+    beside.comes("t2")
+    beside.calls("t2")
+    beside.later()
+    assert beside.program.pool.size is None
+    assert beside.cut().pools[0].size is None
+    assert "--workers 1 cannot be right" in beside.warnings[0]
+
+
+def test_a_queued_call_that_goes_on_when_another_has_just_gone_on_disproves_nothing() -> None:
+    beside = Beside(workers=1)
+    first = beside.comes("t1")
+    call = beside.calls("t1")
+    beside.comes("t2")
+    beside.calls("t2")
+    beside.program.gives_up(call)
+    beside.program.ends(first)
+    beside.later()
+    assert beside.program.pool.size == 1
+
+
+def test_a_call_that_came_while_all_workers_were_blocked_and_was_answered_disproves_the_size() -> None:
+    beside = Beside(workers=1)
+    beside.comes("t1")
+    beside.calls("t1")
+    beside.now += 1.0
+    beside.program.ends(beside.comes("t2"))
+    beside.later()
+    assert beside.program.pool.size is None
+
+
+def test_a_call_that_came_beside_a_full_pool_at_work_and_was_answered_disproves_the_size() -> None:
+    """Whoever is served need not be blocked: more than N at once are more than N."""
+    beside = Beside(workers=1)
+    beside.comes("t1")
+    beside.now += 1.0
+    beside.program.ends(beside.comes("t2"))
+    beside.later()
+    assert beside.program.pool.size is None
+    assert "--workers 1 cannot be right: orders/Place#2 was served beside 1 others" in beside.warnings[0]
+
+
+def test_an_answer_that_was_perhaps_given_before_the_others_were_blocked_disproves_nothing() -> None:
+    beside = Beside(workers=1)
+    first = beside.comes("t1")
+    second, _ = beside.comes("t2"), beside.comes("t3")
+    beside.program.ends(first)
+    beside.now += 1.0
+    beside.calls("t3")  # the worker that has answered the second took the third, and this overtook that answer
+    beside.program.ends(second)
+    beside.later()
+    assert beside.program.pool.size == 1
+
+
+def test_without_a_size_all_are_served_and_no_pool_is_told() -> None:
+    beside = Beside()
+    for _ in range(3):
+        beside.comes()
+    report = beside.cut()
+    assert report.pools == ()
+    assert all(call.serving and call.pool == "" for call in report.served)
