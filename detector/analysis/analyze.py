@@ -47,7 +47,7 @@ def analyze(
     ----------
     out : a directory or a URI; all workers of ``engine`` must reach it under this name.
     predicates : also evaluated are ``deadlock``, from which incidents and near misses come, and who has ``settings``.
-    progress : is told each step.
+    progress : is called with the text of each step.
 
     Raises
     ------
@@ -132,7 +132,7 @@ class _Steps:
         )
 
     def _check(self, outcomes: Counter[str], told: int, predicates: int, *, torn: bool) -> None:
-        """One verdict for each snapshot that was not rejected and each predicate, where we are told and where ``out`` is."""
+        """Raises unless there is one verdict for each snapshot and predicate, by the workers' counts and in ``out``."""
         judged = sum(outcomes.values()) - outcomes[Outcome.REJECTED.value]
         written = self._results.rows(VERDICTS)
         if written != told:

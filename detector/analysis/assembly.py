@@ -70,7 +70,7 @@ def assembled(reports: pa.Table) -> pa.Table:
     Returns
     -------
     pyarrow.Table
-        Rows of ``ASSEMBLED``, by archive and snapshot. Columns that the reports at hand do not tell are null.
+        Rows of ``ASSEMBLED``, by archive and snapshot. Columns that the reports at hand lack are null.
     """
     return pa.concat_tables([_assembled(archive, rows) for archive, rows in by_archive(reports)])
 
@@ -128,7 +128,7 @@ class Attendance:
     unnamed: Whole
 
     def complete(self) -> NDArray[np.bool_]:
-        """(S,) whether everybody has reported who was there when the detector judged."""
+        """(S,) whether all members that the detector had when it judged have reported."""
         complete = self.unnamed <= 0
         complete[list(self.names)] = False
         return complete
@@ -163,7 +163,7 @@ def attendance(snapshots: Whole, reports: pa.Table, headers: pa.Table) -> Attend
 
 
 def _known(rows: pa.Table, begins: Whole, snapshots: Whole, headers: pa.Table, waited: Names) -> list[dict[str, Any]]:
-    """What the header says of each snapshot, or its reports tell; and who is missing (rule 2)."""
+    """What is known of each snapshot, from its header or else its reports; and who is missing (rule 2)."""
     begun, members, processes = (rows.column(name) for name in ("begun", "members", "process"))
     absences = attendance(snapshots, rows, headers)
     told = {row["snapshot"]: row for row in headers.select(["snapshot", "begun", "members", "header"]).to_pylist()}

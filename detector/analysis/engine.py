@@ -57,7 +57,7 @@ class Engine(Protocol):
 class LocalEngine:
     """Runs kernels in this process, or in up to ``processes`` of its own where there are enough rows.
 
-    ``progress`` is told how many parts of a run are done, and of how many. Close it when it is done, or use it in a ``with``.
+    ``progress`` is called with the number of parts done, and of all parts. Close it when done, or use it in a ``with``.
     """
 
     name = "local"

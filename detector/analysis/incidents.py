@@ -98,8 +98,8 @@ def sightings(verdicts: pa.Table) -> list[Row]:
     would have been in the core. Near misses at the same processes are one episode as long as no more than
     ``EPISODE_GAP_SNAPSHOTS`` lie between. ``saved_by`` kept it open when it was first seen.
     """
-    told = pc.and_(pc.equal(verdicts.column("predicate"), "deadlock"), pc.is_valid(verdicts.column("findings")))
-    rows = _in_order(verdicts.filter(told)).select(["archive", "snapshot", "begun", "ended", "findings"]).to_pylist()
+    chosen = pc.and_(pc.equal(verdicts.column("predicate"), "deadlock"), pc.is_valid(verdicts.column("findings")))
+    rows = _in_order(verdicts.filter(chosen)).select(["archive", "snapshot", "begun", "ended", "findings"]).to_pylist()
     newest: dict[tuple[Any, ...], Row] = {}
     found: list[Row] = []
     for row in rows:
@@ -117,8 +117,8 @@ def sightings(verdicts: pa.Table) -> list[Row]:
 
 
 def _first_seen(row: Row, finding: Row, processes: tuple[str, ...]) -> Row:
-    told = {name: finding[name] for name in ("kind", "id", "parties", "keys", "saved_by", "formed")}
-    return told | {
+    columns = {name: finding[name] for name in ("kind", "id", "parties", "keys", "saved_by", "formed")}
+    return columns | {
         "archive": row["archive"],
         "processes": list(processes),
         "snapshots": 0,
@@ -147,9 +147,9 @@ def near_miss_rows(seen: Sequence[Row]) -> list[Row]:
 
 def definite_ends(verdicts: pa.Table) -> Definite:
     """By archive, ``(snapshot, ended)`` of every snapshot with a definite verdict about deadlock, sorted."""
-    told = pc.and_(pc.equal(verdicts.column("predicate"), "deadlock"), pc.not_equal(verdicts.column("holds"), "undetermined"))
+    chosen = pc.and_(pc.equal(verdicts.column("predicate"), "deadlock"), pc.not_equal(verdicts.column("holds"), "undetermined"))
     found: Definite = {}
-    for row in _in_order(verdicts.filter(told)).select(["archive", "snapshot", "ended"]).to_pylist():
+    for row in _in_order(verdicts.filter(chosen)).select(["archive", "snapshot", "ended"]).to_pylist():
         found.setdefault(row["archive"], []).append((row["snapshot"], row["ended"] or 0.0))
     return found
 

@@ -81,17 +81,17 @@ def _near(waits: WaitColumns, circles: Ints, labels: Ints, missing: Bools) -> It
     waiting = np.zeros(len(missing), np.bool_)
     waiting[waits.waiter[~ended]] = True
     rows = np.repeat(np.arange(len(waits)), waits.sizes())
-    told: set[int] = set()
+    listed: set[int] = set()
     for label in np.unique(labels).tolist():
         members = circles[labels == label]
-        if told.intersection(members.tolist()):
+        if listed.intersection(members.tolist()):
             continue
         targets = np.unique(waits.targets[np.isin(waits.waiter[rows], members) & ~ended[rows]])
         savers = targets[~waiting[targets] & ~missing[targets]][:SAVERS_MAX]
         for saver in savers.tolist():
             core = _core_without(waits, ended, saver)
             if len(core):
-                told.update(core.tolist())
+                listed.update(core.tolist())
                 names = list(waits.named(core))
                 yield {"kind": "near miss", "id": None, "parties": names, "saved_by": waits.names[saver], "keys": []}
                 break

@@ -11,7 +11,7 @@ from detector.archive.local_state_rows import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What an archive told. Times in seconds since the epoch; rows are those of the result tables."""
+    """The results of an analysis. Times in seconds since the epoch; rows are those of the result tables."""
 
     location: str
     engine: str
@@ -41,15 +41,15 @@ class Analysis:
 
     def lost(self) -> tuple[str, ...]:
         """What the archive should have and has not, in sentences."""
-        told = []
+        notes = []
         if self.headless:
             some = f"{len(self.headless)} snapshot{'s' * (len(self.headless) > 1)}"
             numbers = ", ".join(str(number) for _, number in self.headless[:3]) + ", ..." * (len(self.headless) > 3)
-            told.append(f"no verdict on {some} with reports but no row in snapshots ({numbers}): a file is missing")
+            notes.append(f"no verdict on {some} with reports but no row in snapshots ({numbers}): a file is missing")
         if self.reports_absent:
             some = f"{self.reports_absent} report{'s' * (self.reports_absent > 1)}"
-            told.append(f"{some} that the detector had are in no file: times, pools, locks and clocks do not count them")
-        return tuple(told)
+            notes.append(f"{some} that the detector had are in no file: times, pools, locks and clocks do not count them")
+        return tuple(notes)
 
     @property
     def near_misses_text(self) -> str:

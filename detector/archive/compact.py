@@ -51,7 +51,7 @@ def compact(store: ArchiveFiles, *, bytes_target: int = BYTES_TARGET, until: str
     """Put files together up to about ``bytes_target``, in the days up to ``until`` (empty: all).
 
     Memory: about two row groups. Raises OSError when the disk does not take it (what was not done yet stays as it was), and
-    ArchiveError when somebody else is at it in this directory. Elsewhere (``s3://``) see to it that only one is.
+    ArchiveError when another process is compacting this directory. Elsewhere (``s3://``) make sure that only one is.
     """
     until = until and check_day(until)
     with _alone(store):

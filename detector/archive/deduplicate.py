@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from detector.archive.list_columns import Whole, whole
 
 KEYS = {"reports": ("archive", "snapshot", "process"), "snapshots": ("archive", "snapshot")}
-"""What tells the rows of a table apart."""
+"""The columns that identify a row of each table."""
 
 
 def once(rows: pa.Table, keys: Sequence[str] = KEYS["reports"]) -> pa.Table:

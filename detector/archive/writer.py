@@ -44,7 +44,7 @@ class ArchiveWriter:
     ) -> None:
         """``journal`` keeps what is gathered over a kill; None: it is lost then.
 
-        ``archive``: the detector's own id, by which its snapshots are told from another's in the same folder.
+        ``archive``: the detector's own id, which distinguishes its snapshots from another's in the same folder.
 
         A file is written when it would hold ``reports_max`` reports, or spans ``seconds_max``, or the day is over."""
         self.store = store
@@ -138,7 +138,7 @@ class ArchiveWriter:
 
 
 def table_of(table: str, rows: Sequence[Row], archive: str = "") -> pa.Table:
-    """Rows as columns, in the table's order: by snapshot, then by what tells its rows apart."""
+    """Rows as columns, in the table's order: by snapshot, then by the other columns of the table's key."""
     ordered = sorted(rows, key=lambda row: (row["snapshot"] or 0, row[KEYS[table]]))
     named = [row | {"archive": archive} for row in ordered] if archive else ordered
     try:

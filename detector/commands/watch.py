@@ -25,7 +25,7 @@ from stilltrue.v1 import detector_pb2 as pb
 
 _LOOK_SECONDS = 0.25
 _NOTICE_SECONDS = 1.0
-"""After this long without a detector, a terminal is told what is being waited for."""
+"""After this long without a detector, ``watch`` says on a terminal what it waits for."""
 
 
 class _Patience:

@@ -62,14 +62,14 @@ def nobody_reported(predicate: str, snapshot: Snapshot) -> Verdict:
 
 def depends_on_forgotten(name: str, snapshot: Snapshot) -> Verdict:
     """UNDETERMINED: members had to forget something, and the answer depends on it."""
-    told = ", ".join(snapshot.forgetful)
+    names = ", ".join(snapshot.forgetful)
     return Verdict(
         predicate=name,
         holds=Holds.UNDETERMINED,
         witness=Witness(
             kind="forgotten",
             parties=tuple(map(PartyName, snapshot.forgetful)),
-            text=f"{told} reached a bound and had to forget calls: the answer depends on them",
+            text=f"{names} reached a bound and had to forget calls: the answer depends on them",
         ),
         snapshot=snapshot.ref,
         missing=snapshot.missing,

@@ -28,8 +28,8 @@ def _of_the_stuck(verdict: Verdict, snapshot: Snapshot) -> Verdict:
     seen = [snapshot.looks[party] for party in named if party in snapshot.looks][:PARTIES_MAX]
     found = tuple(Evidence(party=look.party, stack=look.stack, trace=look.trace) for look in seen if look.stack or look.trace)
     places = {look.party: place for look in seen if (place := _place(look))}
-    told = tuple(f"{party} is {places[party]}" for party in verdict.witness.parties if party in places)
-    return replace(verdict, evidence=found, explanation=(*verdict.explanation, *told))
+    standing = tuple(f"{party} is {places[party]}" for party in verdict.witness.parties if party in places)
+    return replace(verdict, evidence=found, explanation=(*verdict.explanation, *standing))
 
 
 def _place(look: PartyLook) -> str:
@@ -40,14 +40,14 @@ def _place(look: PartyLook) -> str:
 
 def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
     """Why suspects are not accused: a bounded number of sentences about parties in the verdict's scope."""
-    told = 0
+    count = 0
     inside = snapshot.processes
     for party, look in snapshot.looks.items():
         reason = _reason(party, look)
         if reason and party.partition("/")[0] in inside and verdict.predicate in {"deadlock", "gridlock", "quiescence"}:
             yield reason
-            told += 1
-            if told >= PARTIES_MAX:
+            count += 1
+            if count >= PARTIES_MAX:
                 return
 
 

@@ -124,7 +124,7 @@ class _Ties:
         return _Tie(tuple(dict.fromkeys(among)), held.what, min(ends, default=None))
 
     def _callers(self, served: ServedCall) -> list[PartyName]:
-        """Who may cancel a call: its maker, and those who wait for it; none where that cannot be told.
+        """Who may cancel a call: its maker, and those who wait for it; none where that is unknown.
 
         Only the look at one who waits for it finds those who may cancel it besides.
         """

@@ -16,7 +16,7 @@ Rules:
    then the server knows of a connection that was lost before that.
 6. An idle process is idle for certain when nothing has happened in it from its cut to the look, and nothing is unaccounted for.
 
-Told the time, never asking it: the service and the simulator run the same rounds.
+The time is an argument, never read: the service and the simulator run the same rounds.
 """
 
 from __future__ import annotations

@@ -169,8 +169,8 @@ def healthy(demo: Demo, seconds: float) -> None:
                 last = time.monotonic()
             before, done = done, sum(demo.harness.stats(load)["done"] for load in HEALTHY_LOADS)
             snapshots, incidents = demo.count("stilltrue_snapshots_total"), demo.count("stilltrue_incidents_total")
-            told = f"{done} calls, {snapshots} snapshots, {incidents} incidents"
-            progress.update(task, completed=time.monotonic() - begun, description=told)
+            counts = f"{done} calls, {snapshots} snapshots, {incidents} incidents"
+            progress.update(task, completed=time.monotonic() - begun, description=counts)
             if incidents:
                 raise HarnessError(f"a false TRUE: {demo.harness.run('incidents', '--json').stdout}")
             if done == before:
@@ -178,7 +178,7 @@ def healthy(demo: Demo, seconds: float) -> None:
     idle = [load for load in HEALTHY_LOADS if not demo.harness.stats(load)["done"]]
     if idle:
         raise HarnessError(f"no call of theirs was ever answered: {', '.join(idle)}")
-    demo.say(f"{told}: no deadlock.")
+    demo.say(f"{counts}: no deadlock.")
     demo.command("ask", "deadlock", exit_codes=(1, 3))
 
 

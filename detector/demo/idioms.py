@@ -53,17 +53,17 @@ class Program:
         self.server.start()
 
     def methods(self) -> dict[str, Behaviour]:
-        """What it serves."""
+        """The methods that it serves."""
         return {}
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """Where the others listen."""
+        """The addresses of the other processes."""
         plain = {name: grpc.insecure_channel(target, options=BALANCED) for name, target in targets(addresses).items()}
         agent = self.agent
         self.channels = {name: agent.channel(one) for name, one in plain.items()} if agent else plain
 
     def stub(self, method: str) -> Any:
-        """What calls ``service.Method``."""
+        """A stub for ``service.Method``."""
         service, path = path_of(method)
         return self.channels[service].unary_unary(path)
 
@@ -71,7 +71,7 @@ class Program:
         """It begins by itself."""
 
     def stop(self) -> None:
-        """As a pod that is told to end: the calls in progress are finished, and the detector is told goodbye."""
+        """As a pod that is terminated: it finishes the calls in progress, and says goodbye to the detector."""
         self.server.stop(grace=1.0).wait()
         if self.agent:
             self.agent.close()
@@ -120,7 +120,7 @@ class Gateway(Program):
         super().__init__(name, agent=None, workers=4, port=port)
 
     def methods(self) -> dict[str, Behaviour]:
-        """What is behind it."""
+        """The stub of the process behind it."""
         return {"Pass": self._pass}
 
     def _pass(self, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -192,7 +192,7 @@ class Clerk(Program):
             self._passed.release()
 
     def _pass_baton(self) -> None:
-        """What another thread took is given back here."""
+        """Releases here what another thread has taken."""
         while True:
             self._passed.acquire()
             tried(self.stub("stall.Sell"), b"0")
@@ -228,7 +228,7 @@ class Desk:
         return taken
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """Where the others listen."""
+        """The addresses of the other processes."""
 
         async def channels() -> dict[str, grpc.aio.Channel]:
             found = {name: grpc.aio.insecure_channel(target) for name, target in targets(addresses).items()}

@@ -46,7 +46,7 @@ class ThreadService:
         self._server.start()
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """Where the others listen."""
+        """The addresses of the other processes."""
         self._channels = {n: self._agent.channel(grpc.insecure_channel(address)) for n, address in addresses.items()}
 
     def obey(self, command: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ class AioService:
         return port
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """Where the others listen."""
+        """The addresses of the other processes."""
 
         async def channels() -> dict[str, grpc.aio.Channel]:
             return {n: self._agent.channel(grpc.aio.insecure_channel(address)) for n, address in addresses.items()}

@@ -35,7 +35,7 @@ class Role(Enum):
 
 
 _Kind = tuple[ProcessName, Role, tuple[tuple[int, bytes], ...]]
-"""What the parties of one box share: the process, the role, and each wait's needs and targets."""
+"""The key of a box: the process, the role, and each wait's needs and targets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ def _rows(waits: WaitColumns, party: PartyName) -> list[Wait]:
 
 
 def label_of(wait: Wait, now: float | None) -> str:
-    """What a wait is for, and for how long: ``3.2 s for a worker of stock (4 of 4 busy): 1 of 4``."""
+    """A wait's purpose and age: ``3.2 s for a worker of stock (4 of 4 busy): 1 of 4``."""
     since = f"{duration(now - wait.since)} " if now is not None and wait.since is not None and now >= wait.since else ""
     what = wait.what or ", ".join(wait.among[:2]) + (", ..." if len(wait.among) > 2 else "")
     count = "" if len(wait.among) == 1 else f": {wait.needs} of {len(wait.among)}"

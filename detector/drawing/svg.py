@@ -97,7 +97,7 @@ def _arrow(arrow: Arrow, layout: Layout) -> ET.Element:
 
 
 def _edge(x: float, y: float, towards_x: float, towards_y: float) -> tuple[float, float]:
-    """Where the line from the centre of a box towards a point leaves the box."""
+    """The point where the line from the centre of a box towards a point leaves the box."""
     dx, dy = towards_x - x, towards_y - y
     wide = BOX_WIDTH / 2 / abs(dx) if dx else float("inf")
     tall = BOX_HEIGHT / 2 / abs(dy) if dy else float("inf")

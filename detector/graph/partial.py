@@ -57,7 +57,7 @@ def bounds(waits: WaitColumns, *, ended: Bools, missing: Bools, vouched: Bools) 
 def left_over(
     waits: WaitColumns, missing: Collection[str], *, certain: bool = False, among: Collection[PartyName] | None = None
 ) -> dict[PartyName, tuple[WaitNumber, ...]]:
-    """The parties that seem stuck while no deadline has fired and missing members are free: whom a suspicion is about.
+    """The parties that seem stuck while no deadline has fired and missing members are free: the parties of a suspicion.
 
     Each comes with the numbers of the waits that keep it stuck. ``certain``: waits in doubt count as ended; without it they
     count as real. ``among``: those of these parties that stand by themselves; all others are free.

@@ -10,7 +10,7 @@ _STEP_SECONDS = 1.0
 
 
 class Clock:
-    """Tells the time by the monotonic clock, so that durations are true; follows a wall clock set forward when asked."""
+    """Counts time by the monotonic clock, so that durations are true; follows a wall clock set forward when asked."""
 
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
         """``wall``: seconds since the epoch; ``steady``: seconds since whenever, never backwards."""

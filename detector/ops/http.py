@@ -32,7 +32,7 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is sent back."""
+    """An HTTP response."""
 
     body: bytes | str
     content_type: str = TEXT

@@ -9,7 +9,7 @@ Signature = tuple[tuple[int, int, int], ...]
 
 
 class WatchedFiles:
-    """Tells whether files have changed since they were last used: by time, size and inode, which a rename changes."""
+    """Knows whether files have changed since they were last used: by time, size and inode, which a rename changes."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """``paths``: all of them must exist whenever they are checked."""

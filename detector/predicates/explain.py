@@ -1,4 +1,4 @@
-"""Explains waits in sentences: which party waits for what, for how long, and on whom."""
+"""Explains waits in sentences: which party waits, for what, for how long, and on which parties."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NAMES_MAX = 8
 def sentences(snapshot: Snapshot, waits: Sequence[int], total: int) -> tuple[str, ...]:
     """A sentence for each of ``waits`` (positions in the columns), at most ``SENTENCES_MAX`` of ``total``."""
     shown = waits[:SENTENCES_MAX]
-    told = tuple(sentence(snapshot.waits.wait(wait), snapshot.ref.ended) for wait in shown)
-    return told if total <= len(shown) else (*told, f"and {total - len(shown)} more")
+    sentences = tuple(sentence(snapshot.waits.wait(wait), snapshot.ref.ended) for wait in shown)
+    return sentences if total <= len(shown) else (*sentences, f"and {total - len(shown)} more")
 
 
 def sentence(wait: Wait, now: float | None) -> str:

@@ -60,10 +60,10 @@ class LostMessage:
             )
         channels = self._channels(snapshot)
         parties = {name for source, target, _ in channels for name in (source, target)}
-        told = [f"{source} sent {target} {missing:g} more than {target} received" for source, target, missing in channels]
+        sentences = [f"{source} sent {target} {missing:g} more than {target} received" for source, target, missing in channels]
         holds = Holds.TRUE if lost > 0 else Holds.FALSE
         return process_verdict(
-            self.name, snapshot, holds, "count", f"{counts}: {lost:g} lost", parties if lost > 0 else (), told
+            self.name, snapshot, holds, "count", f"{counts}: {lost:g} lost", parties if lost > 0 else (), sentences
         )
 
     def _channels(self, snapshot: Snapshot) -> list[tuple[ProcessName, ProcessName, float]]:

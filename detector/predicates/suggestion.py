@@ -34,9 +34,9 @@ def with_suggestion(
         return replace(verdict, explanation=(*verdict.explanation, f"no victims suggested: {error}"))
     names = snapshot.waits.named(found.parties)
     if not names:
-        told = "no victims found: every candidate is excluded"
+        text = "no victims found: every candidate is excluded"
     else:
         sure = "the fewest possible" if found.exact else "fewer may suffice"
         who = "1 party" if len(names) == 1 else f"{len(names)} parties"
-        told = f"aborting {who} would free all {len(verdict.remainder)} ({sure}): {', '.join(shortened(names))}"
-    return replace(verdict, victims=names, explanation=(*verdict.explanation, told))
+        text = f"aborting {who} would free all {len(verdict.remainder)} ({sure}): {', '.join(shortened(names))}"
+    return replace(verdict, victims=names, explanation=(*verdict.explanation, text))

@@ -24,7 +24,7 @@ from setuptools import build_meta
 
 CHECKOUT, INSTALLED = "detector", "stilltrue_detector"
 LEFT_OUT = f"{CHECKOUT}/release/"
-"""What only a checkout needs."""
+"""Needed only in a checkout."""
 _REPOSITORY = "https://github.com/stilltrue/stilltrue/blob/main/"
 _RAW = "https://raw.githubusercontent.com/stilltrue/stilltrue/main/"
 _FIRST_DATE = 315532800  # 1980, before which a zip file knows no time

@@ -44,7 +44,7 @@ from stilltrue.v1 import detector_pb2_grpc
 
 _STOP_SECONDS = 0.5
 _ARCHIVE_SECONDS = 10.0
-"""What is to be archived is written before the service ends, also where disks are slow."""
+"""Time to write the rest of the archive before the service ends, also on slow disks."""
 _MESSAGE_HEADROOM = 4
 _EXPIRE_PER_LEASE = 4
 
@@ -55,7 +55,7 @@ class AddressInUseError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """Where the service listens: gRPC on ``host`` and ``port``, HTTP on its own."""
+    """The addresses of the service: gRPC on ``host`` and ``port``, HTTP on its own."""
 
     host: str
     port: int
@@ -147,7 +147,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
 
 
 async def serve(settings: Settings, started: Callable[[Listening], None]) -> None:
-    """Run the service until SIGINT or SIGTERM; ``started`` is told where it listens."""
+    """Run the service until SIGINT or SIGTERM; ``started`` is called with where it listens."""
     gc.collect()
     gc.freeze()  # what was imported stays: no collection looks at it again, and none holds up a verdict for it
     stop = asyncio.Event()
@@ -218,7 +218,7 @@ def _notifier(settings: Settings, snapshot_store: SnapshotStore, log: Log) -> No
 
 
 def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tuple[Incidents, list[Callable[[Incident], None]]]:
-    """The incidents, and the list of those who are told of each change (the archive, the metrics and the log are)."""
+    """The incidents, and the list of callbacks for each change (with those of the archive, the metrics and the log)."""
     watchers: list[Callable[[Incident], None]] = []
 
     def opened(incident: Incident) -> None:

@@ -30,7 +30,7 @@ STALE_SECONDS = 30.0
 ATTEMPT_SECONDS_MAX = 5.0
 SLICES_PER_PAGE = 500
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token and the authority of the API server."""
+"""The directory in which a pod finds its token and the CA of the API server."""
 
 
 class NoClusterError(ValueError):

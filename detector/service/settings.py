@@ -78,7 +78,7 @@ class Settings:
         "host names that HTTP requests may be addressed to, comma-separated; empty: any (on loopback, its own names)",
     )
     http_open: bool = _text(
-        False, "with --roles-file: serve pages and metrics to everybody who reaches --http-port, not only to readers' tokens"
+        False, "with --roles-file: serve pages and metrics to every client of --http-port, not only to readers' tokens"
     )
     data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
     standby: bool = _text(False, "wait while another detector uses --data, and take over when it ends")

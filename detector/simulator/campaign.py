@@ -34,7 +34,7 @@ class Job:
 
 @dataclass(slots=True, kw_only=True)
 class Summary:
-    """What the runs of one world amounted to."""
+    """The counts of all runs of one world."""
 
     name: str
     runs: int = 0

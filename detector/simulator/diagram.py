@@ -23,7 +23,7 @@ _STYLE = (
 
 
 class Kind(Enum):
-    """What happened at a process."""
+    """An event at a process."""
 
     INTERNAL = "internal"
     SEND = "send"

@@ -38,7 +38,7 @@ ALL = (*WORK, "marker", "report", "hello")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run showed; ``breaches`` are sentences, none when every promise was kept."""
+    """The result of one run; ``breaches`` are sentences, none when every promise was kept."""
 
     name: str
     seed: int

@@ -45,7 +45,7 @@ def built_in(plan: Plan) -> tuple[Predicate, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What a run amounted to."""
+    """The counts of one run."""
 
     steps: int = 0
     snapshots: int = 0

@@ -52,21 +52,21 @@ def parts_done(tracker: Any) -> tuple[int, int]:
 
 
 @contextmanager
-def followed(spark: SparkSession, tell: Callable[[int, int], None], poll_seconds: float = POLL_SECONDS) -> Iterator[None]:
-    """While the block runs, ``tell`` hears whenever more of a step is done: how much, and of how much."""
+def followed(spark: SparkSession, progress: Callable[[int, int], None], poll_seconds: float = POLL_SECONDS) -> Iterator[None]:
+    """While the block runs, ``progress`` is called whenever more of a step is done: how much, and of how much."""
     over = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
     def follow() -> None:
-        told = (0, 0)
+        shown = (0, 0)
         while not over.wait(poll_seconds):
             try:
                 now = parts_done(tracker)
             except Exception:  # noqa: BLE001 - Java has gone: the step itself says why
                 return
-            if now != told and now[1]:
-                tell(*now)
-                told = now
+            if now != shown and now[1]:
+                progress(*now)
+                shown = now
 
     thread = threading.Thread(target=follow, name="stilltrue-progress", daemon=True)
     thread.start()

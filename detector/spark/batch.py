@@ -160,7 +160,7 @@ def over_units(
     work: Callable[[ArchiveFiles, Iterable[Unit], int], Iterator[pa.Table]],
     schema: pa.Schema,
 ) -> DataFrame:
-    """What ``work`` makes of some units, as rows of ``schema``; neighbours lie in one partition."""
+    """The results of ``work`` on some units, as rows of ``schema``; neighbours share a partition."""
     parts = shares(units, UNITS_PER_CORE * spark.sparkContext.defaultParallelism)
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -36,14 +36,14 @@ ALWAYS = {
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a day stays the text that it is
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
-"""What the pipeline wants of every session. The cluster's own settings (memory, cores) come from spark-submit."""
+"""Settings of every session. Those of the cluster (memory, cores) come from spark-submit."""
 
 LOG_LEVEL = "STILLTRUE_SPARK_LOG_LEVEL"
 """Of a local session only what ends it is logged, unless this says otherwise: what fails, fails with a line of ours."""
 INTERRUPTED, TERMINATED = 130, 143
 TASK_FAILURES_MAX = 4
 _own_stderr = [2]
-"""Where this process's own standard error is."""
+"""The file descriptor of standard error."""
 PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark", "py4j")
 """Spark's own in this process; each error of theirs is a page of JSON."""
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://.+|k8s://.+|yarn")
@@ -99,7 +99,7 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
 
 @contextmanager
 def _java_unheard() -> Iterator[None]:
-    """What Java writes to standard error goes nowhere; if it does not start, its last line is part of the error."""
+    """Discards what Java writes to standard error; if it does not start, the last line becomes part of the error."""
     sys.stderr.flush()
     own = os.dup(2)
     with tempfile.TemporaryFile() as heard:
@@ -161,7 +161,7 @@ def interruptible() -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    """What an exception of ours said, out of Spark's report of it: the last line that names an error."""
+    """The message of our own exception within Spark's report: the last line that names an error."""
     lines = [line.strip() for line in text.splitlines() if not line.startswith(("  ", "\t"))]
     for kind in ("Error: ", "Exception: "):
         named = [line for line in lines if kind in line and not line.startswith("[")]

@@ -62,7 +62,7 @@ class Calls:
 
 
 def rank_in(key: Whole) -> Whole:
-    """How many of the same key come before each."""
+    """For each element, the number of earlier ones with the same key."""
     order = np.argsort(key, kind="stable")
     lined = key[order]
     begins = np.searchsorted(lined, lined)

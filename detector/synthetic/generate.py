@@ -53,7 +53,7 @@ def generate(
     progress: Callable[[int], None] = print,
     jobs: int = 1,
 ) -> None:
-    """Write the archive that ``plan`` describes; ``progress`` is told how many snapshots are done.
+    """Write the archive that ``plan`` describes; ``progress`` is called with the number of snapshots done.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def generate(
 
 
 class _Part:
-    """What one process of the generator works with: the fleet is made once, not for each file."""
+    """The state of one worker of the generator: the fleet is made once, not for each file."""
 
     def __init__(self, location: str, plan: ArchivePlan, fleet: Fleet, rings: Sequence[Ring]) -> None:
         self.store = ArchiveFiles(location)

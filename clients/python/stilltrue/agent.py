@@ -282,7 +282,7 @@ class Agent:
             self.start()
 
     def looker(self) -> Looker:
-        """What takes the second look at this process's parties."""
+        """Takes the second look at this process's parties."""
         return Looker(self.live, self.parties, self._observer, self.transport)
 
     def _identify(self, instance: str) -> ProcessId:

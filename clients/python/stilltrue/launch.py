@@ -18,7 +18,7 @@ from stilltrue.runtime.deferral import attach_when_used
 
 _LOGGER = logging.getLogger("stilltrue")
 SITE = str(Path(__file__).with_name("site"))
-"""Where our ``sitecustomize`` is."""
+"""The directory of our ``sitecustomize``."""
 STARTED = "STILLTRUE_RUN_PID"
 """The process that ``run`` became; its presence says that a process was started by ``run``, or by such a one."""
 _SERVERS = frozenset({"gunicorn", "uvicorn", "hypercorn", "daphne", "granian", "celery", "flask"})

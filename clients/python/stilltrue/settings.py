@@ -39,7 +39,7 @@ class SettingRefusedError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an agent is told at its start.
+    """The settings of an agent.
 
     ``service`` is what the process belongs to, ``instance`` its own name, unique in the fleet. ``detector`` is HOST:PORT, or
     several separated by commas: the detector and its standby.
@@ -107,7 +107,7 @@ def read_settings(given: Mapping[str, object], environment: Mapping[str, str] = 
 
 
 def _given(given: Mapping[str, object]) -> dict[str, object]:
-    """What the program passes, checked."""
+    """The arguments of the program, checked."""
     known = {item.name: str(item.type) for item in fields(Settings)}
     values = {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
@@ -122,7 +122,7 @@ def _given(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def _found(environment: Mapping[str, str]) -> dict[str, object]:
-    """What the environment says, as far as it can be read. A file may be missing now: it is read when the agent dials."""
+    """The valid settings in the environment. A file may be missing now: it is read when the agent connects."""
     values: dict[str, object] = {}
     for item in fields(Settings):
         text = environment.get(_PREFIX + item.name.upper())

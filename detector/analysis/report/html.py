@@ -15,7 +15,7 @@ _PAGES = Environment(loader=PackageLoader("detector.analysis.report", "."), auto
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A cell that is somebody's name in a program."""
+    """A cell with a name from a program."""
 
     code: str
 

@@ -1,4 +1,4 @@
-"""What a user writes: sources and operators, and the job that joins them to a graph.
+"""The interfaces that users implement: sources and operators, and the job that joins them to a graph.
 
 An operator's ``handle`` is one atomic step: what it does to its state and what it emits belong together, and no point is ever
 taken in the middle of it. States are plain values (:data:`detector.checkpoints.protocol.points.Value`).
@@ -29,7 +29,7 @@ class VertexContext:
 
 
 class Stateful(Protocol):
-    """What sources and operators have in common."""
+    """The common part of sources and operators."""
 
     def state(self) -> Value:
         """The current state, as a value that later changes do not affect."""

@@ -16,7 +16,7 @@ from stilltrue.model import ProcessName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointPlan:
-    """Who takes part; ``topology`` holds those that must acknowledge and the channels between them. All sorted."""
+    """The participants of one point; ``topology``: those that must acknowledge, and the channels between them. All sorted."""
 
     begin: tuple[ProcessName, ...]
     acknowledge: tuple[ProcessName, ...]

@@ -45,7 +45,7 @@ class Router:
             self._along(way, value)
 
     def taken(self) -> list[tuple[Channel, Record]]:
-        """What has been emitted since the last time."""
+        """The records emitted since the previous call."""
         taken, self.emitted = self.emitted, []
         return taken
 

@@ -11,7 +11,7 @@ from stilltrue.fifo import ChannelSnapshot, LocalRecord, PendingSnapshot
 from stilltrue.model import ProcessName, SnapshotId
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
-"""What states and records are made of: JSON's values, and bytes."""
+"""Values of states and records: those of JSON, and bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from stilltrue.model import SnapshotId
 
 
 class PointStore(Protocol):
-    """Where completed points are kept."""
+    """Storage of completed points."""
 
     def save(self, point: CompletedPoint) -> None:
         """Keep ``point``; when this returns it survives a crash. OSError if it cannot be kept."""

@@ -29,7 +29,7 @@ _IDLE_SECONDS = 0.005
 
 
 class Watcher(Protocol):
-    """Whom a vertex tells what happens to it: its pipeline."""
+    """The listener of a vertex: its pipeline."""
 
     def acknowledged(self, record: Local) -> None:
         """It has recorded itself for a point."""

@@ -65,7 +65,7 @@ class PipelineFolder:
         return read_point(paths[-1]) if paths else None
 
     def savepoint_path(self, name: str) -> Path:
-        """Where the savepoint of that name is, or would be."""
+        """The path of the savepoint of that name, whether it exists or not."""
         return self.path / f"{_SAVEPOINT}{quote(name, safe='')}{_SUFFIX}"
 
     def _path(self, point: SnapshotId) -> Path:

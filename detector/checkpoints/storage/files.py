@@ -26,7 +26,7 @@ _HEADER_BYTES_MAX = 256
 
 
 class FileKind(Enum):
-    """What a file holds."""
+    """The content of a file."""
 
     POINT = "point"
     CHANNELS = "channels"

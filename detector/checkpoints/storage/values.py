@@ -37,7 +37,7 @@ def to_json(value: object, where: str = "value") -> Value:
 
 
 def from_json(value: Value) -> Value:
-    """What :func:`to_json` was given; ValueError if it cannot have come from there."""
+    """The inverse of :func:`to_json`; ValueError if the input cannot be its output."""
     if isinstance(value, list):
         return [from_json(item) for item in value]
     if not isinstance(value, dict):

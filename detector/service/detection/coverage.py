@@ -163,11 +163,11 @@ class Membership:
 def _unconfirmed(view: Snapshot, incidents: Iterable[Incident]) -> Iterator[MembershipDoubt]:
     """Rule 5."""
     missing = frozenset(view.missing)
-    told: set[str] = set()
+    done: set[str] = set()
     for incident in incidents if missing else ():
         absent = sorted(name for name, _ in incident.runs() if name in missing)
-        if absent and incident.predicate not in told:
-            told.add(incident.predicate)
+        if absent and incident.predicate not in done:
+            done.add(incident.predicate)
             text = f"{incident.id} was last confirmed at {clock(incident.seen)}, without a report from {_few(absent)} since"
             yield MembershipDoubt(
                 about=About.FALSE_OF_PREDICATE, predicate=incident.predicate, text=text, decisive=tuple(absent)

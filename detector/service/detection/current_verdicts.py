@@ -13,7 +13,7 @@ Key = tuple[str, str]
 
 
 def key_of(verdict: Verdict) -> Key:
-    """What the verdict is about."""
+    """The predicate and the scope of a verdict."""
     return verdict.predicate, verdict.snapshot.scope
 
 
@@ -40,7 +40,7 @@ class Watch:
             self._awake.set()
 
     async def news(self, seconds: float) -> list[Verdict]:
-        """What differs from what was published before, by key; nothing when ``seconds`` pass without any."""
+        """The verdicts that differ from those published before, by key; empty when ``seconds`` pass without any."""
         try:
             async with asyncio.timeout(seconds):
                 while True:

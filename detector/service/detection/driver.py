@@ -155,7 +155,7 @@ class Driver:
         self._step(lambda now: self._initiator.reported(report, now))
 
     def refuses(self, member: Member, after: SnapshotId, snapshot: SnapshotId) -> bool:
-        """Whether a report for these snapshots would be of no use, before anybody decodes it; then it is counted."""
+        """Whether a report for these snapshots would be refused, before it is decoded; then it is counted."""
         refusal = self._initiator.refusal(member.process, after, snapshot)
         if refusal is not None:
             self._check_colour(snapshot)

@@ -72,7 +72,7 @@ class Incidents:
         opened: Callable[[Incident], None],
         find: Callable[[str], Incident | None],
     ) -> None:
-        """``open_ones``: open before a restart; ``opened``: told of each new one; ``find``: a closed one by its id, if kept."""
+        """``open_ones``: open before a restart; ``opened``: called with each new one; ``find``: a closed one by id."""
         self._open: dict[str, Incident] = {}
         self._by_wait: dict[tuple[str, WaitKey], set[str]] = {}
         self._by_process: dict[tuple[ProcessName, int], set[str]] = {}

@@ -138,7 +138,7 @@ class Member:
         return self.process.instance
 
     def unseen(self) -> tuple[str, ...]:
-        """What its agent cannot see, as text; nothing if the agent sees everything, or does not say."""
+        """What its agent cannot see, as text; empty if the agent sees everything, or does not say."""
         sight = self.sight
         if sight is None:
             return ()

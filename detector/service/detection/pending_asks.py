@@ -16,7 +16,7 @@ _ROUNDS_SECONDS_MAX = 4.0
 """How long the verification rounds of a snapshot, and of the one before it, may take."""
 
 Begin = Callable[[int], None]
-"""Tells the initiator about a question with this number."""
+"""Notifies the initiator of a question with this number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

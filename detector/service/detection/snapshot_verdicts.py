@@ -74,12 +74,12 @@ class SnapshotVerdicts:
         seen = _Seen(await self._rounds.of_waits(assembled), self._rounds)
         self._snapshot_store.taken(seen.looked_at)
         views = range(1 + len(self._scopes))
-        told = await asyncio.gather(
+        given = await asyncio.gather(
             *(self._judge_one(name, view, seen, tickets) for name in self._evaluator.names for view in views)
         )
-        changed = any(news for _, news in told)
+        changed = any(news for _, news in given)
         newest = replace(seen.newest, snapshot=replace(seen.newest.snapshot, membership=tuple(seen.doubts)))
-        self.keep(newest, tuple(verdict for verdict, _ in told), pinned=changed)
+        self.keep(newest, tuple(verdict for verdict, _ in given), pinned=changed)
 
     def keep(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         """Store and archive a finished snapshot."""
@@ -144,7 +144,7 @@ class _Seen:
         self.looked_at = looked_at
         self.newest = looked_at
         self.doubts: dict[MembershipDoubt, None] = {}
-        """What the membership withheld from the answers about all members."""
+        """The doubts about membership that withhold answers about all members."""
         self._rounds = rounds
         self._further: asyncio.Task[Assembled] | None = None
 

@@ -122,7 +122,7 @@ class Guard(grpc.aio.ServerInterceptor):
     """
 
     def __init__(self, roles: Roles | None, refused: Callable[[str], None], log: Log) -> None:
-        """``roles`` None: everybody may do everything. ``refused`` counts the agents that are not let in, by reason."""
+        """``roles`` None: every client may do everything. ``refused`` counts the agents that are rejected, by reason."""
         self._roles = roles
         self._refused = refused
         self._log = log

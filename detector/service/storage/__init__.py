@@ -1,1 +1,1 @@
-"""What the service keeps: snapshots and incidents in SQLite, the analytical archive in Parquet."""
+"""Storage of the service: snapshots and incidents in SQLite, the analytical archive in Parquet."""

@@ -17,7 +17,7 @@ _TROUBLE = frozenset({"deadlock", "gridlock", "token-lost", "token-duplicated", 
 
 
 class Level(Enum):
-    """What colour means."""
+    """Severity, shown as a colour."""
 
     TROUBLE = "trouble"
     DOUBT = "doubt"
@@ -40,7 +40,7 @@ class Headline:
 
 
 def level_of(verdict: Verdict) -> Level | None:
-    """What a verdict means to the reader; None for one that is neither good nor bad."""
+    """The severity of a verdict; None for one that is neither good nor bad."""
     if verdict.predicate not in _TROUBLE:
         return None
     return {Holds.TRUE: Level.TROUBLE, Holds.FALSE: Level.FINE, Holds.UNDETERMINED: Level.DOUBT}[verdict.holds]

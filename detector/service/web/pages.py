@@ -45,7 +45,7 @@ _UNDECLARED = "undeclared"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentWaits:
-    """What is known of an incident's waits; ``current``: as of the newest snapshot, not as they were first seen."""
+    """The waits of an incident; ``current``: as of the newest snapshot, not as they were first seen."""
 
     waits: tuple[str, ...]
     victims: tuple[PartyName, ...] = ()

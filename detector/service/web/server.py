@@ -35,7 +35,7 @@ class Web:
     ) -> None:
         """``hosts``: the names that requests may be addressed to, as :class:`~detector.ops.http.HttpServer` takes them.
 
-        ``roles`` None: everybody may look.
+        ``roles`` None: every client may read.
         """
         self._roles = roles
         self._pages = Pages(driver=driver, snapshot_store=snapshot_store)

@@ -204,7 +204,7 @@ class Relay:
             caller.write(reset(number, ErrorCode.NO_ERROR))
 
     def refuse_all(self, why: str) -> None:
-        """The server cannot be reached: fail every call, and tell the caller to reconnect."""
+        """The server cannot be reached: fail every call, and make the caller reconnect."""
         for number, stream in self.streams.items():
             self._break(stream, by_caller=False)
             self.refuse(number, why, request_ended=stream.request_ended)

@@ -25,7 +25,7 @@ STATES_MAX = 200_000
 
 @dataclass(slots=True, kw_only=True)
 class Exploration:
-    """What an exploration saw. ``ends`` are states in which nothing more can happen; ``whole``: nothing was left out."""
+    """The result of an exploration. ``ends`` are states in which nothing more can happen; ``whole``: nothing was left out."""
 
     states: int = 0
     steps: int = 0

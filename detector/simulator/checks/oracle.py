@@ -221,7 +221,7 @@ def terminated(world: World, *, knowable: bool = False) -> bool:
 
 
 def lost_messages(world: World) -> int:
-    """How many of the messages that are counted were sent and never received, once nothing moves any more."""
+    """The number of counted messages that were sent and never received, once nothing moves."""
     return sum(process.sent - process.received for process in world.processes.values())
 
 

@@ -29,7 +29,7 @@ def applies(plan: Plan) -> bool:
 
 
 def check(world: World, assembled: Assembled, verdicts: Iterable[Verdict]) -> list[str]:
-    """What is wrong with the theorem for one complete snapshot of a run; nothing if all is well."""
+    """Violations of the theorem by one complete snapshot of a run; empty if there are none."""
     snapshot = assembled.snapshot.ref.id
     if snapshot is None or assembled.outcome is not Outcome.COMPLETE:
         return []

@@ -24,7 +24,7 @@ class _Counts:
 
 @dataclass(slots=True)
 class ManualRecording:
-    """What was recorded by hand, each piece with the counts of its own instant."""
+    """A recording made by hand, each piece with the counts of its own instant."""
 
     states: dict[ProcessName, Facts] = field(default_factory=dict)
     channels: dict[Channel, tuple[Message, ...]] = field(default_factory=dict)

@@ -140,7 +140,7 @@ class FifoSystem:
         self._enqueue(on, message)
 
     def head(self, on: Channel) -> Message | Marker | None:
-        """What comes next out of ``on``."""
+        """The next item out of the channel ``on``."""
         self._expect_channel(on)
         return self.queues[on][0] if self.queues[on] else None
 

@@ -14,7 +14,7 @@ from detector.simulator.scenario.verdicts import FifoVerdicts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a scenario printed; for the diagram, the events of the system (before or after a restore) with the most of them."""
+    """The output of a scenario; for the diagram, the events of the system (before or after a restore) with the most of them."""
 
     printed: tuple[str, ...]
     events: tuple[Event, ...]

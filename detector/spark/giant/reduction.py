@@ -137,7 +137,7 @@ def _answer(shard: int, targets: int, blocked: int) -> pa.RecordBatch:
 
 
 def _waiting(place: ShardFolder, shards: Shards) -> _Work:
-    """Who waits in which shard: of the files nothing else is read yet."""
+    """The parties that wait in each shard: nothing else of the files is read yet."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, _ = place.open()
@@ -171,7 +171,7 @@ def _reducing(place: ShardFolder, count: int, shards: Shards | None) -> _Work:
 
 
 def _states(shards: int) -> _Source:
-    """What the last round left of all shards."""
+    """The open waits of all shards after the last round."""
 
     def read(filesystem: fs.FileSystem, root: str) -> Shard:
         return joined([Shard.load(filesystem, f"{root}/state-{number}") for number in range(shards)])

@@ -96,7 +96,7 @@ class Shard:
         return waiting
 
     def reduced(self, held: Bools, share_min: float = 0.0) -> Shard:
-        """The waits that are left open when everybody but ``held`` (P,) may be freed as far as this shard can tell.
+        """The waits that stay open when all parties but ``held`` (P,) may be freed by this shard's waits.
 
         Sweeps come first, and mostly suffice. What they do not end, if it is little, is numbered anew for the rest of the
         reduction, whose memory is then that of the parties concerned.

@@ -134,7 +134,7 @@ class Part(InputPartition):
 
 
 class ArchiveFilesSource(DataSource):
-    """What Spark asks for by the name ``stilltrue-archive``; its rows name a file each."""
+    """The data source that Spark finds by the name ``stilltrue-archive``; each row names a file."""
 
     @classmethod
     def name(cls) -> str:

@@ -102,7 +102,7 @@ class Remote:
 
 
 class _Patience:
-    """How long what passes is waited for."""
+    """Time to wait for a transient failure to pass."""
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote

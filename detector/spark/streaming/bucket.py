@@ -38,7 +38,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assembled:
-    """What one archive's rows of a bucket come to.
+    """The result of one archive's rows of a bucket.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ from detector.spark.streaming.interval_set import NONE
 from detector.spark.streaming.progress import Progress
 
 PIECES = pa.schema([("table", pa.string()), ("path", pa.string()), ("content", pa.binary())])
-"""What comes in: a file's path, or an Arrow stream, of rows of ``reports`` or ``snapshots``."""
+"""The input: a file's path, or an Arrow stream, of rows of ``reports`` or ``snapshots``."""
 PACKED = pa.schema(
     [
         ("bucket", pa.int32()),
@@ -30,7 +30,7 @@ PACKED = pa.schema(
         ("reason", pa.string()),
     ]
 )
-"""What goes on: rows of one bucket as an Arrow stream; how many reports came too late; or a file that is left out, and why."""
+"""The output: rows of one bucket as an Arrow stream; how many reports came too late; or a file that is left out, and why."""
 BYTES_AT_ONCE = 64 * 2**20
 
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -121,8 +121,8 @@ def _packed(gathered: dict[str, list[pa.Table]], buckets: int) -> Iterator[pa.Re
                 yield _row({"bucket": at, "content": _stream(sorted_rows.slice(low, high - low))})
 
 
-def _row(told: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([told], schema=PACKED)
+def _row(row: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([row], schema=PACKED)
 
 
 def _stream(rows: pa.Table) -> bytes:

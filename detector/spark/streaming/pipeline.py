@@ -55,7 +55,7 @@ PACKED_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlan:
-    """Where results and state go, what is asked, and how patient the assembly is.
+    """The folders of results and state, the predicates, and the patience of the assembly.
 
     ``out`` is a path that all workers share. ``give_up_seconds`` and ``late_seconds``: see rule 1. ``settings``: of the
     predicates, by name. ``bytes_per_batch_max``: of an archive's files; ``rows_per_batch_max``: of a detector's reports.

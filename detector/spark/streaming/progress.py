@@ -20,7 +20,7 @@ Newest = tuple[float | None, float | None]
 
 
 class ProgressError(ValueError):
-    """What lies there is of another stream; one line that says what to do."""
+    """The directory belongs to another stream; one line that says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Folder:
         return _parsed(json.loads(found[-1].read_text())) if found else Progress()
 
     def made(self, progress: Progress) -> Path:
-        """Where a batch's results are made."""
+        """The directory in which a batch's results are written."""
         return self.state / progress.making
 
     def commit(self, progress: Progress) -> None:

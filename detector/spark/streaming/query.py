@@ -45,7 +45,7 @@ class StreamOptions:
 
 
 def run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
-    """Stream until it is over, or told to stop; the state at the end. Raises :class:`StreamFailedError`."""
+    """Stream until the end, or until stopped; returns the state at the end. Raises :class:`StreamFailedError`."""
     try:
         return _run(stream, progress)
     except (
@@ -96,18 +96,18 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
 
 
 def follow(query: StreamingQuery, progress: Callable[[str], None]) -> None:
-    """Wait until the query ends; ctrl-C and SIGTERM end it. ``progress`` is told of each micro-batch.
+    """Wait until the query ends; ctrl-C and SIGTERM end it. ``progress`` is called for each micro-batch.
 
     Raises
     ------
     StreamFailedError
         When it ends with an error.
     """
-    told = -1
+    shown = -1
     with _until_told_to_stop() as stop:
         while query.isActive and not stop.wait(POLL_SECONDS):
-            told = _tell(query, told, progress)
-        _tell(query, told, progress)
+            shown = _show(query, shown, progress)
+        _show(query, shown, progress)
         if stop.is_set():
             query.stop()
             return
@@ -129,10 +129,10 @@ def _until_told_to_stop() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _tell(query: StreamingQuery, told: int, progress: Callable[[str], None]) -> int:
+def _show(query: StreamingQuery, shown: int, progress: Callable[[str], None]) -> int:
     last = query.lastProgress
-    if last is None or last["batchId"] == told or not last["numInputRows"]:
-        return told
+    if last is None or last["batchId"] == shown or not last["numInputRows"]:
+        return shown
     seconds = last["durationMs"].get("triggerExecution", 0) / 1000
     progress(f"batch {last['batchId']} in {seconds:.1f} s")
     return int(last["batchId"])

@@ -1,4 +1,4 @@
-"""What a live process of FIFO channels is given: the application, the bounds; and how a snapshot can fail it."""
+"""The application and the bounds of a live process of FIFO channels, and the errors of its snapshots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stilltrue.model import ProcessName
 
 
 class Application(Protocol):
-    """What runs over the channels. Nothing in it may block or await: each call is one atomic step."""
+    """The application that runs over the channels. None of its methods may block or await: each call is one atomic step."""
 
     def state(self) -> bytes:
         """The state now, in the application's own encoding."""

@@ -1,4 +1,4 @@
-"""What can go wrong with FIFO channels, by whose fault it is."""
+"""The errors of FIFO channels, by whose fault it is."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class FifoProcess:
 
     @property
     def failure(self) -> BaseException | None:
-        """What the application raised while it received, if it did: this process has stopped then."""
+        """The exception that the application raised while it received, if it did: this process has then stopped."""
         return self._failure
 
     async def listen(self, address: str = "127.0.0.1:0", credentials: grpc.ServerCredentials | None = None) -> int:

@@ -24,7 +24,7 @@ class FrameError(ChannelError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """Who is at the other end, and the digest of the channels it believes in."""
+    """The process at the other end, and the digest of its own view of the channels."""
 
     process: ProcessName
     digest: bytes

@@ -11,7 +11,7 @@ from stilltrue.model import PartyName
 
 
 class Activities:
-    """Who is at work."""
+    """The parties at work."""
 
     __slots__ = ("_active", "_busy", "_said_idle")
 

@@ -34,7 +34,7 @@ class WayOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyLook:
-    """What was seen of one suspect.
+    """The look at one suspect.
 
     ``unchanged``: each of its waits is still in force. ``deadline``: when one of them ends by itself at the latest (seconds
     since the epoch by the process's clock). ``doubt``: why it could not be looked at (empty: it was). ``stack``: where its
@@ -54,7 +54,7 @@ class PartyLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What one process saw when it was asked to look.
+    """One process's answer to a look request.
 
     ``happenings`` counts the steps recorded since the process began: equal to the report's count, nothing has happened since
     the cut. ``unaccounted``: threads, timers, callbacks and tasks that may still act (only with ``activity``), in words.

@@ -1,4 +1,4 @@
-"""Tells whether a context manager was entered by a ``with`` block, which will exit it, or by an explicit ``__enter__()``."""
+"""Decides whether a context manager was entered by a ``with`` block, which will exit it, or by an explicit ``__enter__()``."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Task = asyncio.Task[Any]
 
 
 class _Here(threading.local):
-    """What is known about the current thread."""
+    """Thread-local state."""
 
     serving: ServerCall | None = None
     own: PartyName | None = None

@@ -9,7 +9,7 @@ from stilltrue.v1 import agent_pb2 as pb
 
 
 def request_to_wire(request: LookRequest) -> pb.Look:
-    """What to look at."""
+    """A look request on the wire, and back."""
     return pb.Look(
         snapshot=request.snapshot,
         suspects=(pb.Suspect(party=suspect.party, waits=suspect.waits) for suspect in request.suspects),
@@ -18,7 +18,7 @@ def request_to_wire(request: LookRequest) -> pb.Look:
 
 
 def request_from_wire(message: pb.Look) -> LookRequest:
-    """What to look at."""
+    """A look request on the wire, and back."""
     return LookRequest(
         snapshot=SnapshotId(message.snapshot),
         suspects=tuple(
