@@ -114,7 +114,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     server, healthy = _server(settings, agents, questions, [Guard(roles, metrics.report_refused, log)])
     web = Web(
         driver=driver, snapshot_store=snapshot_store, metrics=metrics, log=log, hosts=settings.http_names,
-        roles=None if settings.http_open else roles,
+        roles=None if settings.http_open else roles, base_path=settings.base_path, trace_url=settings.trace_url,
     )  # fmt: skip
     try:
         port = _bind(server, settings, log)
@@ -214,7 +214,8 @@ def _snapshot_store(settings: Settings, clock: Clock, metrics: Metrics, log: Log
 def _notifier(settings: Settings, snapshot_store: SnapshotStore, log: Log) -> Notifier | None:
     if not settings.notify_url:
         return None
-    return Notifier(settings.notify_url, log=log, known=[incident.id for incident in snapshot_store.open_incidents])
+    known = [incident.id for incident in snapshot_store.open_incidents]
+    return Notifier(settings.notify_url, log=log, known=known, pages=settings.external_url)
 
 
 def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tuple[Incidents, list[Callable[[Incident], None]]]:

@@ -51,10 +51,12 @@ class Delivery:
 class Notifier:
     """Notifies a webhook of incidents."""
 
-    def __init__(self, url: str, *, log: Log, known: Iterable[str] = (), delivery: Delivery | None = None) -> None:
+    def __init__(
+        self, url: str, *, log: Log, known: Iterable[str] = (), pages: str = "", delivery: Delivery | None = None
+    ) -> None:
         """``url``: http or https; raises :class:`NotificationRefusedError` for anything else.
 
-        ``known``: ids of the incidents already notified before a restart.
+        ``known``: ids of the incidents already notified before a restart. ``pages``: the address of the pages, for links.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -62,6 +64,7 @@ class Notifier:
         self._url = url
         self._host = parts.hostname
         self._log = log
+        self._pages = pages.rstrip("/")
         self._delivery = delivery or Delivery()
         self._queue: queue.Queue[tuple[str, bytes] | None] = queue.Queue(self._delivery.queued_max)
         self._stopping = threading.Event()
@@ -80,7 +83,7 @@ class Notifier:
         else:
             self._notified_open.discard(incident.id)
         key = f"{incident.id}-{_event(incident)}-{incident.last_snapshot}"
-        body = json.dumps(notification(incident), ensure_ascii=False).encode()
+        body = json.dumps(notification(incident, self._pages), ensure_ascii=False).encode()
         try:
             self._queue.put_nowait((key, body))
         except queue.Full:
@@ -137,12 +140,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Never."""
 
 
-def notification(incident: Incident) -> dict[str, Any]:
-    """The JSON to post; chat systems show its ``text``."""
+def notification(incident: Incident, pages: str = "") -> dict[str, Any]:
+    """The JSON to post; chat systems show its ``text``. ``url``, where the address of the pages is known, is the incident's."""
+    url = f"{pages}/incidents/{incident.id}" if pages else ""
     return {
         "version": 1,
         "event": _event(incident),
-        "text": summary(incident),
+        "text": f"{summary(incident)} {url}".rstrip(),
+        "url": url or None,
         "incident": {
             "id": incident.id,
             "predicate": incident.predicate,

@@ -21,6 +21,7 @@ from detector.ops.hosts import is_loopback
 _SCOPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _EXPECTED_MAX = 1_000_000
 _SERVICE = "service:"
+_BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LOG_FORMATS = ("logfmt", "json")
 
@@ -80,6 +81,11 @@ class Settings:
     http_open: bool = _text(
         False, "with --roles-file: serve pages and metrics to every client of --http-port, not only to readers' tokens"
     )
+    base_path: str = _text(
+        "", "path under which a reverse proxy publishes the pages, such as /stilltrue; every link begins with it"
+    )
+    external_url: str = _text("", "address of the pages as people reach them (https://host/path), for links in notifications")
+    trace_url: str = _text("", "address of a trace in your tracing system, with {trace} for its id, for links on the pages")
     data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
     standby: bool = _text(False, "wait while another detector uses --data, and take over when it ends")
     log_format: str = _text("logfmt", "logfmt or json")
@@ -170,9 +176,20 @@ class Settings:
             if names.count(name) > 1 or name == "all":
                 raise SettingError("--scope", f"{name!r} is taken: scope names are unique, and 'all' always exists")
 
+        self._check_addresses()
         for name in self.expected:
             if name not in {"all", *names}:
                 raise SettingError("--expect", f"there is no scope {name!r}; define it with --scope")
+
+    def _check_addresses(self) -> None:
+        """Of the pages, and of what they link to."""
+        if self.base_path and not _BASE_PATH.fullmatch(self.base_path):
+            raise SettingError("--base-path", f"must look like /stilltrue, without a slash at its end, not {self.base_path!r}")
+        for name, url in (("--external-url", self.external_url), ("--trace-url", self.trace_url)):
+            if url and not url.startswith(("http://", "https://")):
+                raise SettingError(name, f"must begin with http:// or https://, not {url!r}")
+        if self.trace_url and "{trace}" not in self.trace_url:
+            raise SettingError("--trace-url", f"must contain {{trace}}, where the id of the trace goes, not {self.trace_url!r}")
 
     def _check_security(self) -> None:
         """TLS is configured completely or not at all; plaintext beyond this machine must be allowed explicitly.

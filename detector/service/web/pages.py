@@ -25,6 +25,7 @@ from detector.service.detection.members import Member, MemberState
 from detector.service.detection.standing_waits import newest_of, now_waiting
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.headline import Level, age, headline, level_of
+from detector.service.web.history import recurrence, seen_before
 from detector.service.web.picture import picture_of
 from stilltrue.model import Evidence, PartyName, Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
@@ -35,9 +36,10 @@ _OPEN_SHOWN_MAX = 3
 _MEMBERS_SHOWN_MAX = 100
 _LISTED_MAX = 1000
 _MEMBERS_LISTED_MAX = 1000
-_LIVE_SECONDS = 4.0
+_LIVE_SECONDS = 3.0
 _LIVE_STEP_SECONDS = 0.2
-_STATIC = {"live.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8"}
+_SCRIPT = "text/javascript; charset=utf-8"
+_STATIC = {"live.js": _SCRIPT, "graph.js": _SCRIPT, "cytoscape.min.js": _SCRIPT, "style.css": "text/css; charset=utf-8"}
 _ICONS = {Level.TROUBLE: "%23b00020", Level.DOUBT: "%23c98a00", Level.FINE: "%231b6e3c"}
 _NO_ICON = "%2359636e"
 _UNDECLARED = "undeclared"
@@ -57,8 +59,8 @@ class IncidentWaits:
 class Pages:
     """Makes the pages; on the event loop, but for what takes long."""
 
-    def __init__(self, *, driver: Driver, snapshot_store: SnapshotStore) -> None:
-        """The sources of what is shown."""
+    def __init__(self, *, driver: Driver, snapshot_store: SnapshotStore, base_path: str = "", trace_url: str = "") -> None:
+        """The sources of what is shown; ``base_path``: what every link begins with; ``trace_url``: with ``{trace}`` in it."""
         self._driver = driver
         self._snapshot_store = snapshot_store
         self._version_of, self._version_made = "", float("-inf")
@@ -66,6 +68,8 @@ class Pages:
             loader=PackageLoader("detector.service.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
         self._templates.globals.update(
+            base=base_path,
+            trace_url=trace_url,
             moment=_moment,
             duration=duration,
             age=lambda seconds: age(seconds, time.time()),
@@ -170,9 +174,11 @@ class Pages:
         return await self._snapshot_store.incidents(limit, self._driver.incidents.open_ones(), open_only=False)
 
     async def _incident(self, name: str) -> Answer | None:
-        incident = next((each for each in await self._incidents(100_000) if each.id == name), None)
+        known = await self._incidents(100_000)
+        incident = next((each for each in known if each.id == name), None)
         if incident is None:
             return None
+        before = seen_before(incident, known)
         answer = await self._snapshot_store.snapshot(incident.first_snapshot)
         picture = await asyncio.to_thread(picture_of, answer, Format.SVG, incident.predicate) if answer else ""
         return self._html(
@@ -182,8 +188,12 @@ class Pages:
             icon=_ICONS[Level.TROUBLE if incident.open else Level.FINE],
             incident=incident,
             found=self._found(incident),
+            before=before,
+            recurrence=recurrence(before),
             picture=picture,
             pictured=incident.first_snapshot,
+            predicate=incident.predicate,
+            incident_id=incident.id,
         )
 
     async def _snapshot(self, name: str) -> Answer | None:
@@ -205,6 +215,8 @@ class Pages:
             verdicts=[verdict_from_wire(verdict) for verdict in answer.verdicts],
             picture=picture,
             pictured=answer.summary.ref.id,
+            predicate="",
+            incident_id="",
         )
 
     def _html(self, template: str, title: str, *, live: bool = False, icon: str = _NO_ICON, **values: Any) -> Answer:

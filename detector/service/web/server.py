@@ -17,7 +17,10 @@ from detector.service.detection.driver import Driver
 from detector.service.grpc_api.roles import LOOKERS, Roles
 from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
+from detector.service.web.api import Api
 from detector.service.web.pages import Pages
+
+_API = "/api/v1/"
 
 
 class Web:
@@ -32,13 +35,18 @@ class Web:
         log: Log,
         hosts: frozenset[str] = frozenset(),
         roles: Roles | None = None,
+        base_path: str = "",
+        trace_url: str = "",
     ) -> None:
         """``hosts``: the names that requests may be addressed to, as :class:`~detector.ops.http.HttpServer` takes them.
 
-        ``roles`` None: every client may read.
+        ``roles`` None: every client may read. ``base_path``: where a reverse proxy publishes the pages; requests come with it or
+        without it. ``trace_url``: where a trace can be seen, with ``{trace}`` for its id.
         """
         self._roles = roles
-        self._pages = Pages(driver=driver, snapshot_store=snapshot_store)
+        self._base_path = base_path
+        self._pages = Pages(driver=driver, snapshot_store=snapshot_store, base_path=base_path, trace_url=trace_url)
+        self._api = Api(driver=driver, snapshot_store=snapshot_store)
         self._metrics = metrics
         self._http = HttpServer(self._answer, log=log, hosts=hosts)
 
@@ -51,17 +59,20 @@ class Web:
         await self._http.stop()
 
     async def _answer(self, request: web.BaseRequest) -> Answer | None:
-        if request.path in {"/healthz", "/readyz"}:
+        path = request.path
+        if self._base_path and f"{path}/".startswith(f"{self._base_path}/"):
+            path = path[len(self._base_path) :] or "/"
+        if path in {"/healthz", "/readyz"}:
             return Answer(body="ok\n")
         if self._roles is not None and not self._roles.of(frozenset(), _token(request)) & LOOKERS:
             return Answer(status=HTTPStatus.UNAUTHORIZED, body="show a bearer token of a reader or operator (--roles-file)\n")
-        match request.path:
-            case "/metrics":
-                return Answer(body=self._metrics.text(), content_type=metric_texts.CONTENT_TYPE)
-            case "/live":
-                return await self._pages.live(request.rel_url.query.get("seen", ""))
-            case path:
-                return await self._pages.page(path)
+        if path == "/metrics":
+            return Answer(body=self._metrics.text(), content_type=metric_texts.CONTENT_TYPE)
+        if path == "/live":
+            return await self._pages.live(request.rel_url.query.get("seen", ""))
+        if path.startswith(_API):
+            return await self._api.answer(path[len(_API) :], request.rel_url.query)
+        return await self._pages.page(path)
 
 
 def _token(request: web.BaseRequest) -> str:

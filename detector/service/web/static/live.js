@@ -52,6 +52,8 @@ async function fresh() {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const opened = new Set([...main.querySelectorAll("details[open]")].map((each) => each.id));
   const focused = document.activeElement?.id;
+  const drawn = main.querySelector("#graph");
+  if (drawn) page.querySelector("#graph")?.replaceWith(drawn); // it looks for newer snapshots by itself
   offset = Number(page.body.dataset.now) - Date.now() / 1000;
   document.title = page.title;
   document.querySelector("link[rel=icon]").href = page.querySelector("link[rel=icon]").href;
@@ -59,6 +61,7 @@ async function fresh() {
   for (const each of main.querySelectorAll("details")) if (opened.has(each.id)) each.open = true;
   dress();
   if (focused === "filter") document.querySelector("#filter")?.focus();
+  document.dispatchEvent(new Event("stilltrue:fresh"));
 }
 
 async function follow() {
@@ -66,7 +69,7 @@ async function follow() {
   const late = document.querySelector("#late");
   for (;;) {
     try {
-      const answer = await fetch(`/live?seen=${encodeURIComponent(version)}`, { cache: "no-store" });
+      const answer = await fetch(`${document.body.dataset.base}/live?seen=${encodeURIComponent(version)}`, { cache: "no-store" });
       if (!answer.ok) throw new Error(answer.statusText);
       version = (await answer.text()).trim();
       if (document.body.dataset.live === "yes") await fresh();
@@ -80,4 +83,5 @@ async function follow() {
 
 dress();
 setInterval(tick, 1000);
+document.addEventListener("stilltrue:tick", tick);
 if (document.body.dataset.live === "yes") follow();

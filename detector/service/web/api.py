@@ -1,0 +1,203 @@
+"""``/api/v1``: what the pages show, as JSON; described by ``/api/v1/openapi.json``.
+
+The documents are those of the command's ``--json``. Lists are cut with ``limit`` and ``offset``; ``total`` counts them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any
+
+from detector.core.times import write_time
+from detector.core.verdict import write_verdict
+from detector.ops.http import Answer
+from detector.service.answers import agent_to_wire, incident_to_wire
+from detector.service.detection.driver import Driver
+from detector.service.detection.incidents import Incident
+from detector.service.detection.members import Member, MemberState
+from detector.service.documents import written_agent, written_incident, written_summary
+from detector.service.storage.snapshot_store import SnapshotStore
+from detector.service.web.graph import graph_of
+from detector.service.web.headline import headline
+from detector.service.web.history import kind_of, seen_before
+from stilltrue.protocol.wire.verdict import verdict_from_wire
+from stilltrue.v1 import detector_pb2 as pb
+
+LIMIT_DEFAULT = 100
+LIMIT_MAX = 10_000
+_JSON = "application/json"
+Query = Mapping[str, str]
+
+
+class _BadRequestError(ValueError):
+    """A parameter that is not valid; one line."""
+
+
+class Api:
+    """Answers the requests under ``/api/v1``."""
+
+    def __init__(self, *, driver: Driver, snapshot_store: SnapshotStore) -> None:
+        """The sources of what is told."""
+        self._driver = driver
+        self._snapshot_store = snapshot_store
+        self._lists: dict[str, Callable[[Query], Awaitable[Any]]] = {
+            "overview": self._overview,
+            "verdicts": self._verdicts,
+            "incidents": self._incidents,
+            "members": self._members,
+            "snapshots": self._snapshots,
+        }
+        self._ones: dict[tuple[str, ...], Callable[[str, Query], Awaitable[Any]]] = {
+            ("incidents",): self._incident,
+            ("incidents", "snapshots"): self._incident_snapshots,
+            ("snapshots",): self._snapshot,
+            ("snapshots", "graph"): self._graph,
+        }
+
+    async def answer(self, path: str, query: Query) -> Answer:
+        """The answer to ``path`` below ``/api/v1``."""
+        try:
+            found = await self._found(path.strip("/").split("/"), query)
+        except _BadRequestError as error:
+            return _json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
+        if found is None:
+            return _json({"error": "no such resource; see openapi.json"}, HTTPStatus.NOT_FOUND)
+        return found if isinstance(found, Answer) else _json(found)
+
+    async def _found(self, parts: list[str], query: Query) -> Any:
+        match parts:
+            case ["openapi.json"]:
+                return Answer(body=_openapi(), content_type=_JSON)
+            case [name] if name in self._lists:
+                return await self._lists[name](query)
+            case [kind, id, *rest] if (kind, *rest) in self._ones:
+                return await self._ones[(kind, *rest)](id, query)
+            case _:
+                return None
+
+    async def _overview(self, _query: Query) -> Any:
+        verdicts, members = self._driver.current.all(), self._driver.roster.all()
+        open_ones = self._driver.incidents.open_ones()
+        head = headline(verdicts, open_ones, len(members), lambda name: self._driver.service_of(name) or name)
+        states = Counter(self._driver.state_of(member).value for member in members)
+        return {
+            "headline": {
+                **asdict(head),
+                "level": head.level.value,
+                "since": None if head.since is None else write_time(head.since),
+                "at": None if head.at is None else write_time(head.at),
+            },
+            "open_incidents": [each.id for each in open_ones],
+            "members": {state.value: states[state.value] for state in MemberState},
+            "verdicts": [write_verdict(verdict) for verdict in verdicts],
+        }
+
+    async def _verdicts(self, query: Query) -> Any:
+        return [
+            write_verdict(verdict)
+            for verdict in self._driver.current.all()
+            if query.get("predicate", verdict.predicate) == verdict.predicate
+            and query.get("scope", verdict.snapshot.scope) == verdict.snapshot.scope
+        ]
+
+    async def _incidents(self, query: Query) -> Any:
+        state = _one_of(query, "state", ("", "open", "ended"))
+        found = await self._all_incidents(open_only=state == "open")
+        if state == "ended":
+            found = [each for each in found if not each.open]
+        return _page(found, query, "incidents", self._written)
+
+    async def _incident(self, id: str, _query: Query) -> Any:
+        found = await self._all_incidents()
+        incident = next((each for each in found if each.id == id), None)
+        if incident is None:
+            return None
+        before = [one.id for one in seen_before(incident, found)]
+        return {**self._written(incident), "kind": list(kind_of(incident)), "seen_before": before}
+
+    async def _incident_snapshots(self, id: str, _query: Query) -> Any:
+        """The ids of its snapshots that are kept whole, oldest first."""
+        incident = next((each for each in await self._all_incidents() if each.id == id), None)
+        if incident is None:
+            return None
+        summaries = await self._snapshot_store.summaries(LIMIT_MAX)
+        first, last = incident.first_snapshot, incident.last_snapshot
+        return {"snapshots": sorted(one.ref.id for one in summaries if one.kept and first <= one.ref.id <= last)}
+
+    async def _members(self, query: Query) -> Any:
+        state = _one_of(query, "state", ("", *(each.value for each in MemberState)))
+        text = query.get("search", "").lower()
+        written = [
+            written_agent(agent_to_wire(member, now))
+            for member, now in ((each, self._driver.state_of(each)) for each in self._driver.roster.all())
+            if (not state or now.value == state) and text in _searched(member)
+        ]
+        return _page(sorted(written, key=lambda one: one["process"]), query, "members", lambda one: one)
+
+    async def _snapshots(self, query: Query) -> Any:
+        limit = _number(query, "limit", LIMIT_DEFAULT, LIMIT_MAX)
+        return {"snapshots": [written_summary(one) for one in await self._snapshot_store.summaries(limit)]}
+
+    async def _snapshot(self, id: str, _query: Query) -> Any:
+        answer = await self._kept(id)
+        if answer is None:
+            return None
+        verdicts = [write_verdict(verdict_from_wire(each)) for each in answer.verdicts]
+        return {**written_summary(answer.summary), "verdicts": verdicts, "document": f"/snapshots/{answer.summary.ref.id}.json"}
+
+    async def _graph(self, id: str, query: Query) -> Any:
+        answer = await self._kept(id)
+        return None if answer is None else await asyncio.to_thread(graph_of, answer, query.get("predicate", ""))
+
+    async def _kept(self, id: str) -> pb.GetSnapshotResponse | None:
+        if id == "latest":
+            return await self._snapshot_store.snapshot(0)
+        if not (id.isascii() and id.isdigit() and len(id) < 17):
+            raise _BadRequestError(f"a snapshot is a number or 'latest', not {id[:40]!r}")
+        return await self._snapshot_store.snapshot(int(id)) if int(id) else None
+
+    async def _all_incidents(self, *, open_only: bool = False) -> list[Incident]:
+        return await self._snapshot_store.incidents(LIMIT_MAX, self._driver.incidents.open_ones(), open_only=open_only)
+
+    def _written(self, incident: Incident) -> dict[str, Any]:
+        return written_incident(incident_to_wire(incident, self._driver.lost_of(incident)))
+
+
+def _searched(member: Member) -> str:
+    labels = " ".join(f"{name}={value}" for name, value in member.labels.items())
+    return f"{member.name} {member.process.service} {labels}".lower()
+
+
+def _page(found: Sequence[Any], query: Query, name: str, write: Callable[[Any], Any]) -> dict[str, Any]:
+    limit, offset = _number(query, "limit", LIMIT_DEFAULT, LIMIT_MAX), _number(query, "offset", 0, 10**9)
+    return {"total": len(found), name: [write(one) for one in found[offset : offset + limit]]}
+
+
+def _number(query: Query, name: str, default: int, most: int) -> int:
+    text = query.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= most):
+        raise _BadRequestError(f"{name} must be a whole number from 0 to {most}, not {text[:40]!r}")
+    return int(text)
+
+
+def _one_of(query: Query, name: str, allowed: Sequence[str]) -> str:
+    text = query.get(name, "")
+    if text not in allowed:
+        raise _BadRequestError(f"{name} must be {' or '.join(filter(None, allowed))}, not {text[:40]!r}")
+    return text
+
+
+def _json(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return Answer(body=json.dumps(value, ensure_ascii=False) + "\n", content_type=_JSON, status=status)
+
+
+@cache
+def _openapi() -> bytes:
+    return (files("detector.service.web") / "static" / "openapi.json").read_bytes()

@@ -1,0 +1,40 @@
+"""Whether an incident has been seen before: the same methods and locks, in other calls of whichever instances."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from detector.core.counting import counted
+from detector.service.detection.incidents import Incident
+from stilltrue.model import PartyName, process_of
+
+WEEK_SECONDS = 7 * 86400.0
+_NUMBER = re.compile(r"#?\d+$")
+
+
+def kind_of(incident: Incident) -> tuple[str, ...]:
+    """What its core consists of, without instances and numbers: ``("Place", "Reserve")``. Pods have other names each time."""
+    return tuple(sorted({_NUMBER.sub("", party[len(process_of(PartyName(party))) + 1 :]) for party in incident.core}))
+
+
+def seen_before(incident: Incident, known: Iterable[Incident]) -> list[Incident]:
+    """Incidents of the same kind in the week before it, the newest first."""
+    kind, begun = kind_of(incident), _begun(incident)
+    alike = (
+        each
+        for each in known
+        if (each.predicate, each.scope) == (incident.predicate, incident.scope)
+        and begun - WEEK_SECONDS <= _begun(each) < begun
+        and kind_of(each) == kind
+    )
+    return sorted(alike, key=lambda each: (-_begun(each), each.id))
+
+
+def recurrence(before: list[Incident]) -> str:
+    """``"seen 2 times before within a week"``; empty for the first."""
+    return f"seen {counted(len(before), 'time')} before within a week" if before else ""
+
+
+def _begun(incident: Incident) -> float:
+    return incident.opened if incident.formed is None else incident.formed

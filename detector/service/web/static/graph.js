@@ -1,0 +1,292 @@
+// The wait-for graph that one can walk through: services first, parties when a service is opened; a click says what a party
+// waits for, since when, where it stands in the code, and who waits for it. Drawn by cytoscape.js from /api/v1.
+"use strict";
+
+(() => {
+  const section = document.querySelector("#graph");
+  if (!section || !window.cytoscape) return;
+  const { base, trace } = document.body.dataset;
+  const ROLES = ["core", "behind", "missing", "waiting", "free"];
+  const SAID = { core: "deadlocked", behind: "waits behind the deadlock", missing: "did not report", waiting: "waits", free: "can go on" };
+  const COUNTED = { core: "deadlocked", behind: "behind the deadlock", missing: "not reported", waiting: "waiting", free: "able to go on" };
+  const DRAWN_MAX = 400; // nodes beyond which a layout by forces takes too long
+  const OPENED_AT_ONCE_MAX = 60;
+  const opened = new Set();
+  let graph = null;
+  let view = null;
+  let wanted = 0;
+  let chosen = "";
+
+  const make = (tag, text, attributes = {}) => {
+    const element = document.createElement(tag);
+    element.textContent = text;
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    return element;
+  };
+  const button = (text, act, attributes = {}) => {
+    const element = make("button", text, { type: "button", ...attributes });
+    element.addEventListener("click", act);
+    return element;
+  };
+  const count = (n, noun, plural = `${noun}s`) => `${n} ${n === 1 ? noun : plural}`;
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const worst = (nodes) => ROLES.find((role) => nodes.some((node) => node.role === role));
+  const parties = (nodes, role) => nodes.reduce((sum, node) => sum + (!role || node.role === role ? node.count : 0), 0);
+  const idOf = (service) => `service:${service}`;
+
+  // -- the parts of the page -----------------------------------------------------------------------------------------
+
+  const bar = make("div", "", { class: "tools" });
+  const search = make("input", "", { type: "search", placeholder: "find a service or party", "aria-label": "find a service or party" });
+  const said = make("span", "", { class: "quiet", role: "status" });
+  const canvas = make("div", "", { class: "canvas", role: "img", "aria-label": "wait-for graph; the list below it says the same" });
+  const panel = make("div", "", { class: "panel", "aria-live": "polite" });
+  const slider = make("input", "", { type: "range", min: "0", max: "0", value: "0", "aria-label": "snapshot" });
+  const moment = make("span", "", { class: "quiet" });
+  const time = make("div", "", { class: "tools" });
+  time.append(make("span", "snapshot "), slider, moment);
+  time.hidden = true;
+  bar.append(
+    search,
+    button("open all", () => { for (const name of services().keys()) opened.add(name); draw(); }),
+    button("close all", () => { chosen = ""; opened.clear(); draw(); }),
+    button("fit", () => view && view.fit(undefined, 20)),
+    button("PNG", savePicture, { title: "save the picture as PNG" }),
+    said,
+  );
+
+  // -- data ----------------------------------------------------------------------------------------------------------
+
+  async function json(path) {
+    const answer = await fetch(`${base}/api/v1/${path}`, { cache: "no-store" });
+    if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error || answer.statusText);
+    return answer.json();
+  }
+
+  function services() {
+    const found = new Map();
+    for (const node of graph.nodes) {
+      if (!found.has(node.service)) found.set(node.service, []);
+      found.get(node.service).push(node);
+    }
+    return found;
+  }
+
+  async function load(snapshot) {
+    const mine = ++wanted;
+    try {
+      const found = await json(`snapshots/${snapshot}/graph?predicate=${encodeURIComponent(section.dataset.predicate || "")}`);
+      if (mine !== wanted) return;
+      graph = found;
+    } catch (error) {
+      said.textContent = `snapshot ${snapshot}: ${error.message}`;
+      return;
+    }
+    if (!canvas.isConnected) {
+      section.querySelector(".picture")?.remove();
+      section.append(bar, time, canvas, panel);
+    }
+    const at = graph.ended ? ` of ${new Date(graph.ended).toLocaleTimeString()}` : "";
+    moment.textContent = ` ${graph.snapshot}${at}`;
+    said.textContent = graph.left_out;
+    if (opened.size === 0 && graph.nodes.length <= OPENED_AT_ONCE_MAX / 2) for (const name of services().keys()) opened.add(name);
+    draw();
+  }
+
+  async function findSnapshots() {
+    if (!section.dataset.incident) return;
+    const { snapshots } = await json(`incidents/${encodeURIComponent(section.dataset.incident)}/snapshots`);
+    const atEnd = slider.value === slider.max;
+    slider.max = String(Math.max(0, snapshots.length - 1));
+    slider.kept = snapshots;
+    time.hidden = snapshots.length < 2;
+    if (atEnd && snapshots.length) {
+      slider.value = slider.max;
+      const newest = snapshots[snapshots.length - 1];
+      if (!graph || graph.snapshot !== newest) await load(newest);
+    }
+  }
+
+  // -- drawing -------------------------------------------------------------------------------------------------------
+
+  function elements() {
+    const shown = new Map(); // the id of a party's node -> what stands for it
+    const nodes = [];
+    for (const [name, members] of services()) {
+      const role = worst(members);
+      const open = opened.has(name);
+      const stuck = parties(members, "core");
+      const behind = parties(members, "behind");
+      const counts = [stuck && `${stuck} deadlocked`, behind && `${behind} behind`, !stuck && !behind && count(parties(members), "party", "parties")];
+      const label = open ? name : [name, ...counts.filter(Boolean)].join("\n");
+      nodes.push({ data: { id: idOf(name), label, role, service: name }, classes: `service ${open ? "open" : "closed"} ${role}` });
+      for (const node of members) {
+        shown.set(node.id, open ? node.id : idOf(name));
+        if (!open) continue;
+        const local = node.id.startsWith(`${node.process}/`) ? node.id.slice(node.process.length + 1) : node.id;
+        const text = node.process === name ? local : `${node.process}\n${local}`;
+        nodes.push({ data: { id: node.id, parent: idOf(name), label: text + (node.victim ? "\nvictim" : ""), role: node.role },
+                     classes: `party ${node.role} ${node.victim ? "victim" : ""}` });
+      }
+    }
+    const edges = new Map();
+    for (const edge of graph.edges) {
+      const source = shown.get(edge.source);
+      const target = shown.get(edge.target);
+      if (!source || !target || (source === target && source !== edge.source)) continue;
+      const id = JSON.stringify([source, target]);
+      const one = edges.get(id) || { core: false, count: 0 };
+      edges.set(id, { core: one.core || edge.core, count: one.count + 1 });
+    }
+    const drawn = [...edges].map(([id, one]) => {
+      const [source, target] = JSON.parse(id);
+      return { data: { id, source, target, label: one.count > 1 ? String(one.count) : "" }, classes: one.core ? "core" : "" };
+    });
+    return [...nodes, ...drawn];
+  }
+
+  function style() {
+    const ink = colour("ink");
+    const paper = colour("paper");
+    const of = { core: colour("trouble"), behind: colour("doubt"), missing: colour("quiet"), waiting: colour("link"), free: colour("fine") };
+    const font = { "font-family": "system-ui, sans-serif", "font-size": 12, color: ink };
+    return [
+      { selector: "node", style: { ...font, label: "data(label)", shape: "round-rectangle", "text-wrap": "wrap", "text-max-width": 220,
+        "text-valign": "center", "text-halign": "center", width: "label", height: "label", padding: 9, "background-color": paper,
+        "border-width": 2, "border-color": ink } },
+      ...ROLES.map((role) => ({ selector: `node.${role}`, style: { "border-color": of[role] } })),
+      { selector: "node.behind, node.missing", style: { "border-style": "dashed" } },
+      { selector: "node.core", style: { "border-width": 3 } },
+      { selector: "node.victim", style: { "border-style": "double", "border-width": 6 } },
+      { selector: "node.open", style: { "text-valign": "top", "background-opacity": 0.35, "background-color": colour("line"), "border-width": 1, "border-style": "solid", padding: 14 } },
+      { selector: "node.closed", style: { "font-weight": "bold" } },
+      { selector: "edge", style: { ...font, "curve-style": "bezier", "target-arrow-shape": "triangle", width: 1.5, "line-color": colour("quiet"),
+        "target-arrow-color": colour("quiet"), label: "data(label)", "text-background-color": paper, "text-background-opacity": 1, "loop-direction": "-45deg" } },
+      { selector: "edge.core", style: { width: 3, "line-color": of.core, "target-arrow-color": of.core } },
+      { selector: ".chosen", style: { "overlay-color": colour("link"), "overlay-opacity": 0.18, "overlay-padding": 5 } },
+      { selector: ".dim", style: { opacity: 0.25 } },
+    ];
+  }
+
+  function layout(many) {
+    if (many > DRAWN_MAX) return { name: "grid", fit: true, padding: 20, avoidOverlap: true };
+    return { name: "cose", animate: false, randomize: false, fit: true, padding: 20, nodeRepulsion: () => 40000, idealEdgeLength: () => 90,
+             nodeOverlap: 24, nestingFactor: 1.2, componentSpacing: 60, numIter: many > 100 ? 300 : 1000 };
+  }
+
+  function draw() {
+    const all = elements();
+    const drawn = all.filter((one) => !one.data.source).length;
+    if (view) view.destroy();
+    view = window.cytoscape({ container: canvas, elements: all, style: style(), wheelSensitivity: 0.3, minZoom: 0.05, maxZoom: 4,
+      layout: { name: "circle", sort: (a, b) => ROLES.indexOf(a.data("role")) - ROLES.indexOf(b.data("role")), avoidOverlap: true } });
+    view.layout(layout(drawn)).run();
+    view.on("tap", "node.service", (event) => toggle(event.target.data("service")));
+    view.on("tap", "node.party", (event) => choose(event.target.id()));
+    if (chosen && graph.nodes.some((node) => node.id === chosen)) choose(chosen);
+    else summary();
+    window.stilltrueGraph = view; // for tests and for the browser's console
+  }
+
+  function toggle(name) {
+    chosen = "";
+    if (!opened.delete(name)) opened.add(name);
+    draw();
+  }
+
+  function mark(ids) {
+    view.elements().removeClass("chosen");
+    for (const id of ids) view.getElementById(id).addClass("chosen");
+  }
+
+  // -- what stands below it ------------------------------------------------------------------------------------------
+
+  function summary() {
+    chosen = "";
+    panel.replaceChildren(make("p", graph.subtitle));
+    const list = make("ul", "", { class: "waits" });
+    const ordered = [...services()].sort(([, a], [, b]) => ROLES.indexOf(worst(a)) - ROLES.indexOf(worst(b)));
+    for (const [name, members] of ordered) {
+      const row = make("li", "");
+      row.append(button(name, () => toggle(name), { "aria-expanded": String(opened.has(name)) }));
+      const told = ROLES.filter((role) => parties(members, role)).map((role) => `${parties(members, role)} ${COUNTED[role]}`);
+      row.append(` ${told.join(", ")}`);
+      list.append(row);
+    }
+    panel.append(list);
+  }
+
+  function choose(id) {
+    const node = graph.nodes.find((one) => one.id === id);
+    if (!node) return;
+    chosen = id;
+    if (!opened.has(node.service)) { opened.add(node.service); draw(); return; }
+    mark([id]);
+    panel.replaceChildren(make("h3", node.id), make("p", `${SAID[node.role]}${node.victim ? "; aborting it would free the others" : ""}`));
+    if (node.since) {
+      const since = make("p", "has waited for ");
+      since.append(make("span", "", { "data-since": String(Date.parse(node.since) / 1000) }), ` (since ${new Date(node.since).toLocaleTimeString()})`);
+      panel.append(since);
+    }
+    lines("waits", node.waits);
+    if (node.stack.length) { panel.append(make("h4", "stands at")); for (const line of node.stack) panel.append(make("code", line), make("br", "")); }
+    if (node.trace) {
+      const row = make("p", "trace ");
+      row.append(trace ? make("a", node.trace, { href: trace.replace("{trace}", encodeURIComponent(node.trace)), rel: "noreferrer", target: "_blank" }) : node.trace);
+      panel.append(row);
+    }
+    if (node.count > 1) lines(`${node.count} parties with equal waits`, [...node.parties, ...(node.count > node.parties.length ? [`and ${node.count - node.parties.length} more`] : [])]);
+    neighbours("waits for", graph.edges.filter((edge) => edge.source === id).map((edge) => edge.target));
+    neighbours("waited for by", graph.edges.filter((edge) => edge.target === id).map((edge) => edge.source));
+    panel.append(button("back to the list", () => { mark([]); summary(); }));
+    document.dispatchEvent(new Event("stilltrue:tick"));
+  }
+
+  function lines(title, texts) {
+    if (!texts.length) return;
+    const list = make("ul", "", { class: "waits" });
+    for (const text of texts) list.append(make("li", text));
+    panel.append(make("h4", title), list);
+  }
+
+  function neighbours(title, ids) {
+    if (!ids.length) return;
+    const row = make("p", "", { class: "neighbours" });
+    for (const id of [...new Set(ids)].slice(0, 30)) row.append(button(id, () => choose(id)));
+    panel.append(make("h4", title), row);
+  }
+
+  function find() {
+    const text = search.value.trim().toLowerCase();
+    view.elements().removeClass("dim");
+    if (!text) { mark([]); said.textContent = graph.left_out; return; }
+    const found = graph.nodes.filter((node) => [node.id, node.service, ...node.parties].some((name) => name.toLowerCase().includes(text)));
+    const closed = new Set(found.slice(0, OPENED_AT_ONCE_MAX).map((node) => node.service).filter((name) => !opened.has(name)));
+    if (closed.size) { for (const name of closed) opened.add(name); draw(); }
+    const ids = new Set(found.map((node) => node.id));
+    view.nodes(".party").forEach((node) => { if (!ids.has(node.id())) node.addClass("dim"); });
+    mark(ids);
+    said.textContent = `${count(found.length, "match", "matches")}`;
+  }
+
+  function savePicture() {
+    if (!view) return;
+    const link = make("a", "", { href: view.png({ full: true, scale: 2, bg: colour("paper") }), download: `stilltrue-${graph.snapshot}.png` });
+    link.click();
+  }
+
+  search.addEventListener("input", find);
+  search.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !search.value.trim()) return;
+    const first = graph.nodes.find((node) => node.id.toLowerCase().includes(search.value.trim().toLowerCase()));
+    if (first) choose(first.id);
+  });
+  slider.addEventListener("input", () => { if (slider.kept) load(slider.kept[Number(slider.value)]); });
+  document.addEventListener("stilltrue:fresh", () => { findSnapshots().catch(() => {}); });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (view) view.style(style()); });
+
+  (async () => {
+    await load(section.dataset.snapshot);
+    await findSnapshots().catch(() => {});
+  })();
+})();

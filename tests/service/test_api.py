@@ -1,0 +1,156 @@
+"""``/api/v1``: the documents of the command, pages of lists, errors as JSON, and a description that fits what is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detector.service.detection.incidents import Incident
+from detector.service.settings import SettingError, Settings
+from detector.service.web.history import kind_of, recurrence, seen_before
+from stilltrue.model import PartyName, SnapshotId
+
+DAY = 86400.0
+
+
+async def get(detector: Any, path: str, status: int = 200) -> Any:
+    got, content, body = await detector.fetch(f"/api/v1/{path}")
+    assert (got, content) == (status, "application/json"), body
+    return json.loads(body)
+
+
+def fits(value: Any, schema: Mapping[str, Any], schemas: Mapping[str, Any], at: str) -> None:
+    """What is described is there, under its name and of its kind."""
+    if "$ref" in schema:
+        schema = schemas[schema["$ref"].rpartition("/")[2]]
+    for part in schema.get("allOf", ()):
+        fits(value, part, schemas, at)
+    kinds = schema.get("type", [])
+    known = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+        "null": type(None),
+    }
+    if kinds:
+        assert any(isinstance(value, known[kind]) for kind in ([kinds] if isinstance(kinds, str) else kinds)), (at, value)
+    if "enum" in schema:
+        assert value in schema["enum"], at
+    for name, inner in schema.get("properties", {}).items():
+        assert name in value, f"{at}.{name}"
+        fits(value[name], inner, schemas, f"{at}.{name}")
+    for place, item in enumerate(value if "items" in schema else ()):
+        fits(item, schema["items"], schemas, f"{at}[{place}]")
+
+
+async def test_every_path_is_answered_as_it_is_described(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a", service="orders", labels={"zone": "x"}), process("b", service="stock")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        await detector.ask()
+        description = await get(detector, "openapi.json")
+        (incident,) = await detector.incidents()
+        ids = {"incidents": incident.id, "snapshots": "latest"}
+        for path, methods in description["paths"].items():
+            below = path.removeprefix("/api/v1/")
+            answer = await get(detector, below.replace("{id}", ids.get(below.split("/")[0], "")))
+            schema = methods["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+            fits(answer, schema, description["components"]["schemas"], path)
+        overview = await get(detector, "overview")
+        assert overview["headline"]["text"] == "Deadlocked"
+        assert overview["members"] == {"live": 2, "missing": 0, "lost": 0}
+        graph = await get(detector, "snapshots/latest/graph?predicate=deadlock")
+        core = {node["id"]: node["service"] for node in graph["nodes"] if node["role"] == "core"}
+        assert core == {stuck.core[0]: "orders", stuck.core[1]: "stock"}
+        assert {(edge["source"], edge["target"]) for edge in graph["edges"] if edge["core"]} == {
+            (stuck.core[0], stuck.core[1]), (stuck.core[1], stuck.core[0]),
+        }  # fmt: skip
+
+
+async def test_lists_are_filtered_and_cut(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        await detector.join(process("a", labels={"zone": "x"}), process("b"), process("c", service="shop"))
+        for query, names in {
+            "": ["a", "b", "c"], "limit=2": ["a", "b"], "limit=2&offset=2": ["c"], "search=ZONE%3Dx": ["a"],
+            "search=sho": ["c"], "state=lost": [],
+        }.items():  # fmt: skip
+            found = await get(detector, f"members?{query}")
+            assert [member["process"] for member in found["members"]] == names, query
+        assert (await get(detector, "members?limit=1"))["total"] == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("nothing", 404, "openapi.json"),
+        ("incidents/i-none", 404, "openapi.json"),
+        ("snapshots/99999", 404, "openapi.json"),
+        ("snapshots/0/graph", 404, "openapi.json"),
+        ("snapshots/x", 400, "a number or 'latest'"),
+        ("snapshots/" + "9" * 400, 400, "a number or 'latest'"),
+        ("members?limit=-1", 400, "limit must be a whole number"),
+        ("members?offset=%F0%9D%9F%8F", 400, "offset must be a whole number"),
+        ("incidents?state=shut", 400, "state must be open or ended"),
+    ],
+)
+async def test_what_cannot_be_answered_says_why(start_detector: Any, tmp_path: Path, path: str, status: int, says: str) -> None:
+    async with start_detector(tmp_path) as detector:
+        assert says in (await get(detector, path, status))["error"]
+
+
+async def test_behind_a_path_of_a_proxy_every_link_begins_with_it(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path, base_path="/ops/stilltrue") as detector:
+        for path in ("/ops/stilltrue", "/ops/stilltrue/", "/"):
+            status, _, body = await detector.fetch(path)
+            assert (status, body.count('href="/ops/stilltrue/')) == (200, body.count('href="/'))
+        assert (await detector.fetch("/ops/stilltrue/api/v1/overview"))[0] == 200
+        assert (await detector.fetch("/ops/stilltrueish"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"base_path": "ops"}, "--base-path: must look like /stilltrue"),
+        ({"base_path": "/ops/"}, "--base-path: must look like /stilltrue"),
+        ({"external_url": "example.com"}, "--external-url: must begin with http"),
+        ({"trace_url": "https://traces/"}, "--trace-url: must contain {trace}"),
+    ],
+)
+def test_addresses_are_checked(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        Settings(**settings)
+
+
+def incident(id: str, *core: str, opened: float, predicate: str = "deadlock") -> Incident:
+    return Incident(
+        id=id, predicate=predicate, scope="all", core=tuple(map(PartyName, core)), behind=(), opened=opened, seen=opened,
+        first_snapshot=SnapshotId(1), last_snapshot=SnapshotId(1),
+    )  # fmt: skip
+
+
+def test_the_same_methods_of_other_pods_are_the_same_kind_of_incident() -> None:
+    now = incident("d", "orders-x/Place#9", "stock-y/Reserve#3", "stock-y/Reserve#4", opened=8 * DAY)
+    known = [
+        incident("a", "orders-1/Place#1", "stock-1/Reserve#2", opened=0.5 * DAY),
+        incident("b", "orders-1/Place#1", "stock-1/Reserve#2", opened=2 * DAY),
+        incident("c", "orders-2/Place#7", "stock-3/Reserve#8", opened=3 * DAY),
+        incident("other", "orders-2/Place#7", "stock-3/Release#8", opened=3 * DAY),
+        incident("grid", "orders-2/Place#7", "stock-3/Reserve#8", opened=3 * DAY, predicate="gridlock"),
+        incident("later", "orders-2/Place#7", "stock-3/Reserve#8", opened=9 * DAY),
+        now,
+    ]
+    assert kind_of(now) == ("Place", "Reserve")
+    found = seen_before(now, known)
+    assert [each.id for each in found] == ["c", "b"]
+    assert recurrence(found) == "seen 2 times before within a week"
+    assert recurrence([]) == ""

@@ -1,0 +1,113 @@
+"""The interactive drawing in a real browser: clicks, search, snapshots, hostile names, and no request elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.service.browser import PROGRAM, Page, browsing
+
+HOSTILE = "<img src=x onerror=alert(1)>\u202e" + "n" * 3000
+PANEL = "document.querySelector('#graph .panel').textContent"
+
+
+@pytest.fixture
+async def page() -> AsyncIterator[Page]:
+    if PROGRAM is None:
+        assert os.environ.get("CI") != "true", "chromium is not here"
+        pytest.skip("chromium is not here")
+    async with browsing() as page:
+        yield page
+
+
+def errors_of(page: Page) -> list[str]:
+    """Errors in the console, but for the long poll of a detector that shares a busy machine with its browser."""
+    return [error for error in page.complaints if "/live?" not in error]
+
+
+def click(text: str, within: str = "#graph") -> str:
+    return f"[...document.querySelectorAll('{within} button')].find((one) => one.textContent === {text!r}).click()"
+
+
+async def test_a_person_finds_who_waits_for_what(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    a, b = process("orders-1", service="orders"), process("stock-1", service="stock")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path, period_seconds=0.2) as detector:
+        await detector.join(a, b)
+        await detector.ask()
+        (incident,) = await detector.incidents()
+        await page.look_at(f"{detector.web}/incidents/{incident.id}")
+        await page.until("window.stilltrueGraph && stilltrueGraph.nodes('.party.core').length === 2")
+        assert await page.run("stilltrueGraph.edges('.core').length") == 2
+        await page.run(f"stilltrueGraph.getElementById({stuck.core[0]!r}).emit('tap') && 0")
+        said = await page.run(PANEL)
+        assert said.startswith(stuck.core[0])
+        assert "has waited for" in said
+        await page.run(click(stuck.core[1]))
+        assert (await page.run(PANEL)).startswith(stuck.core[1])
+        await page.run(click("close all"))
+        assert await page.run("stilltrueGraph.nodes('.service.closed').length") == 2
+        assert "orders 1 deadlocked, 1 behind the deadlock" in await page.run(PANEL)
+        await page.run(
+            "(box => { box.value = 'orders-1/X'; box.dispatchEvent(new Event('input')); })"
+            "(document.querySelector('#graph input'))"
+        )
+        assert await page.run("stilltrueGraph.nodes('.chosen').map((one) => one.id())") == [stuck.core[0]]
+        stuck.cure()
+        await page.until("document.querySelector('h1').textContent.includes('ended after')")
+        assert await page.run("!!document.querySelector('#graph canvas')"), "the drawing outlives the update"
+        assert errors_of(page) == []
+        assert {urlsplit(url).netloc for url in page.requests} == {urlsplit(detector.web).netloc}
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])
+async def test_hostile_names_harm_nothing_and_no_page_is_wider_than_its_window(
+    start_detector: Any,
+    process: Any,
+    deadlock: Any,
+    tmp_path: Path,
+    page: Page,
+    width: int,
+    dark: bool,
+) -> None:
+    a, b = process("a<b>" + "n" * 200, service=HOSTILE), process("b", service="<script>alert(2)</script>")
+    deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        verdict = await detector.ask()
+        (incident,) = await detector.incidents()
+        for path in ("/", "/incidents", f"/incidents/{incident.id}", "/members", f"/snapshots/{verdict.snapshot.id}"):
+            await page.look_at(f"{detector.web}{path}", width=width, dark=dark)
+            if "/" in path[1:]:
+                await page.until("!!window.stilltrueGraph")
+                await page.run(click("open all"))
+            assert await page.run("document.documentElement.scrollWidth") <= width, path
+            assert await page.run("document.querySelectorAll('img, main script').length") == 0, path
+        assert errors_of(page) == []
+
+
+async def test_thousands_of_parties_are_drawn_as_a_few_groups(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    a, b, load = process("a"), process("b"), process("load")
+    deadlock(a, b)
+    for _ in range(2000):
+        load.call(a, "/s/X", starts=False)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b, load)
+        verdict = await detector.ask()
+        await page.look_at(f"{detector.web}/snapshots/{verdict.snapshot.id}")
+        await page.until("!!window.stilltrueGraph")
+        await page.run(click("open all"))
+        async with asyncio.timeout(30):
+            shown = await page.run("stilltrueGraph.nodes().length")
+        assert 4 < shown <= 2_100
+        assert errors_of(page) == []
