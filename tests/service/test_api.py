@@ -30,7 +30,7 @@ def fits(value: Any, schema: Mapping[str, Any], schemas: Mapping[str, Any], at: 
     for part in schema.get("allOf", ()):
         fits(value, part, schemas, at)
     kinds = schema.get("type", [])
-    known = {
+    known: dict[str, Any] = {
         "object": dict,
         "array": list,
         "string": str,
