@@ -40,8 +40,8 @@ class Web:
     ) -> None:
         """``hosts``: the names that requests may be addressed to, as :class:`~detector.ops.http.HttpServer` takes them.
 
-        ``roles`` None: every client may read. ``base_path``: where a reverse proxy publishes the pages; requests come with it or
-        without it. ``trace_url``: where a trace can be seen, with ``{trace}`` for its id.
+        ``roles`` None: every client may read. ``base_path``: where a reverse proxy publishes the pages; requests come with
+        it or without it. ``trace_url``: where a trace can be seen, with ``{trace}`` for its id.
         """
         self._roles = roles
         self._base_path = base_path
