@@ -5,7 +5,10 @@ Rules:
 1. Injection never prevents a pod from starting: every answer allows it. Invalid annotations become a warning, and the pod
    starts without a sidecar.
 2. A pod is patched when its annotation ``stilltrue.dev/inject`` is "true" and it has no container with the sidecar's name.
-3. The sidecar is the first init container (a native sidecar, with ``restartPolicy: Always``), so that the later ones can call
+3. A pod that was not patched serves all the same. So the Service names a port (``targetPort: grpc``) that the program's
+   container declares, and the patch moves that name to the sidecar: the name resolves to whoever takes the calls. Probes of the
+   program that use the name go on probing the program. Likewise only the patch changes a variable with another's address.
+4. The sidecar is the first init container (a native sidecar, with ``restartPolicy: Always``), so that the later ones can call
    through it.
 """
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +27,7 @@ TLS_VOLUME, TLS_FOLDER = "stilltrue-tls", "/stilltrue-tls"
 TLS_FLAGS = {"--tls-ca-file": "ca.crt", "--tls-cert-file": "tls.crt", "--tls-key-file": "tls.key"}
 INBOUND = "st-inbound"
 OUTBOUND_PORT = 15001
+INBOUND_PORT = 15006
 PORT_MAX = 65535
 
 Pod = Mapping[str, Any]
@@ -41,6 +45,11 @@ class Wanted:
     flags: tuple[str, ...]
     inbound: int
     tls_secret: str
+    port_name: str = ""
+    """The name that the patch moves from the program's port to the sidecar's; empty: none."""
+    variables: tuple[str, ...] = ()
+    """The variables of the program that the patch sets to ``outbound``."""
+    outbound: int = 0
 
 
 def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,23 +79,38 @@ def wanted(pod: Pod) -> Wanted:
     for name in sorted(said):
         if name not in _KNOWN:
             raise AnnotationError(f"unknown annotation {PREFIX}{name}; known: {', '.join(sorted(_KNOWN))}")
-    inbound = _port(said, "inbound-port")
-    flags = [f"--service={_service(pod, said)}", f"--inbound=0.0.0.0:{inbound}", f"--app=127.0.0.1:{_port(said, 'app-port')}"]
+    port_name = said.get("port", "")
+    if port_name and "app-port" in said:
+        raise AnnotationError(f"{PREFIX}port names the program's port: leave {PREFIX}app-port out")
+    app = _named_port(pod, port_name) if port_name else _port(said, "app-port")
+    inbound = INBOUND_PORT if port_name and "inbound-port" not in said else _port(said, "inbound-port")
+    if inbound == app:
+        raise AnnotationError(f"{PREFIX}inbound-port is the program's own port, {app}: two cannot listen on one")
+    flags = [f"--service={_service(pod, said)}", f"--inbound=0.0.0.0:{inbound}", f"--app=127.0.0.1:{app}"]
+    outbound = 0
     if upstreams := _listed(said, "upstream"):
         outbound = _port(said, "outbound-port") if "outbound-port" in said else OUTBOUND_PORT
         flags += [f"--outbound=127.0.0.1:{outbound}", *(f"--upstream={upstream}" for upstream in upstreams)]
-    elif "outbound-port" in said:
-        raise AnnotationError(f"{PREFIX}outbound-port needs {PREFIX}upstream, the destination of those calls")
+    elif found := next((name for name in ("outbound-port", "outbound-env") if name in said), None):
+        raise AnnotationError(f"{PREFIX}{found} needs {PREFIX}upstream, the destination of those calls")
     if "workers" in said:
         flags.append(f"--workers={_number(said, 'workers', 0, 1_000_000)}")
     flags += [f"--label={label}" for label in _listed(said, "labels")]
-    return Wanted(flags=tuple(flags), inbound=inbound, tls_secret=said.get("tls-secret", ""))
+    return Wanted(
+        flags=tuple(flags),
+        inbound=inbound,
+        tls_secret=said.get("tls-secret", ""),
+        port_name=port_name,
+        variables=tuple(_listed(said, "outbound-env")),
+        outbound=outbound,
+    )
 
 
 def patch(pod: Pod, sidecar: Mapping[str, Any], wants: Wanted) -> list[Operation]:
     """The JSON patch (RFC 6902) that injects the sidecar into the pod."""
     return [
         *_added(pod["spec"], "/spec", "initContainers", _container(sidecar, wants), first=True),
+        *_programs(pod["spec"]["containers"], wants),
         *_volume(pod, wants),
         *_set(pod["metadata"], "/metadata", "labels", SIDECAR_LABEL, "true"),
         *_set(pod["metadata"], "/metadata", "annotations", f"{PREFIX}status", "injected"),
@@ -105,12 +129,48 @@ def _has(pod: Pod, name: str) -> bool:
 def _container(sidecar: Mapping[str, Any], wants: Wanted) -> dict[str, Any]:
     made = copy.deepcopy(dict(sidecar))
     made["args"] = [*made["args"], *wants.flags]
-    made["ports"] = [{"name": INBOUND, "containerPort": wants.inbound}, *made.get("ports", [])]
+    made["ports"] = [{"name": wants.port_name or INBOUND, "containerPort": wants.inbound}, *made.get("ports", [])]
+    _renumber(made, INBOUND, wants.port_name or INBOUND)
     if wants.tls_secret:
         made["args"] += [f"{flag}={TLS_FOLDER}/{file}" for flag, file in TLS_FLAGS.items()]
         mount = {"name": TLS_VOLUME, "mountPath": TLS_FOLDER, "readOnly": True}
         made["volumeMounts"] = [*made.get("volumeMounts", []), mount]
     return made
+
+
+def _programs(containers: Sequence[Mapping[str, Any]], wants: Wanted) -> Iterator[Operation]:
+    """The pod's own containers, where the patch changes them: rule 3."""
+    for index, container in enumerate(containers):
+        made = copy.deepcopy(dict(container))
+        named = [port for port in made.get("ports") or () if wants.port_name and port.get("name") == wants.port_name]
+        for port in named:
+            del port["name"]
+            _renumber(made, wants.port_name, port["containerPort"])
+        for variable in made.get("env") or ():
+            if variable["name"] in wants.variables:
+                variable.pop("valueFrom", None)
+                variable["value"] = f"127.0.0.1:{wants.outbound}"
+        if made != container:
+            yield {"op": "replace", "path": f"/spec/containers/{index}", "value": made}
+
+
+def _renumber(container: dict[str, Any], name: str, port: str | int) -> None:
+    """Probes and hooks that use the port's name use ``port`` from now on."""
+    hooks = (container.get("lifecycle") or {}).values()
+    for probe in (*(container.get(f"{kind}Probe") or {} for kind in ("startup", "readiness", "liveness")), *hooks):
+        for action in ("httpGet", "tcpSocket"):
+            if (probe.get(action) or {}).get("port") == name:
+                probe[action]["port"] = port
+
+
+def _named_port(pod: Pod, name: str) -> int:
+    """The number of the port that a container of the pod calls ``name``."""
+    ports = [port for container in pod["spec"]["containers"] for port in container.get("ports") or ()]
+    found = [port["containerPort"] for port in ports if port.get("name") == name]
+    if len(found) != 1:
+        there = ", ".join(sorted(port["name"] for port in ports if port.get("name"))) or "none"
+        raise AnnotationError(f"{PREFIX}port: {name!r} is not a named port of one of the containers (there are: {there})")
+    return int(found[0])
 
 
 def _volume(pod: Pod, wants: Wanted) -> Iterator[Operation]:
@@ -165,9 +225,11 @@ _KNOWN: Mapping[str, str] = {
     "inject": 'whether to inject the sidecar: "true"',
     "status": "what the webhook did",
     "service": "the service's name in verdicts",
+    "port": "the name of the program's port, which the Service names as its targetPort",
     "inbound-port": "the port for calls from outside; the Service's targetPort",
     "app-port": "the port that the program listens on",
     "outbound-port": f"the port that the program calls instead of its upstreams ({OUTBOUND_PORT})",
+    "outbound-env": "the program's variables with the address of another service, which point to the sidecar instead: NAME,...",
     "upstream": "where those calls go: [NAME=]HOST:PORT,... or authority-routing",
     "workers": "the number of calls the program serves at once",
     "labels": "labels of the process, for scopes: NAME=VALUE,...",

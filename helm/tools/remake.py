@@ -57,12 +57,26 @@ EXACT: dict[str, Mapping[str, Any]] = {
     "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
     "ingress.pathType": {"enum": ["Prefix", "Exact", "ImplementationSpecific"]},
     "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"]},
+    "injector.podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"]},
     "sidecar.adminHost": {"type": "string", "minLength": 1},
     "pipeline.mode": {"enum": ["off", "cronjob", "sparkapplication"]},
     "prometheusRule.severity": LABELS,
     "injector.timeoutSeconds": {"type": "integer", "minimum": 1, "maximum": 30},
     "injector.replicas": {"type": "integer", "minimum": 1},
 }
+CPU = {"type": ["number", "string"], "pattern": r"^[0-9]+(\.[0-9]+)?m?$"}
+BYTES = {"type": ["integer", "string"], "pattern": r"^[0-9]+(\.[0-9]+)?([kMGTPE]|[KMGTPE]i)?$"}
+QUANTITIES = {
+    "type": "object",
+    "properties": {"cpu": CPU, "memory": BYTES, "ephemeral-storage": BYTES},
+    "additionalProperties": {"type": ["integer", "string"]},
+}
+RESOURCES = {
+    "type": "object",
+    "properties": {"requests": QUANTITIES, "limits": QUANTITIES, "claims": {"type": "array"}},
+    "additionalProperties": False,
+}
+"""Requests and limits: 256MB and 1 GB are refused here, not by the API server halfway through an upgrade."""
 BY_LAST: dict[str, Mapping[str, Any]] = {
     "grpcPort": PORT, "httpPort": PORT, "adminPort": PORT,
     "interval": DURATION, "scrapeTimeout": DURATION, "duration": DURATION, "renewBefore": DURATION,
@@ -71,9 +85,9 @@ BY_LAST: dict[str, Mapping[str, Any]] = {
     "extraArgs": STRINGS, "namespaces": STRINGS, "hostnames": STRINGS, "extraDnsNames": STRINGS, "disabled": STRINGS,
     "accessModes": STRINGS,
     "commonLabels": LABELS, "additionalLabels": LABELS, "labels": LABELS, "annotations": LABELS, "podLabels": LABELS,
-    "podAnnotations": LABELS, "ruleLabels": LABELS, "nodeSelector": LABELS,
+    "podAnnotations": LABELS, "ruleLabels": LABELS, "nodeSelector": LABELS, "resources": RESOURCES,
 }  # fmt: skip
-FROM_KUBERNETES = ("podSecurityContext", "securityContext", "startupProbe", "livenessProbe", "readinessProbe", "resources")
+FROM_KUBERNETES = ("podSecurityContext", "securityContext", "startupProbe", "livenessProbe", "readinessProbe")
 """Objects whose keys are Kubernetes' own, and checked there."""
 
 

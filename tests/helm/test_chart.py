@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,10 +15,12 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_certificate
 
 from detector.cli import cli
 
 Objects = list[dict[str, Any]]
+Documents = Callable[[str], list[Any]]
 Rendered = Callable[..., Objects]
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -70,6 +74,11 @@ def test_helm_lint_passes_for_every_ci_file(helm: Helm) -> None:
         ("service.grpcPort=http", "grpcPort"),
         ("image.digest=latest", "digest"),
         ("persistence.size=big", "size"),
+        ("detector.resources.limits.memory=256MB", "memory"),
+        ("detector.resources.requests.cpu=500mb", "cpu"),
+        ("sidecar.resources.limits.memory=1 Gi", "memory"),
+        ("injector.resources.limit.memory=1Gi", "limit"),
+        ("certificate.selfSigned=true,certificate.enabled=true,certificate.issuerRef.name=a", "certificate.selfSigned"),
         ("detector.httpHost=127.0.0.1", "httpHost"),
         ("serviceMonitor.interval=often", "interval"),
         ("pipeline.mode=sometimes", "mode"),
@@ -89,6 +98,89 @@ def test_wrong_values_are_refused_by_their_key(value: str, named: str, helm: Hel
     done = helm("template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", value)
     assert done.returncode != 0
     assert named in done.stderr
+
+
+def test_quantities_that_kubernetes_takes_are_taken(helm: Helm) -> None:
+    for value in ("256Mi", "1.5Gi", "1000000", "2G"):
+        done = helm(
+            "template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", f"detector.resources.limits.memory={value}"
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_one_registry_for_all_images(helm: Helm) -> None:
+    values = "global.imageRegistry=mirror.example.org,injector.enabled=true,certificate.selfSigned=true,pipeline.mode=cronjob"
+    done = helm("template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", values)
+    images = re.findall(r"""image"?: "?([^"\s,]+)""", done.stdout)
+    assert len(images) >= 6
+    assert {image.split("/")[0] for image in images} == {"mirror.example.org"}
+
+
+def test_the_chart_signs_certificates_that_the_api_server_and_agents_can_check(helm: Helm, documents: Documents) -> None:
+    values = "injector.enabled=true,certificate.selfSigned=true,tls.enabled=true"
+    done = helm("template", "watch", str(CHART), "--namespace", "shop", "--kube-version", "1.29.0", "--set", values)
+    objects = documents(done.stdout)
+    secrets = {each["metadata"]["name"]: each["data"] for each in objects if each["kind"] == "Secret"}
+    assert set(secrets) == {"watch-stilltrue-tls", "watch-stilltrue-injector-tls"}
+    hook = one(objects, "MutatingWebhookConfiguration")["webhooks"][0]["clientConfig"]
+    assert hook["caBundle"] == secrets["watch-stilltrue-injector-tls"]["ca.crt"]
+    for secret, data in secrets.items():
+        authority, certificate = (load_pem_x509_certificate(base64.b64decode(data[name])) for name in ("ca.crt", "tls.crt"))
+        certificate.verify_directly_issued_by(authority)
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value.get_values_for_type(DNSName)
+        service = secret.removesuffix("-tls")
+        assert {service, f"{service}.shop.svc", f"{service}.shop.svc.cluster.local"} <= set(names)
+
+
+def test_every_pod_of_the_release_can_be_placed(helm: Helm, documents: Documents) -> None:
+    values: dict[str, dict[str, Any]] = {
+        part: {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"pool": "infra"}, "priorityClassName": "high"}
+        for part in ("detector", "injector", "pipeline")
+    } | {"certificate": {"selfSigned": True}}
+    values["injector"]["enabled"], values["pipeline"]["mode"] = True, "cronjob"
+    done = helm("template", "watch", str(CHART), "--kube-version", "1.29.0", "--set-json", _assigned(values))
+    specs = [pod["spec"] for pod in pods(documents(done.stdout))]
+    assert len(specs) == 4
+    for spec in specs:
+        assert spec["tolerations"] == [{"operator": "Exists"}]
+        assert (spec["nodeSelector"], spec["priorityClassName"]) == ({"pool": "infra"}, "high")
+
+
+def _assigned(values: dict[str, Any]) -> str:
+    return ",".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+
+
+def test_the_injector_is_spread_kept_through_a_drain_and_speaks_to_nobody(rendered: Rendered) -> None:
+    objects = [each for each in rendered("injector") if each["metadata"]["name"].endswith("-injector")]
+    (spread,) = one(objects, "Deployment")["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    selected = one(objects, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert spread["labelSelector"]["matchLabels"] == selected
+    assert one(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == selected
+    policy = one(objects, "NetworkPolicy")["spec"]
+    assert (policy["podSelector"]["matchLabels"], policy["egress"]) == (selected, [])
+    assert [port["port"] for rule in policy["ingress"] for port in rule["ports"]] == ["https"]
+
+
+@pytest.mark.parametrize(
+    ("values", "command"),
+    [
+        ("detector.logFormat=json", "exec watch-stilltrue-0 -- stilltrue ask deadlock\n"),
+        (
+            "tls.enabled=true,certificate.selfSigned=true",
+            "-- stilltrue ask deadlock --detector watch-stilltrue.shop.svc.cluster.local:7600 --tls-ca-file /tls/ca.crt\n",
+        ),
+        ("detector.enabled=false,sidecar.detector=elsewhere:7600", "Agents dial   elsewhere:7600"),
+    ],
+)
+def test_the_notes_give_commands_that_work_in_the_cluster(values: str, command: str, helm: Helm, tmp_path: Path) -> None:
+    chart = shutil.copytree(CHART, tmp_path / "stilltrue")
+    notes = '{{ include (print $.Template.BasePath "/NOTES.txt") . | indent 2 }}'
+    (chart / "templates" / "notes.yaml").write_text(f"notes: |\n{notes}\n")
+    where = ("--namespace", "shop", "--kube-version", "1.29.0", "--show-only", "templates/notes.yaml")
+    done = helm("template", "watch", str(chart), *where, "--set", values)
+    assert done.returncode == 0, done.stderr
+    assert command in done.stdout
+    assert ("exec" in done.stdout) == ("detector.enabled=false" not in values)
 
 
 def test_an_older_kubernetes_is_refused(helm: Helm) -> None:

@@ -59,17 +59,19 @@ def answered(a_pod: dict[str, Any], sidecar: dict[str, Any] | None = None) -> di
 
 
 def patched(a_pod: dict[str, Any], sidecar: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The pod after the patch, by the letter of RFC 6902 (`add` is all that is used)."""
+    """The pod after the patch, by the letter of RFC 6902 (`add` and `replace` are all that is used)."""
     response = answered(a_pod, sidecar)
     assert response["patchType"] == "JSONPatch", response
     result = copy.deepcopy(a_pod)
     for operation in json.loads(base64.b64decode(response["patch"])):
-        assert operation["op"] == "add"
+        assert operation["op"] in {"add", "replace"}
         *way, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
         target: Any = result
         for part in way:
             target = target[int(part)] if isinstance(target, list) else target[part]
-        if isinstance(target, list):
+        if operation["op"] == "replace":
+            target[int(last)] = operation["value"]
+        elif isinstance(target, list):
             target.insert(len(target) if last == "-" else int(last), operation["value"])
         else:
             target[last] = operation["value"]
@@ -102,6 +104,59 @@ def test_the_sidecar_goes_before_other_init_containers_so_that_they_can_call_thr
 def test_the_service_is_named_by_the_pods_labels_unless_it_is_said() -> None:
     labelled = pod(without("service"), labels={"app": "b", "app.kubernetes.io/name": "a"})
     assert "--service=a" in patched(labelled)["spec"]["initContainers"][0]["args"]
+
+
+NAMED = {
+    "inject": "true", "service": "orders", "port": "grpc", "upstream": "authority-routing", "outbound-env": "STOCK_ADDRESS",
+}  # fmt: skip
+
+
+def resolved(a_pod: dict[str, Any], name: str) -> list[int]:
+    """What a Service's named targetPort resolves to in a pod, as Kubernetes does it."""
+    everywhere = [*a_pod["spec"].get("initContainers", []), *a_pod["spec"]["containers"]]
+    return [port["containerPort"] for each in everywhere for port in each.get("ports", []) if port.get("name") == name]
+
+
+def program() -> dict[str, Any]:
+    return {
+        "name": "orders",
+        "image": "orders:1",
+        "ports": [{"name": "grpc", "containerPort": 8080}, {"name": "web", "containerPort": 8081}],
+        "env": [{"name": "STOCK_ADDRESS", "value": "stock:50051"}, {"name": "OTHER", "value": "x"}],
+        "readinessProbe": {"tcpSocket": {"port": "grpc"}},
+        "livenessProbe": {"httpGet": {"port": "web", "path": "/"}},
+    }
+
+
+def test_a_named_port_moves_from_the_program_to_the_sidecar_so_that_a_pod_without_injection_serves() -> None:
+    plain = pod(NAMED, spec={"containers": [program(), {"name": "log", "image": "log:1"}]})
+    assert resolved(plain, "grpc") == [8080], "not injected, the Service reaches the program"
+    made = patched(plain, {**SIDECAR, "startupProbe": {"tcpSocket": {"port": "st-inbound"}}})
+    assert resolved(made, "grpc") == [15006], "injected, it reaches the sidecar"
+    (sidecar,) = made["spec"]["initContainers"]
+    assert "--inbound=0.0.0.0:15006" in sidecar["args"]
+    assert "--app=127.0.0.1:8080" in sidecar["args"]
+    assert sidecar["startupProbe"] == {"tcpSocket": {"port": "grpc"}}
+    orders, log = made["spec"]["containers"]
+    assert orders["readinessProbe"] == {"tcpSocket": {"port": 8080}}, "the probe goes on probing the program"
+    assert orders["livenessProbe"] == program()["livenessProbe"]
+    assert orders["env"] == [{"name": "STOCK_ADDRESS", "value": "127.0.0.1:15001"}, {"name": "OTHER", "value": "x"}]
+    assert log == {"name": "log", "image": "log:1"}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "named"),
+    [
+        ({**NAMED, "port": "http"}, "stilltrue.dev/port: 'http' is not a named port"),
+        ({**NAMED, "app-port": "8080"}, "leave stilltrue.dev/app-port out"),
+        ({**NAMED, "inbound-port": "8080"}, "two cannot listen on one"),
+        ({key: value for key, value in NAMED.items() if key != "upstream"}, "outbound-env needs stilltrue.dev/upstream"),
+    ],
+)
+def test_a_wrong_named_port_is_a_warning_and_the_pod_starts_as_it_is(annotations: dict[str, str], named: str) -> None:
+    response = answered(pod(annotations, spec={"containers": [program()]}))
+    assert "patch" not in response
+    assert named in response["warnings"][0]
 
 
 @pytest.mark.parametrize("inject", ["false", "True", "", None])

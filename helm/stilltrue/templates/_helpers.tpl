@@ -40,9 +40,10 @@ app.kubernetes.io/part-of: stilltrue
 {{- end }}
 {{- end -}}
 
-{{/* The image, from a dict of image (the values) and appVersion. */}}
+{{/* The image, from a dict of image (the values), appVersion and global. */}}
 {{- define "stilltrue.image" -}}
-{{- $name := ternary (printf "%s/%s" .image.registry .image.repository) .image.repository (ne .image.registry "") -}}
+{{- $registry := dig "imageRegistry" "" (default dict .global) | default .image.registry -}}
+{{- $name := ternary (printf "%s/%s" $registry .image.repository) .image.repository (ne $registry "") -}}
 {{- if .image.digest -}}
 {{- printf "%s@%s" $name .image.digest -}}
 {{- else -}}
@@ -64,8 +65,10 @@ app.kubernetes.io/part-of: stilltrue
 {{- .Values.tls.existingSecret -}}
 {{- else if .Values.certificate.enabled -}}
 {{- printf "%s-tls" (include "stilltrue.fullname" .) -}}
+{{- else if .Values.certificate.selfSigned -}}
+{{- printf "%s-tls" (include "stilltrue.fullname" .) -}}
 {{- else -}}
-{{- fail "tls.enabled needs tls.existingSecret, or certificate.enabled" -}}
+{{- fail "tls.enabled needs tls.existingSecret, certificate.enabled or certificate.selfSigned" -}}
 {{- end -}}
 {{- end -}}
 
@@ -74,14 +77,59 @@ app.kubernetes.io/part-of: stilltrue
 {{- .Values.injector.existingSecret -}}
 {{- else if .Values.certificate.enabled -}}
 {{- printf "%s-injector-tls" (include "stilltrue.fullname" .) -}}
+{{- else if .Values.certificate.selfSigned -}}
+{{- printf "%s-injector-tls" (include "stilltrue.fullname" .) -}}
 {{- else -}}
-{{- fail "injector.enabled needs injector.existingSecret and injector.caBundle, or certificate.enabled" -}}
+{{- fail "injector.enabled needs injector.existingSecret and injector.caBundle, certificate.enabled or certificate.selfSigned" -}}
 {{- end -}}
 {{- end -}}
 
 {{/* The job by which Prometheus knows the detector: a ServiceMonitor makes it the Service's name. */}}
 {{- define "stilltrue.job" -}}
 {{- default (include "stilltrue.fullname" .) .Values.prometheusRule.job -}}
+{{- end -}}
+
+{{/* Where pods of a part may run, from its values. */}}
+{{- define "stilltrue.scheduling" -}}
+{{- range $name := list "priorityClassName" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
+{{- with get $.values $name }}
+{{ $name }}:
+  {{- if kindIs "string" . }} {{ . }}{{ else }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/*
+A Secret with a certificate that the chart signs itself, from a dict of root, component and service (its name and, with -tls, the
+Secret's). What an earlier release has made stays: a new authority would be news to everybody who trusts the old one.
+*/}}
+{{- define "stilltrue.selfSigned" -}}
+{{- $secret := printf "%s-tls" .service -}}
+{{- $there := lookup "v1" "Secret" .root.Release.Namespace $secret -}}
+{{- $data := dict -}}
+{{- if $there -}}
+{{- $data = $there.data -}}
+{{- else -}}
+{{- $names := list -}}
+{{- range list (printf ".%s.svc.%s" .root.Release.Namespace .root.Values.clusterDomain) (printf ".%s.svc" .root.Release.Namespace) (printf ".%s" .root.Release.Namespace) "" -}}
+{{- $names = append $names (printf "%s%s" $.service .) -}}
+{{- end -}}
+{{- $ca := genCA (printf "%s CA" .service | trunc 64) 3650 -}}
+{{- $made := genSignedCert (printf "%s.%s.svc" .service .root.Release.Namespace | trunc 64) nil (concat $names .extra) 3650 $ca -}}
+{{- $data = dict "ca.crt" ($ca.Cert | b64enc) "tls.crt" ($made.Cert | b64enc) "tls.key" ($made.Key | b64enc) -}}
+{{- end -}}
+apiVersion: v1
+kind: Secret
+metadata:
+  name: {{ $secret }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "stilltrue.labels" (dict "root" .root "component" .component) | nindent 4 }}
+type: kubernetes.io/tls
+data:
+  {{- toYaml $data | nindent 2 }}
 {{- end -}}
 
 {{/* Things in a pod that is restricted and speaks to nobody but its peers. */}}

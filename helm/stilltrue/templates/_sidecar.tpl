@@ -25,7 +25,7 @@ Takes a dict:
 {{- end -}}
 {{- $inbound := required "stilltrue.sidecar needs inbound: the port that takes the calls from outside" .inbound -}}
 - name: stilltrue
-  image: {{ include "stilltrue.image" (dict "image" $all.image "appVersion" $chart.AppVersion) }}
+  image: {{ include "stilltrue.image" (dict "image" $all.image "appVersion" $chart.AppVersion "global" .root.Values.global) }}
   imagePullPolicy: {{ $all.image.pullPolicy }}
   restartPolicy: Always
   args:
@@ -108,7 +108,7 @@ startupProbe:
 {{/* What the injector puts in; the pod's annotations add service, ports, upstream and workers. */}}
 {{- define "stilltrue.injected" -}}
 name: stilltrue
-image: {{ include "stilltrue.image" (dict "image" .Values.image "appVersion" .Chart.AppVersion) }}
+image: {{ include "stilltrue.image" (dict "image" .Values.image "appVersion" .Chart.AppVersion "global" .Values.global) }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 restartPolicy: Always
 args:
