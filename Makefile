@@ -15,7 +15,7 @@ PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix mutants bench soak prove chaos fuzz release clean
+.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -96,6 +96,9 @@ build/matrix/.ready: setup clients/python/pyproject.toml
 
 matrix: build/matrix/.ready ## each way to call and to serve, plain and with the agent, beside other instrumentation: writes docs/transparency.md
 	$(MATRIX) -m tests.transparency.matrix --processes $(CPUS)
+
+apps: setup ## programs from the package index, plain and under `stilltrue run`: the same results, and all have joined (about eight minutes)
+	$(BIN)/python -m tests.apps.run
 
 bench: setup ## the benchmarks (printed, nothing asserted about time)
 	STILLTRUE_BENCH=1 $(BIN)/pytest tests/bench -s

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import gc
 import json
 import os
 import subprocess
@@ -64,6 +65,12 @@ def cells(styles: Iterable[str] = STYLES, outcomes: Iterable[str] = OUTCOMES) ->
         for way in (WAYS[arity] if client == "threads" else ("task",))
         if not _leaves_worker(style, arity, outcome)
     ]
+
+
+def cells_beside(name: str) -> list[Cell]:
+    """All stories that this neighbour can be told."""
+    writers = NEIGHBOURS[name].writers
+    return [cell for cell in cells() if writers or cell.style != "loop, read and write" or not cell.arity.endswith("stream")]
 
 
 _STUCK = frozenset({"abort", "raise", "deadline", "cancel", "never read", "bad reply"})
@@ -179,6 +186,7 @@ def _left(agent: stilltrue.Agent) -> list[str]:
     """The calls, services and waits that are still on the agent's books once it has had time to settle them."""
     end = time.monotonic() + PATIENCE_SECONDS
     for number in range(1, 10_000):
+        gc.collect()  # an error that a neighbour has caught may hold the call in a cycle
         agent.live.catch_up()
         report = agent.live.marked(SnapshotId(number))
         assert report is not None
@@ -246,7 +254,8 @@ def table(results: dict[str, tuple[dict[str, Any], int]]) -> str:
         f"Outcomes: {', '.join(OUTCOMES)}.",
         f"Callers: threads (calls, `with_call`, futures, streams) and tasks. Handlers: {'; '.join(STYLES)}.",
         "Left out of the comparison: addresses, times, tracebacks, the names of classes in messages, and",
-        "the metadata of neighbours. Some neighbours never end some calls, or fail them; then both do, in the same words.",
+        "the metadata of neighbours. Some neighbours never end some calls, or fail them; then both do, in the same words. With",
+        "Sentry, handlers that write to streams on a loop always fail, so no story is told of them.",
         "",
         "| neighbour | stories | differences |",
         "|---|---|---|",
@@ -274,7 +283,7 @@ def main() -> int:
         os._exit(0)  # a worker that gRPC keeps must not keep the process
     names = given.only or list(NEIGHBOURS)
     with ThreadPoolExecutor(given.processes) as pool:
-        results = dict(zip(names, pool.map(lambda name: differences(name, cells()), names), strict=True))
+        results = dict(zip(names, pool.map(lambda name: differences(name, cells_beside(name)), names), strict=True))
     for name, (different, count) in results.items():
         print(f"{name}: {len(different)} of {count} stories differ")
         for key, words in different.items():

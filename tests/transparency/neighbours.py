@@ -29,6 +29,8 @@ class Neighbour:
     aio_channel: Callable[[], list[Any]] = list
     aio_callable: Callable[[Any], Any] = _same
     server: Callable[[], list[Any]] = field(default=list)
+    writers: bool = True
+    """Whether streams can be written by ``context.write`` beside it; where not, plain programs fail, and no story is told."""
 
 
 def _opentelemetry() -> None:
@@ -100,8 +102,8 @@ NEIGHBOURS = {
         Neighbour(name="none"),
         Neighbour(name="OpenTelemetry, then the agent", before=_opentelemetry),
         Neighbour(name="the agent, then OpenTelemetry", after=_opentelemetry),
-        Neighbour(name="Sentry, then the agent", before=_sentry),
-        Neighbour(name="the agent, then Sentry", after=_sentry),
+        Neighbour(name="Sentry, then the agent", before=_sentry, writers=False),
+        Neighbour(name="the agent, then Sentry", after=_sentry, writers=False),
         Neighbour(name="py-grpc-prometheus", channel=_prometheus, server=_prometheus_server),
         Neighbour(name="google-api-core", callable_=_api_core, aio_callable=_aio_api_core),
         Neighbour(
