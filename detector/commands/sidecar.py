@@ -17,7 +17,7 @@ from detector.ops.logs import configure
 from detector.service.settings import LOG_FORMATS
 from detector.sidecar.app import CannotListenError, Listening, serve
 from detector.sidecar.routing import Upstreams, upstream_of
-from detector.sidecar.settings import SettingError, Settings
+from detector.sidecar.settings import SettingError, SidecarSettings
 from detector.sidecar.tls import TlsFiles, TlsRefusedError
 from stilltrue.settings import SettingRefusedError
 
@@ -118,8 +118,8 @@ def sidecar(**given: Any) -> None:
     return None
 
 
-def _settings(given: dict[str, Any]) -> Settings:
-    return Settings(
+def _settings(given: dict[str, Any]) -> SidecarSettings:
+    return SidecarSettings(
         program=_address("--app", given["app"]),
         inbound=_address("--inbound", given["inbound"]),
         outbound=_address("--outbound", given["outbound"]),
@@ -179,7 +179,7 @@ def _agent(given: dict[str, Any]) -> dict[str, object]:
     return agent
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: SidecarSettings) -> None:
     admin = settings.admin
     host = "127.0.0.1" if admin.host == "0.0.0.0" else admin.host
     try:

@@ -1,4 +1,4 @@
-"""Notifications to a webhook: each incident that opens or ends, in order, retried until acknowledged.
+"""Notifications by HTTP: each incident that opens or ends, in order, retried until acknowledged.
 
 Rules:
 
@@ -34,7 +34,7 @@ _TRIED_AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
 
 
 class NotificationRefusedError(ValueError):
-    """The address of a webhook cannot be used; one line."""
+    """The notification URL is invalid; one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Delivery:
 
 
 class Notifier:
-    """Notifies a webhook of incidents."""
+    """Notifies a URL of incidents."""
 
     def __init__(
         self, url: str, *, log: Log, known: Iterable[str] = (), pages: str = "", delivery: Delivery | None = None
@@ -60,7 +60,7 @@ class Notifier:
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise NotificationRefusedError(f"a webhook URL must begin with http:// or https:// and a host, not {url!r}")
+            raise NotificationRefusedError(f"the notification URL must begin with http:// or https:// and a host, not {url!r}")
         self._url = url
         self._host = parts.hostname
         self._log = log

@@ -100,7 +100,7 @@ class Settings:
         default=None, metadata={"help": "TOML file that grants the roles agent, reader and operator; needs TLS"}
     )
     allow_plaintext: bool = _text(False, "allow --host to be a non-local address without TLS")
-    notify_url: str = _text("", "webhook to notify of each incident that opens or ends")
+    notify_url: str = _text("", "URL to notify of each incident that opens or ends")
     scopes: tuple[Scope, ...] = ()
     expected: Mapping[str, Expectation] = field(default_factory=lambda: MappingProxyType({}))
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))

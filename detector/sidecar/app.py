@@ -17,7 +17,7 @@ from detector.sidecar.http2.connection import Connection
 from detector.sidecar.http2.relay import Relay, Route
 from detector.sidecar.http2.routes import Dialler, InboundRoute, OutboundRoute, UpstreamChannels
 from detector.sidecar.interception import Inbound
-from detector.sidecar.settings import Settings
+from detector.sidecar.settings import SidecarSettings
 from detector.sidecar.status import Status
 from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError
 from detector.sidecar.tracking.probe import PoolProbe, health_check
@@ -46,7 +46,7 @@ class Listening:
 class Sidecar:
     """One sidecar, from :meth:`start` to :meth:`stop`."""
 
-    def __init__(self, settings: Settings, log: Log) -> None:
+    def __init__(self, settings: SidecarSettings, log: Log) -> None:
         """Raises :class:`~detector.sidecar.tls.TlsRefusedError`, :class:`~stilltrue.settings.SettingRefusedError`."""
         self.settings = settings
         self._log = log
@@ -152,7 +152,7 @@ class Sidecar:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[tuple[Sidecar, Listening]]:
+async def running(settings: SidecarSettings) -> AsyncIterator[tuple[Sidecar, Listening]]:
     """Run a sidecar during the block."""
     sidecar = Sidecar(settings, Log("stilltrue"))
     try:
@@ -161,7 +161,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Sidecar, Listening]
         await sidecar.stop()
 
 
-async def serve(settings: Settings, started: Callable[[Listening], None]) -> None:
+async def serve(settings: SidecarSettings, started: Callable[[Listening], None]) -> None:
     """Run until SIGTERM or SIGINT; ``started`` is called with the addresses."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -39,7 +39,7 @@ class AnnotationError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Injection:
     """What a pod's annotations ask for; ``flags`` are those of ``stilltrue sidecar``."""
 
     flags: tuple[str, ...]
@@ -61,7 +61,7 @@ def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any]) -> dict[str, A
     pod = review["request"].get("object") or {}
     if _asks(pod) and not _has(pod, str(sidecar["name"])):
         try:
-            operations = patch(pod, sidecar, wanted(pod))
+            operations = patch(pod, sidecar, injection_of(pod))
             response["patchType"] = "JSONPatch"
             response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
         except AnnotationError as error:  # rule 1
@@ -69,49 +69,49 @@ def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any]) -> dict[str, A
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-def wanted(pod: Pod) -> Wanted:
+def injection_of(pod: Pod) -> Injection:
     """Parse the annotations; raises :class:`AnnotationError`."""
-    said = {
+    annotations = {
         name.removeprefix(PREFIX): value
         for name, value in (pod["metadata"].get("annotations") or {}).items()
         if name.startswith(PREFIX)
     }
-    for name in sorted(said):
+    for name in sorted(annotations):
         if name not in _KNOWN:
             raise AnnotationError(f"unknown annotation {PREFIX}{name}; known: {', '.join(sorted(_KNOWN))}")
-    port_name = said.get("port", "")
-    if port_name and "app-port" in said:
+    port_name = annotations.get("port", "")
+    if port_name and "app-port" in annotations:
         raise AnnotationError(f"{PREFIX}port names the program's port: leave {PREFIX}app-port out")
-    app = _named_port(pod, port_name) if port_name else _port(said, "app-port")
-    inbound = INBOUND_PORT if port_name and "inbound-port" not in said else _port(said, "inbound-port")
+    app = _named_port(pod, port_name) if port_name else _port(annotations, "app-port")
+    inbound = INBOUND_PORT if port_name and "inbound-port" not in annotations else _port(annotations, "inbound-port")
     if inbound == app:
         raise AnnotationError(f"{PREFIX}inbound-port is the program's own port, {app}: two cannot listen on one")
-    flags = [f"--service={_service(pod, said)}", f"--inbound=0.0.0.0:{inbound}", f"--app=127.0.0.1:{app}"]
+    flags = [f"--service={_service(pod, annotations)}", f"--inbound=0.0.0.0:{inbound}", f"--app=127.0.0.1:{app}"]
     outbound = 0
-    if upstreams := _listed(said, "upstream"):
-        outbound = _port(said, "outbound-port") if "outbound-port" in said else OUTBOUND_PORT
+    if upstreams := _listed(annotations, "upstream"):
+        outbound = _port(annotations, "outbound-port") if "outbound-port" in annotations else OUTBOUND_PORT
         flags += [f"--outbound=127.0.0.1:{outbound}", *(f"--upstream={upstream}" for upstream in upstreams)]
-    elif found := next((name for name in ("outbound-port", "outbound-env") if name in said), None):
+    elif found := next((name for name in ("outbound-port", "outbound-env") if name in annotations), None):
         raise AnnotationError(f"{PREFIX}{found} needs {PREFIX}upstream, the destination of those calls")
-    if "workers" in said:
-        flags.append(f"--workers={_number(said, 'workers', 0, 1_000_000)}")
-    flags += [f"--label={label}" for label in _listed(said, "labels")]
-    return Wanted(
+    if "workers" in annotations:
+        flags.append(f"--workers={_number(annotations, 'workers', 0, 1_000_000)}")
+    flags += [f"--label={label}" for label in _listed(annotations, "labels")]
+    return Injection(
         flags=tuple(flags),
         inbound=inbound,
-        tls_secret=said.get("tls-secret", ""),
+        tls_secret=annotations.get("tls-secret", ""),
         port_name=port_name,
-        variables=tuple(_listed(said, "outbound-env")),
+        variables=tuple(_listed(annotations, "outbound-env")),
         outbound=outbound,
     )
 
 
-def patch(pod: Pod, sidecar: Mapping[str, Any], wants: Wanted) -> list[Operation]:
+def patch(pod: Pod, sidecar: Mapping[str, Any], injection: Injection) -> list[Operation]:
     """The JSON patch (RFC 6902) that injects the sidecar into the pod."""
     return [
-        *_added(pod["spec"], "/spec", "initContainers", _container(sidecar, wants), first=True),
-        *_programs(pod["spec"]["containers"], wants),
-        *_volume(pod, wants),
+        *_added(pod["spec"], "/spec", "initContainers", _container(sidecar, injection), first=True),
+        *_programs(pod["spec"]["containers"], injection),
+        *_volume(pod, injection),
         *_set(pod["metadata"], "/metadata", "labels", SIDECAR_LABEL, "true"),
         *_set(pod["metadata"], "/metadata", "annotations", f"{PREFIX}status", "injected"),
     ]
@@ -126,30 +126,30 @@ def _has(pod: Pod, name: str) -> bool:
     return any(container["name"] == name for container in containers)
 
 
-def _container(sidecar: Mapping[str, Any], wants: Wanted) -> dict[str, Any]:
+def _container(sidecar: Mapping[str, Any], injection: Injection) -> dict[str, Any]:
     made = copy.deepcopy(dict(sidecar))
-    made["args"] = [*made["args"], *wants.flags]
-    made["ports"] = [{"name": wants.port_name or INBOUND, "containerPort": wants.inbound}, *made.get("ports", [])]
-    _renumber(made, INBOUND, wants.port_name or INBOUND)
-    if wants.tls_secret:
+    made["args"] = [*made["args"], *injection.flags]
+    made["ports"] = [{"name": injection.port_name or INBOUND, "containerPort": injection.inbound}, *made.get("ports", [])]
+    _renumber(made, INBOUND, injection.port_name or INBOUND)
+    if injection.tls_secret:
         made["args"] += [f"{flag}={TLS_FOLDER}/{file}" for flag, file in TLS_FLAGS.items()]
         mount = {"name": TLS_VOLUME, "mountPath": TLS_FOLDER, "readOnly": True}
         made["volumeMounts"] = [*made.get("volumeMounts", []), mount]
     return made
 
 
-def _programs(containers: Sequence[Mapping[str, Any]], wants: Wanted) -> Iterator[Operation]:
+def _programs(containers: Sequence[Mapping[str, Any]], injection: Injection) -> Iterator[Operation]:
     """The pod's own containers, where the patch changes them: rule 3."""
     for index, container in enumerate(containers):
         made = copy.deepcopy(dict(container))
-        named = [port for port in made.get("ports") or () if wants.port_name and port.get("name") == wants.port_name]
+        named = [port for port in made.get("ports") or () if injection.port_name and port.get("name") == injection.port_name]
         for port in named:
             del port["name"]
-            _renumber(made, wants.port_name, port["containerPort"])
+            _renumber(made, injection.port_name, port["containerPort"])
         for variable in made.get("env") or ():
-            if variable["name"] in wants.variables:
+            if variable["name"] in injection.variables:
                 variable.pop("valueFrom", None)
-                variable["value"] = f"127.0.0.1:{wants.outbound}"
+                variable["value"] = f"127.0.0.1:{injection.outbound}"
         if made != container:
             yield {"op": "replace", "path": f"/spec/containers/{index}", "value": made}
 
@@ -173,9 +173,9 @@ def _named_port(pod: Pod, name: str) -> int:
     return int(found[0])
 
 
-def _volume(pod: Pod, wants: Wanted) -> Iterator[Operation]:
-    if wants.tls_secret:
-        yield from _added(pod["spec"], "/spec", "volumes", {"name": TLS_VOLUME, "secret": {"secretName": wants.tls_secret}})
+def _volume(pod: Pod, injection: Injection) -> Iterator[Operation]:
+    if injection.tls_secret:
+        yield from _added(pod["spec"], "/spec", "volumes", {"name": TLS_VOLUME, "secret": {"secretName": injection.tls_secret}})
 
 
 def _added(
@@ -196,20 +196,20 @@ def _set(parent: Mapping[str, Any], at: str, name: str, key: str, value: str) ->
         yield {"op": "add", "path": f"{at}/{name}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
 
 
-def _service(pod: Pod, said: Mapping[str, str]) -> str:
+def _service(pod: Pod, annotations: Mapping[str, str]) -> str:
     labels = pod["metadata"].get("labels") or {}
-    found = said.get("service") or labels.get("app.kubernetes.io/name") or labels.get("app")
+    found = annotations.get("service") or labels.get("app.kubernetes.io/name") or labels.get("app")
     if not found:
         raise AnnotationError(f"{PREFIX}service is required: the service's name (or a label app.kubernetes.io/name or app)")
     return str(found)
 
 
-def _port(said: Mapping[str, str], name: str) -> int:
-    return _number(said, name, 1, PORT_MAX)
+def _port(annotations: Mapping[str, str], name: str) -> int:
+    return _number(annotations, name, 1, PORT_MAX)
 
 
-def _number(said: Mapping[str, str], name: str, low: int, high: int) -> int:
-    text = said.get(name)
+def _number(annotations: Mapping[str, str], name: str, low: int, high: int) -> int:
+    text = annotations.get(name)
     if text is None:
         raise AnnotationError(f"{PREFIX}{name} is required: {_KNOWN[name]}")
     if not text.isdecimal() or not low <= int(text) <= high:
@@ -217,8 +217,8 @@ def _number(said: Mapping[str, str], name: str, low: int, high: int) -> int:
     return int(text)
 
 
-def _listed(said: Mapping[str, str], name: str) -> list[str]:
-    return [part.strip() for part in said.get(name, "").split(",") if part.strip()]
+def _listed(annotations: Mapping[str, str], name: str) -> list[str]:
+    return [part.strip() for part in annotations.get(name, "").split(",") if part.strip()]
 
 
 _KNOWN: Mapping[str, str] = {

@@ -18,7 +18,7 @@ class SettingError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SidecarSettings:
     """``program`` is where the program serves; ``inbound`` where its callers connect; ``outbound`` where it calls others.
 
     ``workers``: the number of calls that the program serves at once (None: unknown). ``needs_all``: a handler with several

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from detector.ops.http import Answer
 from detector.sidecar.attribution import Attribution
-from detector.sidecar.settings import Settings
+from detector.sidecar.settings import SidecarSettings
 from detector.sidecar.tracking.program import DISTRUSTED, Program
 from stilltrue.agent import Agent
 
@@ -25,7 +25,7 @@ PREFIX = "stilltrue_sidecar_"
 class Status:
     """Serves the admin pages: /healthz, /readyz, /metadata (JSON) and /metrics (Prometheus text format)."""
 
-    def __init__(self, settings: Settings, agent: Agent, program: Program, connections: Callable[[], int]) -> None:
+    def __init__(self, settings: SidecarSettings, agent: Agent, program: Program, connections: Callable[[], int]) -> None:
         """``connections`` gives the number of relayed connections."""
         self._settings = settings
         self._agent = agent
@@ -60,7 +60,7 @@ class Status:
         return Answer(body="ok\n")
 
 
-def describe(settings: Settings, agent: Agent, program: Program) -> dict[str, object]:
+def describe(settings: SidecarSettings, agent: Agent, program: Program) -> dict[str, object]:
     """The identity of the process, where its calls go, and its coverage: what counts as active for lack of evidence."""
     unknown = sum(
         count for how, count in program.callers.items() if how not in (Attribution.PARTY.value, Attribution.TRACE.value)

@@ -17,7 +17,7 @@ from detector.archive.schema import TABLES
 from detector.archive.writer import ArchiveWriter
 from detector.core.document.reader import write_document
 from detector.core.registry import find_predicate
-from detector.service.grpc_api.roles import Role, wanted
+from detector.service.grpc_api.roles import Role, roles_for
 from detector.service.storage.archive_sink import FOLDER
 from stilltrue.v1 import detector_pb2 as pb
 from tests.synthetic.random_snapshots import Judged, judged, random_snapshots
@@ -160,4 +160,4 @@ async def _drain(call: Any) -> None:
 
 
 def test_readers_and_operators_may_read_it() -> None:
-    assert wanted("/stilltrue.v1.DetectorService/ReadArchive") == frozenset({Role.READER, Role.OPERATOR})
+    assert roles_for("/stilltrue.v1.DetectorService/ReadArchive") == frozenset({Role.READER, Role.OPERATOR})

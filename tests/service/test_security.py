@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from detector.service.grpc_api.roles import Role, SecurityError, read_grants, wanted
+from detector.service.grpc_api.roles import Role, SecurityError, read_grants, roles_for
 from detector.service.settings import SettingError, Settings
 from stilltrue.v1 import detector_pb2, detector_pb2_grpc
 from tests.service.authority import (
@@ -226,11 +226,11 @@ def test_a_roles_file_that_is_wrong_is_refused_with_the_place(tmp_path: Path, te
 
 
 def test_what_each_method_needs() -> None:
-    assert wanted("/grpc.health.v1.Health/Check") == frozenset()
-    assert wanted("/stilltrue.v1.AgentService/Connect") == {Role.AGENT}
-    assert wanted("/stilltrue.v1.DetectorService/Ask") == {Role.OPERATOR}
-    assert wanted("/stilltrue.v1.DetectorService/Watch") == {Role.READER, Role.OPERATOR}
-    assert wanted("/some.Other/Thing") == {Role.READER, Role.OPERATOR}
+    assert roles_for("/grpc.health.v1.Health/Check") == frozenset()
+    assert roles_for("/stilltrue.v1.AgentService/Connect") == {Role.AGENT}
+    assert roles_for("/stilltrue.v1.DetectorService/Ask") == {Role.OPERATOR}
+    assert roles_for("/stilltrue.v1.DetectorService/Watch") == {Role.READER, Role.OPERATOR}
+    assert roles_for("/some.Other/Thing") == {Role.READER, Role.OPERATOR}
 
 
 async def test_health_needs_no_role_and_reflection_needs_one(

@@ -15,7 +15,7 @@ import pytest
 from detector.ops.address import Address
 from detector.sidecar.app import Listening, Sidecar, running
 from detector.sidecar.routing import Upstreams
-from detector.sidecar.settings import Settings
+from detector.sidecar.settings import SidecarSettings
 
 NOBODY = "127.0.0.1:1"
 CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
@@ -109,7 +109,7 @@ async def beside(program: str, upstream: str = NOBODY, **more: Any) -> AsyncIter
         "drain_seconds_max": 0.0,
         "agent": {"service": "program", "instance": f"program-{random.randrange(10**9)}", "detector": NOBODY},
     }
-    async with running(Settings(**values | more)) as started:
+    async with running(SidecarSettings(**values | more)) as started:
         yield started
 
 

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from detector.ops.address import Address
 from detector.sidecar.routing import Upstreams
-from detector.sidecar.settings import SettingError, Settings
+from detector.sidecar.settings import SettingError, SidecarSettings
 from stilltrue.model import Activity, SnapshotId
 
 FREE = Address(host="127.0.0.1", port=0)
@@ -151,7 +151,7 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
         "upstreams": Upstreams(named={}),
     }
     with pytest.raises(SettingError, match=r"^--"):
-        Settings(**values | wrong)
+        SidecarSettings(**values | wrong)
 
 
 async def test_a_sidecar_never_says_that_its_program_is_idle(

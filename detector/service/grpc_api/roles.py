@@ -147,7 +147,7 @@ def _kind(name: str) -> str:
     return "mail" if name.startswith("email:") else "uri" if "://" in name else "host"
 
 
-def wanted(method: str) -> frozenset[Role]:
+def roles_for(method: str) -> frozenset[Role]:
     """The roles that may call a method; empty: any client may."""
     if method.startswith(_OPEN):
         return frozenset()

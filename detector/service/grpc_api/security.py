@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from detector.ops.logs import Log
 from detector.ops.watched_files import Signature, WatchedFiles
-from detector.service.grpc_api.roles import Role, Roles, SecurityError, wanted
+from detector.service.grpc_api.roles import Role, Roles, SecurityError, roles_for
 from stilltrue.runtime.secret_file import writable_by_all
 
 REQUEST_BYTES_MAX = 256 * 1024
@@ -134,7 +134,7 @@ class Guard(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         method = str(handler_call_details.method)
-        needed = frozenset() if self._roles is None else wanted(method)
+        needed = frozenset() if self._roles is None else roles_for(method)
 
         async def check(context: Any) -> None:
             if self._roles is not None and needed:
