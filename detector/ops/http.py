@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from aiohttp import web
@@ -24,7 +24,7 @@ from detector.ops.logs import Log
 TEXT = "text/plain; charset=utf-8"
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
@@ -37,6 +37,7 @@ class Answer:
     body: bytes | str
     content_type: str = TEXT
     status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 Handler = Callable[[web.BaseRequest], Awaitable[Answer | None]]
@@ -100,7 +101,7 @@ class HttpServer:
         self._silent.pop(request.protocol, None)
         answer = await self._answer(request)
         body = answer.body.encode() if isinstance(answer.body, str) else answer.body
-        headers = {**_HEADERS, "Content-Type": answer.content_type, "Server": "stilltrue"}
+        headers = {**_HEADERS, **answer.headers, "Content-Type": answer.content_type, "Server": "stilltrue"}
         response = web.Response(body=body, status=answer.status, headers=headers)
         response.force_close()
         return response

@@ -114,7 +114,8 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     server, healthy = _server(settings, agents, questions, [Guard(roles, metrics.report_refused, log)])
     web = Web(
         driver=driver, snapshot_store=snapshot_store, metrics=metrics, log=log, hosts=settings.http_names,
-        roles=None if settings.http_open else roles, base_path=settings.base_path, trace_url=settings.trace_url,
+        roles=None if settings.http_open else roles, base_path=settings.base_path,
+        external_url=settings.external_url, trace_url=settings.trace_url,
     )  # fmt: skip
     try:
         port = _bind(server, settings, log)

@@ -187,4 +187,8 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 def test_a_large_core_is_told_in_one_short_sentence() -> None:
     core = tuple(PartyName(f"p{number}/call#1") for number in range(9))
+    linked = notification(incident(), "https://ops.example/stilltrue")
+    assert linked["url"] == f"https://ops.example/stilltrue/incidents/{incident().id}"
+    assert linked["text"].endswith(linked["url"])
+    assert notification(incident())["url"] is None
     assert "p0, p1, p2, p3, p4 and 4 more wait" in notification(replace(incident(), core=core))["text"]

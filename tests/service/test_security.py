@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import grpc.aio
 import pytest
@@ -149,6 +152,41 @@ async def test_with_roles_pages_and_metrics_are_for_readers_and_probes_for_all(
         assert await status(detector, "/healthz") == 200
     async with start_detector(tmp_path / "data", **mutual, http_open=True) as detector:
         assert await status(detector, "/metrics") == 200
+
+
+async def test_a_browser_logs_in_once_and_a_revoked_token_ends_its_session(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path
+) -> None:
+    def logged_in(answer: aiohttp.ClientResponse, path: str) -> bool:
+        return answer.status == HTTPStatus.OK and answer.url.path == path
+
+    html = {"Accept": "text/html"}
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with (
+        start_detector(tmp_path / "data", **mutual, base_path="/ops") as detector,
+        aiohttp.ClientSession(detector.web, cookie_jar=jar, headers=html) as browser,
+    ):
+        assert (await browser.get("/ops/members")).url.path == "/ops/login"
+        refused = await browser.post("/ops/login", data={"token": "open barley"})
+        assert (refused.status, "not one of a reader" in await refused.text()) == (401, True)
+        assert (await browser.post("/ops/login", data={"token": "x" * 10_000})).status == 413
+        assert (await browser.post("/ops/members", data={"token": "open sesame"})).status == 405
+        assert logged_in(await browser.post("/ops/login", data={"token": "open sesame"}), "/ops/")
+        (cookie,) = list(jar)
+        assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "Strict", "/ops/")
+        assert "sesame" not in cookie.value
+        assert logged_in(await browser.get("/ops/members"), "/ops/members")
+        granted = roles.read_text()
+        roles.write_text(re.sub("[0-9a-f]{64}", "0" * 64, granted))
+        async with asyncio.timeout(20):
+            while logged_in(await browser.get("/ops/members"), "/ops/members"):
+                await asyncio.sleep(0.1)
+        roles.write_text(granted + "\n")
+        async with asyncio.timeout(20):
+            while not logged_in(await browser.get("/ops/members"), "/ops/members"):
+                await asyncio.sleep(0.1)
+        await browser.get("/ops/logout")
+        assert (await browser.get("/ops/members")).url.path == "/ops/login"
 
 
 async def test_a_bearer_token_has_its_role_and_nobody_has_none(

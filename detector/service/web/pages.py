@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
@@ -104,6 +105,11 @@ class Pages:
                 return Answer(body=_static(name), content_type=_STATIC[name])
             case _:
                 return None
+
+    def login(self, *, refused: bool) -> Answer:
+        """The form for a token; ``refused``: after one that is not a reader's."""
+        answer = self._html("login", "Log in - Stilltrue", refused=refused)
+        return replace(answer, status=HTTPStatus.UNAUTHORIZED) if refused else answer
 
     async def live(self, seen: str) -> Answer:
         """Which version of the pages there is, as soon as it is not ``seen``, or after a while."""

@@ -1,12 +1,10 @@
 """The HTTP side: metrics, health and pages, on the event loop where the state lives.
 
 ``/healthz`` therefore also says whether that loop still turns. Where there are roles, all but the probes needs a reader's or an
-operator's bearer token.
+operator's bearer token, or the session of a browser that has shown one.
 """
 
 from __future__ import annotations
-
-from http import HTTPStatus
 
 from aiohttp import web
 
@@ -18,9 +16,11 @@ from detector.service.grpc_api.roles import LOOKERS, Roles
 from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.api import Api
+from detector.service.web.login import Login
 from detector.service.web.pages import Pages
 
 _API = "/api/v1/"
+_METHODS = ("GET", "HEAD")
 
 
 class Web:
@@ -36,19 +36,23 @@ class Web:
         hosts: frozenset[str] = frozenset(),
         roles: Roles | None = None,
         base_path: str = "",
+        external_url: str = "",
         trace_url: str = "",
     ) -> None:
         """``hosts``: the names that requests may be addressed to, as :class:`~detector.ops.http.HttpServer` takes them.
 
         ``roles`` None: every client may read. ``base_path``: where a reverse proxy publishes the pages; requests come with
-        it or without it. ``trace_url``: where a trace can be seen, with ``{trace}`` for its id.
+        it or without it. ``external_url``: the address of the pages as people reach them. ``trace_url``: where a trace can
+        be seen, with ``{trace}`` for its id.
         """
-        self._roles = roles
+        self._login = _login(roles, base_path, external_url)
         self._base_path = base_path
         self._pages = Pages(driver=driver, snapshot_store=snapshot_store, base_path=base_path, trace_url=trace_url)
         self._api = Api(driver=driver, snapshot_store=snapshot_store)
         self._metrics = metrics
-        self._http = HttpServer(self._answer, log=log, hosts=hosts)
+        self._http = HttpServer(
+            self._answer, log=log, hosts=hosts, methods=_METHODS if self._login is None else (*_METHODS, "POST")
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listen: the port. Raises ``OSError``."""
@@ -62,10 +66,17 @@ class Web:
         path = request.path
         if self._base_path and f"{path}/".startswith(f"{self._base_path}/"):
             path = path[len(self._base_path) :] or "/"
+        if self._login is not None and path in {"/login", "/logout"}:
+            return await self._log_in_or_out(self._login, path, request)
+        if request.method == "POST":
+            raise web.HTTPMethodNotAllowed("POST", ["GET", "HEAD"])
         if path in {"/healthz", "/readyz"}:
             return Answer(body="ok\n")
-        if self._roles is not None and not self._roles.of(frozenset(), _token(request)) & LOOKERS:
-            return Answer(status=HTTPStatus.UNAUTHORIZED, body="show a bearer token of a reader or operator (--roles-file)\n")
+        if self._login is not None and not path.startswith("/static/") and not self._login.allows(request):
+            return self._login.refuse(request)
+        return await self._read(path, request)
+
+    async def _read(self, path: str, request: web.BaseRequest) -> Answer | None:
         if path == "/metrics":
             return Answer(body=self._metrics.text(), content_type=metric_texts.CONTENT_TYPE)
         if path == "/live":
@@ -74,7 +85,19 @@ class Web:
             return await self._api.answer(path[len(_API) :], request.rel_url.query)
         return await self._pages.page(path)
 
+    async def _log_in_or_out(self, login: Login, path: str, request: web.BaseRequest) -> Answer:
+        if path == "/logout":
+            return login.logout(request)
+        if request.method != "POST":
+            return self._pages.login(refused=False)
+        return await login.submit(request) or self._pages.login(refused=True)
 
-def _token(request: web.BaseRequest) -> str:
-    kind, _, token = request.headers.get("Authorization", "").partition(" ")
-    return token.strip() if kind.lower() == "bearer" else ""
+
+def _login(roles: Roles | None, base_path: str, external_url: str) -> Login | None:
+    if roles is None:
+        return None
+
+    def may_read(token: str) -> bool:
+        return bool(token and roles.of(frozenset(), token) & LOOKERS)
+
+    return Login(may_read=may_read, base_path=base_path, secure=external_url.startswith("https://"))

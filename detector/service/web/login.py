@@ -1,0 +1,83 @@
+"""Login for browsers, which send no bearer token by themselves: the token is given once, and a session cookie stands for it.
+
+Rules:
+
+1. The cookie is a random number; the token stays here. Its role is looked up on each request, so that a token that is revoked
+   ends its sessions. They end with the detector, too.
+2. At most ``SESSIONS_MAX`` sessions; the oldest makes room.
+3. Scripts cannot read the cookie, and other sites' requests do not carry it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs
+
+from aiohttp import web
+
+from detector.ops.http import Answer
+
+COOKIE = "stilltrue-session"
+BODY_BYTES_MAX = 8192
+SESSIONS_MAX = 1000
+
+
+class Login:
+    """The sessions of browsers."""
+
+    def __init__(self, *, may_read: Callable[[str], bool], base_path: str, secure: bool) -> None:
+        """``may_read``: whether a token is a reader's or an operator's; ``secure``: the pages are reached by https alone."""
+        self._may_read = may_read
+        self._path = f"{base_path}/"
+        self._secure = "; Secure" if secure else ""
+        self._sessions: OrderedDict[str, str] = OrderedDict()
+
+    def allows(self, request: web.BaseRequest) -> bool:
+        """Whether a request carries the token of a reader, or the cookie of a session of one."""
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return self._may_read(token.strip())
+        return self._may_read(self._sessions.get(_session_of(request), ""))
+
+    async def submit(self, request: web.BaseRequest) -> Answer | None:
+        """Begin a session with the token in the form; None when it is not a reader's."""
+        body = await request.content.read(BODY_BYTES_MAX + 1)
+        if len(body) > BODY_BYTES_MAX:
+            raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, len(body))
+        token = parse_qs(body.decode(errors="replace")).get("token", [""])[0].strip()
+        if not self._may_read(token):
+            return None
+        session = secrets.token_urlsafe(32)
+        self._sessions[session] = token
+        while len(self._sessions) > SESSIONS_MAX:
+            self._sessions.popitem(last=False)
+        return self._sent_to(self._path, f"{COOKIE}={session}; Path={self._path}; HttpOnly; SameSite=Strict{self._secure}")
+
+    def logout(self, request: web.BaseRequest) -> Answer:
+        """End the session."""
+        self._sessions.pop(_session_of(request), None)
+        return self._sent_to(f"{self._path}login", f"{COOKIE}=; Path={self._path}; Max-Age=0")
+
+    def refuse(self, request: web.BaseRequest) -> Answer:
+        """A browser is sent to the form; whoever else is told what to show."""
+        if "text/html" in request.headers.get("Accept", ""):
+            return self._sent_to(f"{self._path}login")
+        text = "show a bearer token of a reader or operator (--roles-file), or log in at /login\n"
+        return Answer(status=HTTPStatus.UNAUTHORIZED, body=text, headers={"WWW-Authenticate": "Bearer"})
+
+    @staticmethod
+    def _sent_to(where: str, cookie: str = "") -> Answer:
+        headers = {"Location": where} | ({"Set-Cookie": cookie} if cookie else {})
+        return Answer(status=HTTPStatus.SEE_OTHER, body="", headers=headers)
+
+
+def _session_of(request: web.BaseRequest) -> str:
+    try:
+        cookies = SimpleCookie(request.headers.get("Cookie", ""))
+    except CookieError:
+        return ""
+    return cookies[COOKIE].value if COOKIE in cookies else ""
