@@ -136,6 +136,12 @@ def is_stopping(server: Any) -> bool:
     return getattr(getattr(server, "stage", None), "value", "started") != "started"
 
 
+def is_stopping_server(server: Any) -> bool:
+    """The same of a server as the application has it."""
+    inner = {"grpc._server": "_state", "grpc.aio._server": "_server"}.get(module_of(type(server)))
+    return inner is not None and is_stopping(getattr(server, inner, None))
+
+
 def _shows_stop(part: Any) -> bool:
     return bool(part.done()) if is_task(part) else type(part) is asyncio.Lock and part.locked()
 

@@ -110,12 +110,23 @@ def is_being_run(future: Any) -> bool:
     return getattr(future, "_state", None) == _base.RUNNING
 
 
+def is_over(future: Any) -> bool:
+    """Whether a future of ``concurrent.futures`` has its result, or was cancelled."""
+    return getattr(future, "_state", None) not in (_base.PENDING, _base.RUNNING)
+
+
 def item_run_by(frames: list[FrameType]) -> Any:
     """The future whose item an executor's thread runs."""
     for frame in frames:
         if frame.f_code is _ITEM_RUN:
             return getattr(variables_of(frame).get("self"), "future", None)
     return None
+
+
+def callbacks_of_item(future: Any) -> tuple[Any, ...]:
+    """What is called at the end of an executor's item, but for asyncio's own callbacks."""
+    found = list(getattr(future, "_done_callbacks", None) or ())
+    return tuple(one for one in found if getattr(one, "__qualname__", "") != "_chain_future.<locals>._call_set_state")
 
 
 def source_of(future: Any) -> Any:

@@ -7,6 +7,8 @@ Rules:
    (``KeyboardInterrupt``, a cancellation). What stands in ``finally``, or behind a bare ``except``, counts where it follows
    without an exception, too: ``while True: sleep()`` with ``finally: server.stop()`` stops nothing until it is interrupted.
 3. A function that never returns leaves to its callers their handlers alone.
+4. A loop whose condition reads a flag (``while not stop.is_set()``) is left when somebody changes the flag: what lies beyond
+   it is ahead only then (:mod:`~stilltrue.runtime.look.conditions`).
 
 Bytecode that is not understood may do anything.
 """
@@ -16,14 +18,16 @@ from __future__ import annotations
 import dis
 import functools
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-Receiver = tuple[str, ...]
-"""``self.channel`` in ``self.channel.close()``; empty: an expression that is no such chain of names."""
+from stilltrue.runtime.look.conditions import Condition, condition_at
+from stilltrue.runtime.look.names import ATTRIBUTES, STORES, VARIABLES, Receiver, chain_before, spoken_by, stored_by
 
+_Step = tuple[int, int]
+"""From one instruction to the next."""
 CLOSING = frozenset({"close", "aclose", "stop", "__exit__", "__aexit__"})
 _BY_INTERRUPTION = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError", "InterruptedError"})
 _JUMPS = frozenset(
@@ -31,9 +35,6 @@ _JUMPS = frozenset(
 )
 _RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
 _RAISES = frozenset({"RERAISE", "RAISE_VARARGS"})
-_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-_VARIABLES = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_NAME", "LOAD_GLOBAL"})
-_STORES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"})
 _MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "JUMP_IF_NOT_EXC_MATCH"})
 _IN_CLAUSES = frozenset({"BUILD_TUPLE", "NOP", "DUP_TOP"})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
@@ -45,28 +46,40 @@ _CODES_MAX = 4_096
 class Ahead:
     """What may still run.
 
-    ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``names``: the attributes
-    and variables that are read. ``returns``: whether the frame may return. ``known`` is False where nobody can tell.
+    ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``variables`` and
+    ``attributes`` that are read, ``spoken``: those that are not merely variables, ``stored``: what is set and others may read.
+    ``returns``: whether the frame may return. ``conditions``: what must change before a loop is left (rule 4). ``known`` is
+    False where nobody can tell.
     """
 
     closed: frozenset[Receiver] = frozenset()
     left: frozenset[Receiver] = frozenset()
-    names: frozenset[str] = frozenset()
+    variables: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
+    spoken: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
+    conditions: tuple[Condition, ...] = ()
     returns: bool = True
     known: bool = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The attributes and variables that are read."""
+        return self.variables | self.attributes
 
 
 _ANYTHING = Ahead(known=False)
 
 
 @functools.lru_cache(maxsize=_CODES_MAX)
-def ahead_of(code: CodeType, at: int, *, returns_to: bool = True) -> Ahead:
+def ahead_of(code: CodeType, at: int, *, returns_to: bool = True, beyond: bool = True) -> Ahead:
     """What lies ahead of a frame of ``code`` that stands at the instruction ``at``.
 
-    ``returns_to``: whether what it has called, if anything, may return to it (rule 3).
+    ``returns_to``: whether what it has called, if anything, may return to it (rule 3). ``beyond``: also what lies beyond the
+    loops that are left when a flag changes (rule 4).
     """
     try:
-        return _Walk(code).ahead(at, returns_to)
+        return _Walk(code).ahead(at, returns_to, beyond)
     except Exception:  # noqa: BLE001 - bytecode of another kind
         return _ANYTHING
 
@@ -82,7 +95,7 @@ def names_at(code: CodeType, at: int) -> frozenset[str]:
         within = [one for one in every if begun <= one.offset <= at]
     else:
         within = [one for one in every if _is_within(one.positions, place)]
-    return frozenset(str(one.argval) for one in within if one.opname in _ATTRIBUTES | _VARIABLES)
+    return frozenset(str(one.argval) for one in within if one.opname in ATTRIBUTES | VARIABLES)
 
 
 def _jumps(one: dis.Instruction) -> bool:
@@ -111,39 +124,91 @@ class _Walk:
         self._offsets = [one.offset for one in self._all]
         self._handler_of = self._handlers_by_table(bytecode)
 
-    def ahead(self, at: int, returns_to: bool) -> Ahead:
+    def ahead(self, at: int, returns_to: bool, beyond: bool) -> Ahead:
         begun = at < 0
         start = 0 if begun else bisect_right(self._offsets, at) - 1  # it may stand in the caches behind an instruction
-        reached = self._reached(start, normally=returns_to, begun=begun)
-        stored = {self._all[index].argval for index in reached if self._all[index].opname in _STORES}
+        ends = self._ends_of_loop(start) if returns_to and not begun else {}
+        reached = self._reached(start, normally=returns_to, begun=begun, without=() if beyond else ends)
+        stored = {self._all[index].argval for index in reached if self._all[index].opname in STORES}
         return Ahead(
             closed=frozenset(() if one[:1] and one[0] in stored else one for one in self._closed(reached)),
             left=frozenset(self._left(at, reached)),
-            names=frozenset(
-                str(self._all[index].argval) for index in reached if self._all[index].opname in _ATTRIBUTES | _VARIABLES
-            ),
-            returns=any(self._all[index].opname in _RETURNS for index in reached),
+            stored=stored_by((self._all[index] for index in reached), local=False),
+            spoken=spoken_by(self._all[index] for index in reached),
+            conditions=tuple(dict.fromkeys(ends.values())),
+            variables=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in VARIABLES),
+            attributes=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in ATTRIBUTES),
+            returns=any(self._all[index].opname in _RETURNS for index in (start, *reached)),  # it may just have returned
         )
 
     # -- what may run --------------------------------------------------------------------------------------------------
 
-    def _reached(self, start: int, *, normally: bool, begun: bool) -> set[int]:
-        todo = [start] if begun else [*(self._next(start) if normally else ()), *self._handlers(start)]
+    def _reached(self, start: int, *, normally: bool, begun: bool, without: Container[_Step] = ()) -> set[int]:
+        todo = [start] if begun else [*(self._next(start, without) if normally else ()), *self._handlers(start)]
         reached: set[int] = set()
         while todo:
             index = todo.pop()
             if index not in reached and index < len(self._all):
                 reached.add(index)
-                todo += [*self._next(index), *self._handlers(index)]
+                todo += [*self._next(index, without), *self._handlers(index)]
         return reached
 
-    def _next(self, index: int) -> Iterator[int]:
+    def _ends_of_loop(self, start: int) -> dict[_Step, Condition]:
+        """The steps that leave a loop when a flag changes which the loop itself does not set (rule 4).
+
+        Of the loop around ``start``; where there is none, of those ahead, which are tested once before their first round.
+        """
+        round_trip = self._loop_around(start)
+        ends = self._conditions(round_trip, lambda _, after: after not in round_trip)
+        if not round_trip:
+            steps = self._conditions(self._reached(start, normally=True, begun=False), lambda _, __: True)
+            of_loops = {
+                (after, condition)
+                for (index, after), condition in steps.items()
+                if index in (loop := self._loop_around(index)) and after not in loop
+            }
+            ends = {step: condition for step, condition in steps.items() if (step[1], condition) in of_loops}
+        within = self._reached(start, normally=True, begun=False, without=ends)
+        stored = stored_by(self._all[index] for index in within)
+        return {step: condition for step, condition in ends.items() if condition.reads.isdisjoint(stored)}
+
+    def _conditions(self, among: Iterable[int], which: Callable[[int, int], bool]) -> dict[_Step, Condition]:
+        return {
+            (index, after): condition
+            for index in among
+            for after in self._next(index)
+            if which(index, after) and (condition := condition_at(self._all, index, after)) is not None
+        }
+
+    def _loop_around(self, start: int) -> set[int]:
+        """Every instruction that may follow the one at ``start`` and lead back to it without an exception."""
+        before: dict[int, list[int]] = {}
+        todo, seen = [start], {start}
+        while todo:
+            index = todo.pop()
+            for after in self._next(index):
+                if after < len(self._all):
+                    before.setdefault(after, []).append(index)
+                    if after not in seen:
+                        seen.add(after)
+                        todo.append(after)
+        todo, found = list(before.get(start, ())), set()
+        while todo:
+            index = todo.pop()
+            if index not in found:
+                found.add(index)
+                todo += before.get(index, ())
+        return found
+
+    def _next(self, index: int, without: Container[_Step] = ()) -> Iterator[int]:
         one = self._all[index]
         if one.opname in _RETURNS or one.opname in _RAISES:
             return
         if _jumps(one):
-            yield self._index[one.argval]
-        if one.opname not in _JUMPS:
+            after = self._index[one.argval]
+            if (index, after) not in without:
+                yield after
+        if one.opname not in _JUMPS and (index, index + 1) not in without:
             yield index + 1
 
     def _handlers(self, index: int) -> Iterator[int]:
@@ -181,7 +246,7 @@ class _Walk:
                 one = self._all[index]
                 if one.opname in _MATCHES:
                     break
-                if one.opname not in _VARIABLES and one.opname not in _ATTRIBUTES and one.opname not in _IN_CLAUSES:
+                if one.opname not in VARIABLES and one.opname not in ATTRIBUTES and one.opname not in _IN_CLAUSES:
                     return
                 names += [str(one.argval)] if one.opname not in _IN_CLAUSES else []
                 index += 1
@@ -198,10 +263,15 @@ class _Walk:
     def _closed(self, reached: Iterable[int]) -> Iterator[Receiver]:
         for index in reached:
             one = self._all[index]
-            if one.opname in _ATTRIBUTES and one.argval in CLOSING:
-                yield self._chain_before(index)
-            elif one.opname == "LOAD_CONST" and isinstance(one.argval, str) and one.argval in CLOSING:
+            if one.opname in ATTRIBUTES and one.argval in CLOSING:
+                yield chain_before(self._all, index)
+            elif (
+                one.opname == "LOAD_CONST" and isinstance(one.argval, str) and one.argval in CLOSING and not self._is_key(index)
+            ):
                 yield ()  # a name to be looked up, as by ``getattr``
+
+    def _is_key(self, index: int) -> bool:
+        return "SUBSCR" in self._all[index + 1].opname
 
     def _left(self, at: int, reached: Iterable[int]) -> Iterator[Receiver]:
         """The ``with`` blocks around ``at`` that may be left without an exception."""
@@ -212,13 +282,13 @@ class _Walk:
 
     def _of_block(self, first: int) -> Iterator[Receiver]:
         """What a ``with`` block is for, whose body begins at ``first``."""
-        if self._all[first].opname in _STORES:
+        if self._all[first].opname in STORES:
             yield (str(self._all[first].argval),)
             return
         before = first - 1
         while before > 0 and self._all[before].opname not in _ENTERS:
             before -= 1
-        chain = self._chain_before(before)
+        chain = chain_before(self._all, before)
         if chain:
             yield chain
             return
@@ -226,17 +296,5 @@ class _Walk:
         if line is None:
             yield ()
         for one in self._all[:before]:
-            if line is not None and _line_of(one) == line and one.opname in _VARIABLES:
+            if line is not None and _line_of(one) == line and one.opname in VARIABLES:
                 yield (str(one.argval),)
-
-    def _chain_before(self, index: int) -> Receiver:
-        """The chain of names that is loaded just before ``index``; empty when it is something else."""
-        names: list[str] = []
-        for one in reversed(self._all[:index]):
-            if one.opname in _ATTRIBUTES:
-                names.append(str(one.argval))
-            elif one.opname in _VARIABLES and isinstance(one.argval, str):
-                return (one.argval, *reversed(names))
-            elif one.opname not in ("COPY", "SWAP", "PUSH_NULL", "CACHE", "NOP"):
-                break
-        return ()

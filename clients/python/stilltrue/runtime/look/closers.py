@@ -4,7 +4,8 @@ Rules:
 
 1. Nearly every program has its channels and servers in ``main``. So who has one counts only where code that is still ahead of
    it (:mod:`~stilltrue.runtime.look.ahead`) closes or stops it, by itself or in a function that it names, or leaves its
-   ``with`` block; and only if it goes on (:mod:`~stilltrue.runtime.look.standing`).
+   ``with`` block; and only if it goes on (:mod:`~stilltrue.runtime.look.standing`), and comes there: beyond a loop that polls
+   a flag, only if somebody who goes on changes the flag.
 2. Handlers of signals, and what is called at exit, do nothing by themselves.
 3. Who names ``all_tasks`` and speaks of cancelling has all the tasks of its loop. So has who runs a loop for one task
    (``asyncio.run``): when that task ends, the others are cancelled.
@@ -13,25 +14,33 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.look.ahead import CLOSING, Ahead, Receiver, ahead_of
+from stilltrue.runtime.look.ahead import CLOSING, Ahead
 from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of, attributes_of
+from stilltrue.runtime.look.goes import BY_ITSELF, NEVER, Goes
+from stilltrue.runtime.look.names import Receiver, spoken_in
 from stilltrue.runtime.look.reach import codes_named
-from stilltrue.runtime.look.standing import BY_ITSELF, Goes, Standing, frames_of_task, roots_of
+from stilltrue.runtime.look.standing import Standing, frames_of_task
+from stilltrue.runtime.look.stretches import Stretch, returns, stretches
+from stilltrue.runtime.look.wakers import roots_of
 from stilltrue.runtime.outgoing_call import RecordedMethod
 from stilltrue.runtime.places import Place, Places, is_application, told
 from stilltrue.runtime.tasks import Task
 
 _ALL_TASKS = "all_tasks"
 _SHELLS = ("stilltrue.sync.channel", "stilltrue.aio.channel")
+_OWNED = re.compile(r"channel|server|stub|grpc|client|connect", re.I)
+ANYTHING = object()
+"""Among what can be reached from a closer: every channel and server."""
 _CANCELLING = frozenset({"cancel", "throw"})
 
 
@@ -72,7 +81,7 @@ def _of_thread(place: Place, standing: Standing, places: Places) -> Iterator[Clo
         return standing.of_thread(place.ident)
 
     loop = places.loop_threads.get(place.ident)
-    yield from _of_frames(place.frames, f"thread {name}", place.ident, goes, loop)
+    yield from _of_frames(place.frames, f"thread {name}", place.ident, _Going(standing, goes), loop)
     if isinstance(thread, threading.Timer):
         carried = compat.carried_by(thread)
         for one in carried:
@@ -89,10 +98,10 @@ def _of_thread(place: Place, standing: Standing, places: Places) -> Iterator[Clo
 
 def _end(task: Task, standing: Standing) -> Callable[[], Goes]:
     def goes() -> Goes:
-        returns = True
-        for frame in frames_of_task(task):
-            returns = ahead_of(frame.f_code, frame.f_lasti, returns_to=returns).returns
-        return standing.of_task(task) if returns else Goes()
+        at_once, after = returns(frames_of_task(task))
+        if at_once:
+            return standing.of_task(task)
+        return standing.of_task(task) & standing.after(after) if after else NEVER
 
     return goes
 
@@ -101,7 +110,8 @@ def _of_task(task: Task, standing: Standing) -> Iterator[Closer]:
     def goes() -> Goes:
         return standing.of_task(task)
 
-    yield from _of_frames(frames_of_task(task), f"task {task.get_name()}", task, goes, task.get_loop())
+    going = _Going(standing, goes)
+    yield from _of_frames(frames_of_task(task), f"task {task.get_name()}", task, going, task.get_loop(), _blocks_of(task))
 
 
 def _told_of(task: Task) -> str:
@@ -109,18 +119,32 @@ def _told_of(task: Task) -> str:
     return task.get_name() if frame is None else told(frame)
 
 
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """Whether a thread or task goes on, and comes to a stretch of what is ahead of it."""
+
+    standing: Standing
+    goes: Callable[[], Goes]
+
+    def to(self, stretch: Stretch) -> Callable[[], Goes]:
+        """Whether it comes there."""
+        return lambda: self.standing.beyond(stretch, self.goes())
+
+
 def _of_frames(
-    frames: Iterable[FrameType], who: str, of: Any, goes: Callable[[], Goes], loop: asyncio.AbstractEventLoop | None
+    frames: Iterable[FrameType],
+    who: str,
+    of: Any,
+    going: _Going,
+    loop: asyncio.AbstractEventLoop | None,
+    blocks: Mapping[CodeType, Sequence[Any]] | None = None,
 ) -> Iterator[Closer]:
-    returns = True
-    for frame in frames:
-        if not is_application(frame.f_code):
-            continue
-        ahead = ahead_of(frame.f_code, frame.f_lasti, returns_to=returns)
-        returns = ahead.returns
+    for stretch in stretches(frames):
+        frame, ahead = stretch.frame, stretch.ahead
         names = variables_of(frame)
-        named = list(codes_named(ahead.names, frame.f_globals, names.values())) if ahead.names else []
-        roots = _roots(frame, names, ahead, named)
+        named = list(codes_named(ahead.variables, ahead.attributes, frame.f_globals, names.values())) if ahead.names else []
+        roots = _roots(frame, names, ahead, named, None if blocks is None else blocks.get(frame.f_code, ()))
+        goes = going.to(stretch)
         if roots:
             yield Closer(text=f"{who}, which may close or stop it: {told(frame)}", roots=roots, of=of, goes=goes)
         if loop is not None and _cancels_all(ahead, named):
@@ -133,8 +157,10 @@ def _cancels_all(ahead: Ahead, named: Iterable[CodeType]) -> bool:
     return _ALL_TASKS in names and not _CANCELLING.isdisjoint(names)
 
 
-def _roots(frame: FrameType, names: dict[str, Any], ahead: Ahead, named: Iterable[CodeType]) -> tuple[Any, ...]:
-    """What a frame may still close."""
+def _roots(
+    frame: FrameType, names: dict[str, Any], ahead: Ahead, named: Iterable[CodeType], blocks: Iterable[Any] | None
+) -> tuple[Any, ...]:
+    """What a frame may still close; ``blocks``: the generators behind the blocks that it is in; None: they cannot be found."""
     if not ahead.known or any(map(_closes, named)):
         return roots_of(frame, names)
     found: list[Any] = [one for name in ahead.names if _is_closing_callable(one := names.get(name))]
@@ -148,6 +174,9 @@ def _roots(frame: FrameType, names: dict[str, Any], ahead: Ahead, named: Iterabl
         if value is UNKNOWN:
             return roots_of(frame, names)
         found += _entered(value)
+        found += [ANYTHING] if blocks is None and _may_own(value) else []
+    for generator in blocks or () if ahead.left else ():
+        found += compat.names_in(generator)
     return tuple(found)
 
 
@@ -168,6 +197,25 @@ def _entered(value: Any) -> Iterator[Any]:
             yield method.dialled()
 
 
+def _may_own(value: Any) -> bool:
+    """Whether the generator behind a block may have made the channel or the server that it closes."""
+    functions = (value, *compat.bound_to(value)) if type(value) is FunctionType else ()
+    codes = [one.__code__ for one in functions if type(one) is FunctionType and _closes(one.__code__)]
+    return any(_OWNED.search(name) for code in codes for name in (*code.co_names, *code.co_varnames, *code.co_freevars))
+
+
+def _blocks_of(task: Task) -> dict[CodeType, list[Any]]:
+    """By the code of each of its frames, the generators behind the blocks that a task is in."""
+    found: dict[CodeType, list[Any]] = {}
+    for one in compat.chain_of(task.get_coro()):
+        code = compat.code_of(one)
+        if code is not None:
+            exits = (getattr(held, "__self__", None) for held in compat.names_in(one) if type(held) is MethodType)
+            inner = (attribute_of(manager, "gen") for manager in exits)
+            found.setdefault(code, []).extend(gen for gen in inner if compat.code_of(gen) is not None)
+    return found
+
+
 def _value(receiver: Receiver, names: dict[str, Any], others: dict[str, Any]) -> Any:
     if not receiver:
         return UNKNOWN
@@ -178,7 +226,7 @@ def _value(receiver: Receiver, names: dict[str, Any], others: dict[str, Any]) ->
 
 
 def _closes(code: CodeType) -> bool:
-    if not CLOSING.isdisjoint((*code.co_names, *(one for one in code.co_consts if isinstance(one, str)))):
+    if not CLOSING.isdisjoint((*spoken_in(code), *(one for one in code.co_consts if isinstance(one, str)))):
         return True
     return any(_closes(one) for one in code.co_consts if isinstance(one, CodeType))
 
@@ -192,7 +240,7 @@ def _of_callback(callback: Any, arguments: Iterable[Any], how: str) -> Iterator[
     code, names, _ = compat.called_in(callback)
     if code is None:
         return
-    named = codes_named(code.co_names, names, (*compat.bound_to(callback), *arguments))
+    named = codes_named(code.co_names, code.co_names, names, (*compat.bound_to(callback), *arguments))
     if code.co_name in CLOSING or _closes(code) or any(map(_closes, named)):
         others = (names[name] for name in code.co_names if name in names)
         yield Closer(text=f"{compat.name_of(callback)}, {how}", roots=(callback, *arguments, *others))

@@ -215,18 +215,16 @@ def speaks_of_ending(code: CodeType, names: dict[str, Any], owner: Any = None, h
     return known
 
 
-def codes_named(of: Iterable[str], names: dict[str, Any], near: Iterable[Any]) -> Iterator[CodeType]:
-    """The code of the application's functions that ``of`` name, among the globals ``names`` or as methods of what is ``near``.
-
-    And of those that these name in turn.
+def codes_named(
+    variables: Iterable[str], attributes: Iterable[str], names: dict[str, Any], near: Iterable[Any]
+) -> Iterator[CodeType]:
+    """The code of the functions that ``variables`` name among the globals ``names``, and of the application's methods that
+    ``attributes`` name of what is ``near``. And of those that these name in turn.
     """
     kinds = _kinds(near)
-    for name in of:
-        function = names.get(name)
-        for one in [function] if type(function) is FunctionType else []:
-            yield from _called(one.__code__, one.__globals__, kinds, _NAMED_DEPTH - 1)
-        for one in _methods(name, kinds):
-            yield from _called(one.__code__, one.__globals__, kinds, _NAMED_DEPTH - 1)
+    functions = [one for name in variables if type(one := names.get(name)) is FunctionType]
+    for one in (*functions, *(method for name in attributes for method in _methods(name, kinds))):
+        yield from _called(one.__code__, one.__globals__, kinds, _NAMED_DEPTH - 1)
 
 
 def _called(code: CodeType, names: dict[str, Any], kinds: Iterable[type], depth: int) -> Iterator[CodeType]:

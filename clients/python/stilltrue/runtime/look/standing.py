@@ -8,6 +8,7 @@ Rules:
 3. ``wait_for_termination()``, a wait for signals and the reading of standard input end from outside alone: by an operator, or
    by who stops the server, who is found by himself.
 4. Everybody else goes on: who runs, who sleeps, who waits with a time-out, and whoever's wait is of an unknown kind.
+5. Who polls a flag in a loop goes on with the loop; beyond it only if somebody who goes on changes the flag.
 """
 
 from __future__ import annotations
@@ -17,53 +18,50 @@ import functools
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frame_of, variables_of
-from stilltrue.runtime.look.ahead import ahead_of, names_at
+from stilltrue.runtime.look.ahead import names_at
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.reach import Reach, codes_named
+from stilltrue.runtime.look.conditions import Condition
+from stilltrue.runtime.look.flags import Flag, Kind, flags_of
+from stilltrue.runtime.look.goes import BY_ITSELF, NEVER, Goes, any_of
+from stilltrue.runtime.look.reach import Reach
+from stilltrue.runtime.look.stretches import Stretch, stretches
+from stilltrue.runtime.look.wakers import (
+    Callback,
+    callback_sets,
+    of_alarm,
+    of_beginning,
+    of_calls,
+    roots_of,
+    sets,
+    speaks,
+    waking_names,
+)
 from stilltrue.runtime.places import Place, Places, is_application
 from stilltrue.runtime.tasks import Task, blocking_future, read, timers
+from stilltrue.runtime.transport.holders import caller_at
 
-_WAKING = frozenset(
-    {"set", "notify", "notify_all", "put", "put_nowait", "release", "set_result", "set_exception", "cancel", "close"}
-    | {"aclose", "stop", "shutdown", "abort", "call_soon_threadsafe"}
-)
 _FROM_OUTSIDE = frozenset({"pause", "sigwait", "sigwaitinfo", "input", "stdin"})
-
-
-@dataclass(frozen=True, slots=True)
-class Goes:
-    """Whether somebody goes on: ``by_itself``, or when one of ``parties`` does, or else never."""
-
-    by_itself: bool = False
-    parties: frozenset[PartyName] = frozenset()
-
-    def __or__(self, other: Goes) -> Goes:
-        return Goes(self.by_itself or other.by_itself, self.parties | other.parties)
-
-    def __bool__(self) -> bool:
-        return self.by_itself or bool(self.parties)
-
-
-NEVER = Goes()
-BY_ITSELF = Goes(by_itself=True)
 
 
 class Standing:
     """Who goes on, of the threads and tasks of one look."""
 
-    def __init__(self, places: Places, waiting: Container[PartyName], budget: Budget) -> None:
-        """``waiting`` are the parties with a recorded wait."""
+    def __init__(self, places: Places, waiting: Container[PartyName], budget: Budget, made: Iterable[Any] = ()) -> None:
+        """``waiting`` are the parties with a recorded wait; ``made`` gRPC's own objects of the calls that are open."""
+        self._made = tuple(made)
         self._places = places
         self._waiting = waiting
         self._budget = budget
         self._known: dict[object, Goes] = {}
+        self._open: dict[object, int] = {}
+        self._leans = 0
+        self._leaning: list[object] = []
         self._timers: dict[asyncio.AbstractEventLoop, dict[int, float] | None] = {}
 
     def of_thread(self, ident: int | None) -> Goes:
@@ -77,17 +75,35 @@ class Standing:
         """Whether this task goes on."""
         return self._once(task, lambda: self._of_task(task))
 
-    def _once(self, key: object, find: Any) -> Goes:
-        if key not in self._known:
-            self._known[key] = NEVER  # who is asked about meanwhile waits for this very one
-            self._known[key] = find()
-        return self._known[key]
+    def _once(self, key: object, find: Callable[[], Goes]) -> Goes:
+        """What ``find`` says, once. Who is asked about again meanwhile waits for himself: never, as far as that goes.
+
+        What leant on such an answer is forgotten when the one that was asked about is known, and found again then.
+        """
+        if key in self._known:
+            return self._known[key]
+        if key in self._open:
+            self._leans = min(self._leans, self._open[key])
+            return NEVER
+        depth, outer, begun = len(self._open), self._leans, len(self._leaning)
+        self._open[key], self._leans = depth, depth
+        found = self._known[key] = find()
+        del self._open[key]
+        if self._leans < depth and not found.by_itself:
+            self._leaning.append(key)
+        elif self._leans >= depth:
+            for one in self._leaning[begun:]:
+                self._known.pop(one, None)
+            del self._leaning[begun:]
+        self._leans = min(outer, self._leans)
+        return found
 
     # -- threads -------------------------------------------------------------------------------------------------------
 
     def _of_thread(self, place: Place) -> Goes:
-        if place.party is not None and place.party in self._waiting:
-            return Goes(parties=frozenset((place.party,)))
+        party = place.party if place.party is not None and place.party in self._waiting else caller_at(place.frames)
+        if party is not None:
+            return Goes(parties=frozenset((party,)))
         inner = list(_until_application(place.frames))
         if not inner:
             return NEVER if place.frames and _is_for_outside(place.frames[0]) else BY_ITSELF
@@ -144,7 +160,7 @@ class Standing:
             if awaited.until is not None or not all(map(compat.is_task, awaited.futures)):
                 return BY_ITSELF
             found = [self.of_task(one) for one in awaited.futures]
-            return NEVER if awaited.needs_all and not all(found) else _any(found)
+            return NEVER if awaited.needs_all and not all(found) else any_of(found)
         source = compat.source_of(future)
         if source is not None:
             return self._of_future(source)
@@ -172,34 +188,111 @@ class Standing:
         known = code is not None and code.co_filename in compat.ASYNCIO_WAITS
         return self._woken(variables_of(frames[0]).get("self")) if known else BY_ITSELF
 
-    # -- who wakes (rule 2) --------------------------------------------------------------------------------------------
+    # -- who wakes (rule 2), and who changes a flag (rule 5) -----------------------------------------------------------
+
+    def beyond(self, stretch: Stretch, goes: Goes) -> Goes:
+        """Whether somebody who ``goes`` on comes to what is ahead in ``stretch``."""
+        if not goes or not stretch.after:
+            return goes
+        return goes & any_of(self._changed(condition, frame) for condition, frame in stretch.after)
+
+    def after(self, conditions: Iterable[tuple[Condition, FrameType]]) -> Goes:
+        """Whether one of these changes, each read in its frame."""
+        return any_of(self._changed(condition, frame) for condition, frame in conditions)
+
+    def _changed(self, condition: Condition, frame: FrameType) -> Goes:
+        key = (condition, frame.f_code, id(frame))
+
+        def find() -> Goes:
+            flags = flags_of(condition, variables_of(frame), frame.f_globals, frame.f_code.co_filename)
+            return any_of(map(self._of_flag, flags))
+
+        return self._once(key, find)
+
+    def _of_flag(self, flag: Flag) -> Goes:
+        match flag.kind:
+            case Kind.BY_ITSELF:
+                return BY_ITSELF
+            case Kind.NEVER:
+                return NEVER
+            case Kind.WOKEN:
+                return self._woken(flag.thing)
+            case Kind.STORED:
+                return self._set(flag)
+            case Kind.ENDS:
+                return self._ended(flag.thing)
+
+    def _ended(self, what: Any) -> Goes:
+        if issubclass(type(what), threading.Thread):
+            return self.of_thread(what.ident)
+        return self.of_task(what) if compat.is_task(what) else self._of_future(what)
 
     def _woken(self, *what: Any) -> Goes:
         """Who has one of ``what``, and may set, feed or give it back."""
         reach = Reach(what, self._budget)
+        waking = waking_names(what)
         found = NEVER
-        for goes, roots in self._wakers():
+        for goes, stretch in self._actors():
             if self._budget.spent or found.by_itself:
                 break
-            if reach.held(roots, ends=True):
+            held = roots_of(stretch.frame, variables_of(stretch.frame))
+            if speaks(stretch, waking) and reach.held(held, ends=True):
+                found |= self.beyond(stretch, goes())
+        for goes, (callback, rest) in self._callbacks():
+            if self._budget.spent or found.by_itself:
+                break
+            if reach.held((callback, *rest), ends=True):
                 found |= goes()
         return BY_ITSELF if self._budget.spent else found
 
-    def _wakers(self) -> Iterator[tuple[Callable[[], Goes], tuple[Any, ...]]]:
-        """Who speaks of waking: whether he goes on, and what he has."""
-        threads = compat.threads()
+    def _set(self, flag: Flag) -> Goes:
+        """Who may set one of the names of a flag; of an attribute or an item, in what he has."""
+        reach = None if flag.thing is None else Reach((flag.thing,), self._budget)
+        found = NEVER
+        for goes, stretch in self._actors():
+            if found.by_itself or not self._budget.step():
+                break
+            held = roots_of(stretch.frame, variables_of(stretch.frame))
+            if sets(stretch, flag) and (reach is None or reach.held(held, ends=True)):
+                found |= self.beyond(stretch, goes())
+        for goes, callback in self._callbacks():
+            if found.by_itself or not self._budget.step():
+                break
+            if callback_sets(callback, flag) and (reach is None or reach.held((callback[0], *callback[1]), ends=True)):
+                found |= goes()
+        return BY_ITSELF if self._budget.spent else found
+
+    def _actors(self) -> Iterator[tuple[Callable[[], Goes], Stretch]]:
+        """Every thread and task: whether it goes on, and what is ahead of it."""
         for place in self._places.threads.values():
             if place.ident != threading.get_ident():
                 goes = functools.partial(self.of_thread, place.ident)
-                yield from ((goes, roots) for roots in _waking(place.frames))
+                yield from ((goes, one) for one in stretches(place.frames))
+        for loop in self._places.loop_threads.values():
+            for task in compat.tasks_of(loop) or ():
+                goes = functools.partial(self.of_task, task)
+                yield from ((goes, one) for one in stretches(frames_of_task(task)))
+
+    def _callbacks(self) -> Iterator[tuple[Callable[[], Goes], Callback]]:
+        """What is called by timers, at the end of calls, tasks and executors' items, and by an alarm."""
+        threads = compat.threads()
+        for place in self._places.threads.values():
             thread = threads.get(place.ident)
             if isinstance(thread, threading.Timer):
-                yield _at_once, compat.carried_by(thread)
+                carried = compat.carried_by(thread)
+                yield from ((_at_once, (one, carried)) for one in carried[:1])
+            elif thread is not None and not any(is_application(frame.f_code) for frame in place.frames):
+                yield from ((_at_once, one) for one in of_beginning(thread))
+            item = compat.item_run_by(list(place.frames))
+            goes = functools.partial(self.of_thread, place.ident)
+            yield from ((goes, (one, ())) for one in compat.callbacks_of_item(item))
         for loop in self._places.loop_threads.values():
             called = map(compat.called_by, compat.handles_of(loop) or ())
-            yield from ((_at_once, (callback, *rest)) for callback, rest in called if not compat.is_asyncio(callback))
+            yield from ((_at_once, one) for one in called if not compat.is_asyncio(one[0]))
             for task in compat.tasks_of(loop) or ():
-                yield from ((functools.partial(self.of_task, task), roots) for roots in _waking(frames_of_task(task)))
+                goes = functools.partial(self.of_task, task)
+                yield from ((goes, (one, ())) for one, _ in compat.callbacks_of(task) if not compat.is_asyncio(one))
+        yield from ((_at_once, one) for one in (*of_alarm(), *of_calls(self._made, self._places.threads.values())))
 
 
 def frames_of_task(task: Task) -> list[FrameType]:
@@ -209,29 +302,6 @@ def frames_of_task(task: Task) -> list[FrameType]:
 
 def _at_once() -> Goes:
     return BY_ITSELF
-
-
-def _waking(frames: Iterable[FrameType]) -> Iterator[tuple[Any, ...]]:
-    """What those of the frames have that speak of waking."""
-    returns = True
-    for frame in frames:
-        if is_application(frame.f_code):
-            names = variables_of(frame)
-            if _speaks(frame, names, returns):
-                yield roots_of(frame, names)
-            returns = ahead_of(frame.f_code, frame.f_lasti, returns_to=returns).returns
-
-
-def roots_of(frame: FrameType, names: dict[str, Any]) -> tuple[Any, ...]:
-    """What a frame has: its variables, and the globals that its code names."""
-    return (*names.values(), *(frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals))
-
-
-def _speaks(frame: FrameType, names: dict[str, Any], returns_to: bool) -> bool:
-    ahead = ahead_of(frame.f_code, frame.f_lasti, returns_to=returns_to)
-    if not ahead.known or not _WAKING.isdisjoint(ahead.names):
-        return True
-    return any(not _WAKING.isdisjoint(code.co_names) for code in codes_named(ahead.names, frame.f_globals, names.values()))
 
 
 def _until_application(frames: Iterable[FrameType]) -> Iterator[FrameType]:
@@ -247,12 +317,8 @@ def _is_for_outside(frame: FrameType) -> bool:
 
 
 def _is_endless_service(frame: FrameType) -> bool:
-    """Whether gRPC's frame is that of ``Server.wait_for_termination()`` without a time-out."""
-    return frame.f_code.co_name == "wait_for_termination" and variables_of(frame).get("timeout", 0) is None
-
-
-def _any(found: Iterable[Goes]) -> Goes:
-    together = NEVER
-    for one in found:
-        together |= one
-    return together
+    """Whether gRPC's frame is that of ``Server.wait_for_termination()`` without a time-out, of a server that is not stopped."""
+    names = variables_of(frame)
+    if frame.f_code.co_name != "wait_for_termination" or names.get("timeout", 0) is not None:
+        return False
+    return not compat.is_stopping_server(names.get("self"))

@@ -19,10 +19,11 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.look import actors
 from stilltrue.runtime.look.actors import Actor
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.closers import Closer, closers, of_alarm, of_calls
+from stilltrue.runtime.look.closers import ANYTHING, Closer, closers, of_alarm, of_calls
+from stilltrue.runtime.look.goes import NEVER
 from stilltrue.runtime.look.kin import kin_of
 from stilltrue.runtime.look.reach import Reach
-from stilltrue.runtime.look.standing import NEVER, Standing
+from stilltrue.runtime.look.standing import Standing
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.places import Place, Places, is_application, told
 from stilltrue.runtime.tasks import Task, blocking_future, read, siblings_of
@@ -142,13 +143,14 @@ class Search:
             for owner in self._owners_of(one):
                 owned.setdefault(id(owner), []).append(one)
                 targets.append(owner)
-        standing = Standing(self._places, self._waiting, self._budget)
+        standing = Standing(self._places, self._waiting, self._budget, self._made)
         reach = Reach(targets, self._budget)
         for closer in (*closers(self._places, standing), *of_calls(self._made), *of_alarm()):
             if self._budget.spent:
                 break
             held = reach.held(closer.roots, ends=True) if targets and closer.roots else ()
-            hit = [one for owner in held for one in owned[owner]]
+            everything = any(root is ANYTHING for root in closer.roots)
+            hit = [one for owner in (owned if everything else held) for one in owned[owner]]
             if closer.tasks is not None:
                 hit += [one for one in found if one.place.task is not None and one.place.task.get_loop() is closer.tasks]
             self._add_closer(closer, [one for one in hit if closer.of not in (one.place.task or one.place.ident,)])

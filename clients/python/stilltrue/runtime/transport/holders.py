@@ -67,6 +67,21 @@ def _wait_in(frame: FrameType, session: Session) -> WaitNumber | None:
     return wait or call.made.wait or None
 
 
+def caller_at(frames: Iterable[FrameType]) -> PartyName | None:
+    """The party that a thread with these frames is in a recorded call as, of whichever agent of this process."""
+    for frame in frames:
+        if frame.f_code.co_filename.startswith(_SHELL):
+            names = variables_of(frame)
+            call = names.get("call") or getattr(names.get("self"), "_call", None)
+            if not isinstance(call, OutgoingCall):
+                continue
+            wait = _wait_in(frame, call.session)
+            party = None if wait is None else _waiter(call.session, wait)
+            if party is not None:
+                return party
+    return None
+
+
 def _waiter(session: Session, number: WaitNumber) -> PartyName | None:
     """Whose wait it is, if it is still in force."""
     live = session.live

@@ -1,0 +1,77 @@
+"""Which names the bytecode of a function speaks of: the attributes and variables that it reads, calls and sets."""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Iterable, Sequence
+from types import CodeType
+from typing import Any
+
+Receiver = tuple[str, ...]
+"""``self.channel`` in ``self.channel.close()``; empty: an expression that is no such chain of names."""
+
+ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+VARIABLES = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_NAME", "LOAD_GLOBAL"})
+STORES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"})
+ITEMS = "[]"
+"""Stands for an item of anything in what is stored."""
+_STORED = STORES | {"STORE_ATTR", "DELETE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF", "DELETE_FAST"}
+_STORED_ITEMS = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"})
+_MUTATORS = frozenset({"update", "clear", "pop", "popitem", "setdefault", "append", "extend", "insert", "remove"})
+_ANY_NAME = frozenset({"setattr", "delattr", "__setattr__", "__dict__", "vars", "globals"})
+_CODES_MAX = 4_096
+
+
+def chain_before(every: Sequence[dis.Instruction], index: int) -> Receiver:
+    """The chain of names that is loaded just before ``index``; empty when it is something else."""
+    names: list[str] = []
+    for at in range(index - 1, -1, -1):
+        one = every[at]
+        if one.opname in ATTRIBUTES and not one.is_jump_target:
+            names.append(str(one.argval))
+        elif one.opname in VARIABLES and isinstance(one.argval, str):
+            return (one.argval, *reversed(names))
+        elif one.opname not in ("COPY", "SWAP", "PUSH_NULL", "CACHE", "NOP"):
+            break
+    return ()
+
+
+def stored_by(instructions: Iterable[Any], *, local: bool = True) -> frozenset[str]:
+    """The names that some instructions may set, as variables or attributes; ``*``: any name, and :data:`ITEMS`.
+
+    ``local``: also the variables that no other function shares.
+    """
+    found: set[str] = set()
+    for one in instructions:
+        if not local and "FAST" in one.opname and one.argval not in _ANY_NAME:
+            continue
+        if one.opname in _STORED_ITEMS or (one.opname in ATTRIBUTES and one.argval in _MUTATORS):
+            found.add(ITEMS)
+        elif one.opname in _STORED or one.opname.startswith("STORE_FAST"):
+            found.update(one.argval if isinstance(one.argval, tuple) else (str(one.argval),))
+        elif one.argval in _ANY_NAME and one.opname in ATTRIBUTES | VARIABLES:
+            found.add("*")
+    return frozenset(found)
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def stored_in(code: CodeType) -> frozenset[str]:
+    """The names that a code, or a function within it, may set and others may read."""
+    within = (stored_in(one) for one in code.co_consts if isinstance(one, CodeType))
+    return stored_by(dis.get_instructions(code), local=False).union(*within)
+
+
+def spoken_by(instructions: Iterable[Any]) -> frozenset[str]:
+    """The attributes that some instructions name, and the globals that they call: not the variables that merely bear a name."""
+    return frozenset(
+        str(one.argval)
+        for one in instructions
+        if one.opname in ATTRIBUTES or (one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and "NULL" in one.argrepr)
+    )
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def spoken_in(code: CodeType) -> frozenset[str]:
+    """The same of a whole code, without the functions within it."""
+    return spoken_by(dis.get_instructions(code))
