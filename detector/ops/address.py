@@ -1,11 +1,10 @@
-"""Addresses of the form ``HOST:PORT``: parsed in one place, with an error that says what to change."""
+"""Addresses of the form ``HOST:PORT``: parsed in one place, with an error that says what to change; loopback hosts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import urlsplit
-
-from detector.ops.hosts import is_loopback
 
 PORT_MAX = 65535
 PORT_DIGITS_MAX = 5
@@ -59,3 +58,20 @@ def parse_address(text: str, *, default_port: int | None = None, port_min: int =
     if not port_min <= port <= PORT_MAX:
         raise AddressError(f"{text!r}: the port must be between {port_min} and {PORT_MAX}")
     return Address(host=host, port=port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` can only be reached from this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(authority: str) -> str:
+    """The host in ``HOST`` or ``HOST:PORT``, without the brackets of an IPv6 address."""
+    if authority.startswith("["):
+        return authority[1:].partition("]")[0].lower()
+    return authority.partition(":")[0].rstrip(".").lower()

@@ -18,7 +18,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from detector.ops.hosts import host_of, is_loopback
+from detector.ops.address import host_of, is_loopback
 from detector.ops.logs import Log
 
 TEXT = "text/plain; charset=utf-8"

@@ -16,7 +16,7 @@ from typing import Any
 
 from detector.core.initiator import Timing
 from detector.core.scope import parse_selector
-from detector.ops.hosts import is_loopback
+from detector.ops.address import is_loopback
 
 _SCOPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _EXPECTED_MAX = 1_000_000

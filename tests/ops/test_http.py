@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detector.ops.hosts import host_of, is_loopback
+from detector.ops.address import host_of, is_loopback
 from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log
 

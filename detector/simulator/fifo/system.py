@@ -264,3 +264,19 @@ def facts_in_words(facts: Facts) -> str:
 def in_words(message: Message) -> str:
     """A message as the scenario language writes it: its word, then its facts."""
     return f"{message.what} {facts_in_words(message.facts)}".strip()
+
+
+def global_state_in_words(state: GlobalState) -> list[str]:
+    """One line a process, then one a channel, both sorted."""
+    processes = [process_in_words(name, facts) for name, facts in sorted(state.states.items())]
+    return processes + [channel_in_words(one, messages) for one, messages in sorted(state.channels.items())]
+
+
+def process_in_words(name: ProcessName, facts: Facts) -> str:
+    """``A balance=9000``."""
+    return f"{name} {facts_in_words(facts)}".rstrip()
+
+
+def channel_in_words(one: Channel, messages: Iterable[Message]) -> str:
+    """``A -> B: transfer balance=1000, transfer balance=2000``, or ``A -> B: empty``."""
+    return f"{one}: {', '.join(in_words(message) for message in messages) or 'empty'}"

@@ -20,10 +20,9 @@ from collections.abc import Iterable, Sequence
 
 from detector.simulator.fifo.manual_recording import ManualRecording
 from detector.simulator.fifo.permutation import check_reachable, occurred
-from detector.simulator.fifo.system import GlobalState, StepError
+from detector.simulator.fifo.system import GlobalState, StepError, channel_in_words, global_state_in_words, process_in_words
 from detector.simulator.scenario.fifo import FifoStage, channel_of, number_of
 from detector.simulator.scenario.language import Line, ScenarioError, Verb, facts_of, play
-from detector.simulator.scenario.words import channel_in_words, global_state_in_words, process_in_words
 
 
 class FifoExpectations:

@@ -25,9 +25,8 @@ from collections.abc import Sequence
 from detector.checkpoints.graph.depth_first import back_edges
 from detector.checkpoints.protocol.barriers import BarrierRecorder
 from detector.simulator.fifo.manual_recording import ManualRecording
-from detector.simulator.fifo.system import FifoSystem, GlobalState, Marker, Recorder, in_words, markers
+from detector.simulator.fifo.system import FifoSystem, GlobalState, Marker, Recorder, global_state_in_words, in_words, markers
 from detector.simulator.scenario.language import Line, Verb, facts_of, split_at
-from detector.simulator.scenario.words import global_state_in_words
 from stilltrue.fifo import Channel, Topology, channel
 from stilltrue.model import Facts, Message, ProcessName, SnapshotId
 
