@@ -80,7 +80,7 @@ def test_a_call_that_is_waited_for_is_told_with_its_connection_and_no_longer(alo
     stuck = Stuck()
 
     def told(report: Report) -> tuple[SentOver, ...]:
-        return client.transport.told(report).sent_over
+        return client.transport.with_connections(report).sent_over
 
     with serving(server, Do=stuck) as address, grpc.insecure_channel(address, options=OPTIONS) as channel:
         waiting = threading.Thread(target=client.channel(channel, address).unary_unary("/s/Do"), args=(b"x",))
@@ -132,4 +132,4 @@ def test_a_report_of_nobody_who_waits_for_long_says_nothing(alone: Agents) -> No
     agent = alone("alone")
     report = agent.live.marked(SnapshotId(1))
     assert report is not None
-    assert agent.transport.told(report) is report
+    assert agent.transport.with_connections(report) is report

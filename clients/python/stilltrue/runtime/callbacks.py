@@ -15,7 +15,7 @@ class Callbacks:
     __slots__ = ("_live", "_lock", "_owed", "_waiting")
 
     def __init__(self, live: LockedRecorder) -> None:
-        """``live`` is told of the work."""
+        """``live`` counts the work."""
         self._live = live
         self._lock = threading.Lock()
         self._waiting: set[object] = set()

@@ -94,7 +94,7 @@ class Connection:
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._rung = False
         self._refused: grpc.StatusCode | None = None
-        self._absent_since: float | None = time.monotonic()  # None: it has been told
+        self._absent_since: float | None = time.monotonic()  # None: it has been logged
         self._lease_seconds = 3.0
         self._followed_at = 0.0
         self._addresses = deque(address.strip() for address in settings.detector.split(","))
@@ -292,7 +292,7 @@ class Connection:
         live = self._live
         while live.reports:
             report = live.reports.popleft()
-            message = report_to_wire(report if self._transport is None else self._transport.told(report))
+            message = report_to_wire(report if self._transport is None else self._transport.with_connections(report))
             if self._report_bytes_max and message.ByteSize() > self._report_bytes_max:
                 live.dropped += 1
                 continue

@@ -183,9 +183,9 @@ class Observer:
     def _waits(
         self, seen: dict[Task, _Seen], blocked: list[tuple[PartyName, int, Any]], now: float, workers: Workers
     ) -> tuple[LocalWait, ...]:
-        told = [(one, among) for one in seen.values() if (among := _among(one, seen)) is not None]
+        read_waits = [(one, among) for one in seen.values() if (among := _among(one, seen)) is not None]
         self._before, self._numbers, self._seen = self._numbers, {}, {}
-        waits = [self._wait_of_task(one, among, now) for one, among in told]
+        waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
         for party, ident, future in blocked:
             target = self._worker_on(future, seen, workers)
             if target is not None and target != party:

@@ -49,10 +49,10 @@ class Place:
     def stack(self) -> tuple[str, ...]:
         """The frames of the application, as ``file:line in function``; all of them where it has none."""
         frames = [frame for frame in self.frames if is_application(frame.f_code)] or self.frames
-        return tuple(told(frame) for frame in frames[:STACK_LENGTH_MAX])
+        return tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
 
 
-def told(frame: FrameType) -> str:
+def position_of(frame: FrameType) -> str:
     """A frame's position, for people."""
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {compat.qualname_of(frame.f_code)}"
 

@@ -40,7 +40,7 @@ class Sight:
         return len(self._channels_unseen) + len(self._servers_unseen)
 
     def to_wire(self) -> pb.Sight:
-        """As the detector is told."""
+        """As the message to the detector."""
         return pb.Sight(
             servers=len(self.servers),
             channels=len(self.channels),

@@ -121,7 +121,7 @@ def _not_done(futures: Any) -> tuple[Any, ...]:
 
 
 def _returns_exceptions(children: tuple[Any, ...]) -> bool:
-    """Whether ``gather`` was told so: it is known to the callback that it put on its children."""
+    """Whether ``gather`` returns exceptions: the callback that it put on its children knows."""
     for callback, _ in getattr(children[0], "_callbacks", None) or ():
         code = getattr(callback, "__code__", None)
         if code is None or getattr(callback, "__qualname__", "") != "gather.<locals>._done_callback":

@@ -23,7 +23,7 @@ from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frames_of_threads, variables_of
 from stilltrue.runtime.parties import Root
-from stilltrue.runtime.places import Place, Places, is_application, is_ours, told
+from stilltrue.runtime.places import Place, Places, is_application, is_ours, position_of
 from stilltrue.runtime.session import LEFT_OUT
 from stilltrue.runtime.tasks import Task
 from stilltrue.runtime.word import Word
@@ -67,9 +67,9 @@ def _threads(places: Places, served: set[int], covered: Word | None) -> Iterator
             continue
         how = _how_it_acts(place, served)
         if how:
-            yield f"thread {name}, {how}: {told(own[0])}"
+            yield f"thread {name}, {how}: {position_of(own[0])}"
         elif how is None and not _waits_for_ever(place.frames) and (since := _since(thread, place, covered)):
-            yield f"thread {name}, {since} since it said that it is idle, or since the first call: {told(own[0])}"
+            yield f"thread {name}, {since} since it said that it is idle, or since the first call: {position_of(own[0])}"
 
 
 def _how_it_acts(place: Place, served: set[int]) -> str | None:
@@ -131,7 +131,7 @@ def _on_loops(places: Places, served: set[int], covered: Word | None) -> Iterato
         yield from _handles(places, handles, served)
         frame = None if compat.current_task_of(loop) is not None else _called_by_loop(frames_of_threads().get(ident, []))
         if frame is not None and compat.current_task_of(loop) is None:
-            yield f"a callback of an event loop: {told(frame)}"
+            yield f"a callback of an event loop: {position_of(frame)}"
 
 
 def _called_by_loop(frames: list[FrameType]) -> FrameType | None:

@@ -13,7 +13,7 @@ from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frame_of, variables_of
 from stilltrue.runtime.look.reach import is_ending, speaks_of_ending
-from stilltrue.runtime.places import Place, Places, is_application, is_library, is_ours, told
+from stilltrue.runtime.places import Place, Places, is_application, is_library, is_ours, position_of
 from stilltrue.runtime.tasks import Task
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
@@ -99,7 +99,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 continue
             whole_module = code.co_name == "<module>"
             ends = _frame_speaks(frame)
-            text = f"thread {name}, which holds it: {told(frame)}"
+            text = f"thread {name}, which holds it: {position_of(frame)}"
             roots = tuple(variables_of(frame).values())
             yield Actor(text=text, roots=roots, party=place.party, of=place.ident, ends=ends, loose=whole_module)
             if ends:

@@ -49,7 +49,7 @@ class Ahead:
     ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``variables`` and
     ``attributes`` that are read, ``spoken``: those that are not merely variables, ``stored``: what is set and others may read.
     ``returns``: whether the frame may return. ``conditions``: what must change before a loop is left (rule 4). ``known`` is
-    False where nobody can tell.
+    False where this is unknown.
     """
 
     closed: frozenset[Receiver] = frozenset()

@@ -6,7 +6,7 @@ from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 UNKNOWN = object()
-"""There is no such attribute, or nobody can tell without running code."""
+"""There is no such attribute, or only running code would show it."""
 
 
 def attributes_of(thing: Any) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ from stilltrue.runtime.look.standing import Standing, frames_of_task
 from stilltrue.runtime.look.stretches import Stretch, returns, stretches
 from stilltrue.runtime.look.wakers import roots_of
 from stilltrue.runtime.outgoing_call import RecordedMethod
-from stilltrue.runtime.places import Place, Places, is_application, told
+from stilltrue.runtime.places import Place, Places, is_application, position_of
 from stilltrue.runtime.tasks import Task
 
 _ALL_TASKS = "all_tasks"
@@ -92,7 +92,7 @@ def _of_thread(place: Place, standing: Standing, places: Places) -> Iterator[Clo
             yield Closer(text=f"thread {name}, a scheduler", roots=tuple(variables_of(frame).values()), of=place.ident)
     main: Any = None if loop is None else compat.run_by_asyncio(place.frames)
     if main is not None:
-        text = f"the end of what asyncio.run() runs: {_told_of(main)}"
+        text = f"the end of what asyncio.run() runs: {_position_of(main)}"
         yield Closer(text=text, of=main, tasks=loop, goes=_end(main, standing))
 
 
@@ -114,9 +114,9 @@ def _of_task(task: Task, standing: Standing) -> Iterator[Closer]:
     yield from _of_frames(frames_of_task(task), f"task {task.get_name()}", task, going, task.get_loop(), _blocks_of(task))
 
 
-def _told_of(task: Task) -> str:
+def _position_of(task: Task) -> str:
     frame = next((frame for frame in frames_of_task(task) if is_application(frame.f_code)), None)
-    return task.get_name() if frame is None else told(frame)
+    return task.get_name() if frame is None else position_of(frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,9 @@ def _of_frames(
         roots = _roots(frame, names, ahead, named, None if blocks is None else blocks.get(frame.f_code, ()))
         goes = going.to(stretch)
         if roots:
-            yield Closer(text=f"{who}, which may close or stop it: {told(frame)}", roots=roots, of=of, goes=goes)
+            yield Closer(text=f"{who}, which may close or stop it: {position_of(frame)}", roots=roots, of=of, goes=goes)
         if loop is not None and _cancels_all(ahead, named):
-            yield Closer(text=f"{who}, which may cancel all tasks: {told(frame)}", of=of, goes=goes, tasks=loop)
+            yield Closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", of=of, goes=goes, tasks=loop)
 
 
 def _cancels_all(ahead: Ahead, named: Iterable[CodeType]) -> bool:

@@ -141,7 +141,7 @@ def _comparison(every: Sequence[dis.Instruction], index: int) -> Condition | Non
 
 
 def is_plain(value: object) -> bool:
-    """Whether it is a value that nobody can change, and whose comparison runs nobody's code."""
+    """Whether it is an immutable value whose comparison runs no code of the application."""
     return value is None or type(value) in (bool, int, float, str, bytes)
 
 

@@ -4,12 +4,12 @@ Rules:
 
 1. What a frame or a callback names is held: a variable, a cell, an argument, a default, the object of a bound method, and what
    lists, tuples, sets and dictionaries of these hold.
-2. What is found only inside other objects, or as a global, is held by whoever's code speaks of ending things (``cancel``,
+2. What is found only inside other objects, or as a global, is held by an actor whose code speaks of ending things (``cancel``,
    ``close`` and the like; its own code, or that of the functions it names, and of the methods it names that objects near
    it have). Otherwise every registry would be a way out.
 3. The walk does not pass through tasks (each acts for itself), event loops, contexts, modules, classes, nor through what is the
    agent's or gRPC's own.
-4. It runs nobody's code: it asks types, never objects, what they are.
+4. It runs no code of the application: it inspects types, never calls objects.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Reach:
         _by_near.clear()
 
     def held(self, roots: Iterable[Any], *, ends: bool, loose: bool = False) -> set[int]:
-        """The targets (identities) held by whoever has ``roots``.
+        """The targets (identities) held by an actor with ``roots``.
 
         ``ends``: its code speaks of ending things (rule 2). ``loose``: the roots are not its own (a module's globals).
         """

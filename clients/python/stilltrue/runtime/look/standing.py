@@ -7,7 +7,7 @@ Rules:
    queue, when somebody else who goes on has it and speaks of setting, feeding or giving it back.
 3. ``wait_for_termination()``, a wait for signals and the reading of standard input end from outside alone: by an operator, or
    by who stops the server, who is found by himself.
-4. Everybody else goes on: who runs, who sleeps, who waits with a time-out, and whoever's wait is of an unknown kind.
+4. All others go on: those that run, sleep, wait with a time-out, or wait in an unknown way.
 5. Who polls a flag in a loop goes on with the loop; beyond it only if somebody who goes on changes the flag.
 """
 

@@ -1,6 +1,6 @@
 """Every way out of their waits that can be found for the suspects of one look.
 
-Whoever holds what ends a wait may end it: a way out that leads by that party, where it is one, and open otherwise. A party that
+A holder of what ends a wait may end it: a way out by that party, where it is one, and an open one otherwise. A party that
 is itself bound to wait for the suspect first is no way out. What could not be looked at, or not in time, is doubt.
 """
 
@@ -25,16 +25,16 @@ from stilltrue.runtime.look.kin import kin_of
 from stilltrue.runtime.look.reach import Reach
 from stilltrue.runtime.look.standing import Standing
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
-from stilltrue.runtime.places import Place, Places, is_application, told
+from stilltrue.runtime.places import Place, Places, is_application, position_of
 from stilltrue.runtime.tasks import Task, blocking_future, read, siblings_of
 
 WAYS_OUT_MAX = 64
-"""Ways out that are told of one suspect; if there are more, it is in doubt."""
+"""Ways out that are reported for one suspect; if there are more, it is in doubt."""
 
 
 @dataclass(slots=True)
 class Found:
-    """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why nobody can tell.
+    """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why this is unknown.
 
     ``handles`` are the objects that end its wait when they are cancelled or set; ``kin`` are the tasks that await its own.
     """
@@ -48,7 +48,7 @@ class Found:
     interruptible: bool = False
 
     def add(self, text: str, party: PartyName | None = None, by: object = None) -> None:
-        """One way out more, ``by`` somebody, once; beyond the bound there is doubt, and only those that are open are told."""
+        """One way out more, ``by`` somebody, once; beyond the bound there is doubt, and only open ones are kept."""
         key = party or by or text
         if key in self.ways_out or len(self.ways_out) < WAYS_OUT_MAX or party is None:
             self.ways_out.setdefault(key, WayOut(text=text, party=party))
@@ -190,7 +190,7 @@ class Search:
     def _own(self, actor: Actor, owners: list[Found]) -> None:
         """What is called at the end of the call that a party serves ends the party's own wait.
 
-        A caller that bears no stamp may hang up at any moment, and nobody could tell; one that does is the detector's matter.
+        A caller that bears no stamp may hang up at any moment, unobserved; one that bears a stamp is left to the detector.
         """
         for one in owners:
             if actor.context and _is(actor, one.place):
@@ -233,7 +233,7 @@ class Search:
             return
         frame = next((frame for frame in feeding.frames if is_application(frame.f_code)), None)
         if frame is not None:
-            one.add(f"the iterator of its requests, which may fail: {told(frame)}", feeding.party)
+            one.add(f"the iterator of its requests, which may fail: {position_of(frame)}", feeding.party)
         else:  # it will be asked again when the one in progress is sent
             one.doubt = one.doubt or "gRPC is sending one of its requests"
 

@@ -1,7 +1,7 @@
 """gRPC's own books of its connections (channelz): the one place that reads them.
 
 They are read in the agent's own thread, never on the path of a call. What cannot be read, is of a form that is not known, or is
-more than a bound allows, is None: nothing is said of it then, and a call that no member has seen stays with nobody.
+more than a bound allows, is None: it is then left out, and a call that no member has seen stays unlocated.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 Rules:
 
-1. A loop is a resource of one: whoever is blocked on its thread, in a wait that one of our shells has begun and will end, holds
-   it for as long as that wait lasts. No task, timer or callback of the loop runs meanwhile, and nothing that a server of
+1. A loop is a resource of one: a party that is blocked on its thread, in a wait that one of our shells has begun and will end,
+   holds it for as long as that wait lasts. No task, timer or callback of the loop runs meanwhile, and nothing that a server of
    grpc.aio does is done elsewhere: it accepts no call and sends no reply.
 2. gRPC's thread of any other server accepts its calls; an interceptor that is blocked there holds it. Handlers run on, so only
    what has not arrived waits for it: our interceptor must be the first, that it sees all that has.
-3. A loop that runs inside another's callback is nobody's wait: only what stands nearer than it counts.
+3. A loop that runs inside another's callback is no wait: only frames nearer than it count.
 """
 
 from __future__ import annotations

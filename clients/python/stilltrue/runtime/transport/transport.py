@@ -1,16 +1,17 @@
-"""What a report says of its process's connections, and whether a later look sees the very same.
+"""Adds to reports where their calls are on the process's connections, and checks at a later look that this is unchanged.
 
 Rules:
 
-1. Only of waits that have lasted is anything read: in a process that gets along nothing is.
+1. Connections are read only for waits that have lasted: a process without such waits reads nothing.
 2. A call made here is on one of the connections of its channel's target, or waits for room on one, where each channel of that
-   target has been connected once in its life. Otherwise nothing is said of it.
+   target has been connected once in its life. Otherwise it is left out.
 3. Who holds a server's loop or thread holds up all that comes over its connections and has not arrived.
 4. A connection that carries as many calls as its server allows, each served by a party that is known, is full: what comes over
    it waits for one of them.
 5. A server that ends its connections by itself holds nothing up.
-6. The same waits are read of ever more rarely, and what was read stands in between: it need only be older than the look.
-7. What was said of a party's wait and is not seen again, to the letter, is doubt.
+6. For the same waits connections are read ever more rarely, and the last reading stands in between: it need only be older than
+   the look.
+7. A reading of a party's wait that is not exactly repeated at the look is doubt.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.runtime.transport.holders import holders
 
 LASTING_SECONDS_MIN = 0.5
-"""A wait that has lasted so long is worth a reading."""
+"""Waits that have lasted this long are read."""
 AGE_SECONDS_MAX = 0.25
 """Less than the above: what is read for a report is not older than the waits that it is about."""
 PAUSE_SECONDS_MAX = 4.0
@@ -43,8 +44,8 @@ HELD_UP_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What a report said, for every snapshot in (``after``, ``snapshot``]; ``callers``: who waits for which call."""
+class _Reading:
+    """One reading, for every snapshot in (``after``, ``snapshot``]; ``callers``: the parties that wait for each call."""
 
     after: SnapshotId
     snapshot: SnapshotId
@@ -65,29 +66,29 @@ class Transport:
         """``sight`` knows the recorded servers."""
         self._session = session
         self._sight = sight
-        self._said: deque[_Said] = deque(maxlen=REPORTS_MAX)
+        self._readings: deque[_Reading] = deque(maxlen=REPORTS_MAX)
         self._lasting: frozenset[WaitNumber] = frozenset()
-        self._known: _Said | None = None
+        self._known: _Reading | None = None
         self._pause_seconds = AGE_SECONDS_MAX
         self._again_at = 0.0
 
-    def told(self, report: Report) -> Report:
-        """``report`` with what is read of its waits that have lasted. Never raises."""
+    def with_connections(self, report: Report) -> Report:
+        """``report`` with the connections of its waits that have lasted. Never raises."""
         try:
             lasting = frozenset(wait.number for wait in report.waits if _lasts(wait.since, report.cut_at))
             if not lasting:
                 return report
-            said = self._say(_Said(report.after, report.snapshot, _callers(report)), lasting)
-        except Exception:  # noqa: BLE001 - nothing is said then
+            reading = self._current(_Reading(report.after, report.snapshot, _callers(report)), lasting)
+        except Exception:  # noqa: BLE001 - the report stays as it is
             self._session.live.report_failure("connections are read")
             return report
-        if not (said.sent_over or said.held_up):
+        if not (reading.sent_over or reading.held_up):
             return report
-        self._said.append(said)
-        return replace(report, sent_over=said.sent_over, held_up=said.held_up)
+        self._readings.append(reading)
+        return replace(report, sent_over=reading.sent_over, held_up=reading.held_up)
 
-    def _say(self, about: _Said, lasting: frozenset[WaitNumber]) -> _Said:
-        """What is read now, or, of waits that were read of before, what was read then (rule 6)."""
+    def _current(self, about: _Reading, lasting: frozenset[WaitNumber]) -> _Reading:
+        """A new reading, or the last one while it stands (rule 6)."""
         now = time.monotonic()
         same, known = lasting == self._lasting, self._known
         if not same or known is None or now >= self._again_at:
@@ -99,24 +100,24 @@ class Transport:
         return replace(about, sent_over=sent, held_up=known.held_up)
 
     def on_full_connections(self, request: LookRequest) -> frozenset[PartyName]:
-        """The parties of which it was said that their calls fill a connection: whoever ends such a call makes room."""
-        said = self._said_for(request)
-        return frozenset(party for one in said.held_up if one.full for party in one.parties) if said else frozenset()
+        """The parties whose calls were reported to fill a connection: the end of such a call makes room."""
+        reading = self._reading_for(request)
+        return frozenset(party for one in reading.held_up if one.full for party in one.parties) if reading else frozenset()
 
     def checked(self, request: LookRequest, look: Look) -> Look:
-        """``look``, with doubt about the parties of which the connections say something else by now (rule 7)."""
-        said = self._said_for(request)
-        if said is None or not any(any(said.of(suspect.party)) for suspect in request.suspects):
+        """``look``, with doubt about the parties whose connections have changed by now (rule 7)."""
+        reading = self._reading_for(request)
+        if reading is None or not any(any(reading.of(suspect.party)) for suspect in request.suspects):
             return look
-        now = bare = replace(said, sent_over=(), held_up=())
+        now = bare = replace(reading, sent_over=(), held_up=())
         try:
             now = self._read(bare, 0.0)
         except Exception:  # noqa: BLE001 - that is doubt
             self._session.live.report_failure("connections are read again")
-        return replace(look, parties=tuple(_checked(one, said, now) for one in look.parties))
+        return replace(look, parties=tuple(_checked(one, reading, now) for one in look.parties))
 
     def learn(self) -> None:
-        """Find the servers in the core's books that are new: while the calls that told of them are there. Never raises."""
+        """Find new servers in the core's books, while the calls that reveal them last. Never raises."""
         try:
             endpoints = [one.endpoint for one in list(self._sight.servers) if one.endpoint.peer is not None]
             known = SERVERS.read() if endpoints else None
@@ -125,13 +126,13 @@ class Transport:
         except Exception:  # noqa: BLE001 - they stay unknown
             self._session.live.report_failure("servers are looked for")
 
-    def _said_for(self, request: LookRequest) -> _Said | None:
-        """What the report said that serves this look's snapshot; None: nothing."""
-        return next((one for one in list(self._said) if one.after < request.snapshot <= one.snapshot), None)
+    def _reading_for(self, request: LookRequest) -> _Reading | None:
+        """The reading of this look's snapshot; None: there is none."""
+        return next((one for one in list(self._readings) if one.after < request.snapshot <= one.snapshot), None)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def _read(self, about: _Said, age_seconds_max: float) -> _Said:
+    def _read(self, about: _Reading, age_seconds_max: float) -> _Reading:
         held = sorted(self._held_up(age_seconds_max), key=lambda one: (one.connection.name, one.full, one.parties))
         sent = tuple(self._sent_over(about.callers, age_seconds_max))
         return replace(about, sent_over=sent, held_up=tuple(held) if len(held) <= HELD_UP_MAX else ())
@@ -193,7 +194,7 @@ class Transport:
                 yield HeldUp(connection=connection, parties=tuple(sorted(parties)), full=True, what=what)
 
     def _serving(self, places: Places) -> list[Place]:
-        """Where those stand that serve a call, by thread and by task."""
+        """The threads and tasks that serve a call."""
         found = list(places.threads.values())
         found += [places.of_task(root.task, root.party) for root in self._session.parties.roots.copy().values()]
         return [place for place in found if place.context is not None and place.serves is not None]
@@ -214,9 +215,9 @@ def _lasts(since: float | None, now: float) -> bool:
     return since is not None and now - since >= LASTING_SECONDS_MIN
 
 
-def _checked(look: PartyLook, said: _Said, now: _Said) -> PartyLook:
+def _checked(look: PartyLook, reading: _Reading, now: _Reading) -> PartyLook:
     """Rule 7."""
-    before = _without_begun(said.of(look.party))
+    before = _without_begun(reading.of(look.party))
     if not any(before) or look.doubt or not look.unchanged:
         return look
     if _without_begun(now.of(look.party)) == before:
