@@ -17,15 +17,26 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build-spark /app /app
+COPY helm/image/spark /usr/local/bin/stilltrue-spark
 ENV PATH=/app/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 HOME=/tmp
+LABEL org.opencontainers.image.title="stilltrue-spark" \
+      org.opencontainers.image.description="Stilltrue's pipeline on Spark: analyze and stream, also as driver and executor on Kubernetes" \
+      org.opencontainers.image.source="https://github.com/stilltrue/stilltrue" \
+      org.opencontainers.image.licenses="Apache-2.0"
 USER 65532:65532
 WORKDIR /tmp
-ENTRYPOINT ["stilltrue"]
+ENTRYPOINT ["stilltrue-spark"]
 CMD ["analyze", "--help"]
 
 FROM python:${PYTHON} AS stilltrue
 COPY --from=build /app /app
-ENV PATH=/app/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 HOME=/tmp
+ENV PATH=/app/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 HOME=/tmp STILLTRUE_SERVE_DATA=/data
+LABEL org.opencontainers.image.title="stilltrue" \
+      org.opencontainers.image.description="Detects deadlock, termination and lost tokens in running gRPC services" \
+      org.opencontainers.image.source="https://github.com/stilltrue/stilltrue" \
+      org.opencontainers.image.licenses="Apache-2.0"
+RUN install -d -o 65532 -g 65532 -m 700 /data
+VOLUME /data
 USER 65532:65532
 WORKDIR /tmp
 EXPOSE 7600 7601 7602

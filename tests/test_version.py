@@ -13,6 +13,8 @@ import stilltrue
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = {
     "helm/stilltrue/Chart.yaml": r"(?m)^(?:version|appVersion): (\S+)$",
+    "docs/detector.md": r"stilltrue:(\d+\.\d+\.\d+)",
+    "docs/examples/compose/compose.yaml": r"stilltrue:(\d+\.\d+\.\d+)",
     "docs/kubernetes.md": r"stilltrue:(\d+\.\d+\.\d+)|name: stilltrue, version: (\d+\.\d+\.\d+)",
     "helm/stilltrue/README.md": r"stilltrue:(\d+\.\d+\.\d+)",
 }

@@ -131,7 +131,10 @@ def test_every_expression_of_a_dashboard_parses_and_names_metrics_that_exist(
 ) -> None:
     dashboard = json.loads(path.read_text())
     expressions = [target["expr"] for panel in panels(dashboard) for target in panel["targets"]]
-    assert len(expressions) >= 8
+    expressions += [each["expr"] for each in dashboard["annotations"]["list"]]
+    assert len(expressions) >= 9
+    plotted = [panel for panel in panels(dashboard) if panel["type"] in {"timeseries", "stat"}]
+    assert [panel["title"] for panel in plotted if not panel["fieldConfig"]["defaults"].get("unit")] == []
     rules = [
         {
             "record": f"panel:{number}",

@@ -89,7 +89,7 @@ def test_helm_lint_passes_for_every_ci_file(helm: Helm) -> None:
         ("certificate.enabled=true", "certificate.issuerRef.name"),
         ("injector.enabled=true", "injector.existingSecret"),
         ("podMonitor.enabled=true", "sidecar.adminHost"),
-        ("pipeline.mode=sparkapplication", "pipeline.sparkapplication.image"),
+        ("pipeline.mode=sparkapplication", "pipeline.sparkapplication.archiveUrl"),
         ("pipeline.mode=cronjob,persistence.enabled=false", "persistence.enabled"),
         ("prometheusRule.enabled=true,prometheusRule.disabled={StilltrueDedlock}", "StilltrueDedlock"),
     ],
