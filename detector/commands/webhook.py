@@ -1,4 +1,4 @@
-"""``stilltrue webhook``: the mutating admission webhook that puts the sidecar into pods that ask for it, over HTTPS."""
+"""``stilltrue webhook``: the admission webhook that puts the sidecar or the agent into pods that ask for it, over HTTPS."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 class Webhook:
     """Answers admission reviews."""
 
-    def __init__(self, sidecar: Mapping[str, Any], log: Log) -> None:
-        """``sidecar`` is the container to inject, as the chart describes it."""
+    def __init__(self, sidecar: Mapping[str, Any], log: Log, agent: Mapping[str, Any] | None = None) -> None:
+        """``sidecar`` is the container to inject, and ``agent`` the agent's init container, as the chart describes them."""
         self._sidecar = sidecar
+        self._agent = agent
         self._log = log
 
     async def answer(self, request: web.BaseRequest) -> Answer | None:
@@ -49,7 +50,7 @@ class Webhook:
     def _review(self, body: bytes) -> Answer:
         try:
             review = json.loads(body)
-            answered = answer(review, self._sidecar)
+            answered = answer(review, self._sidecar, self._agent)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             self._log.warning("review refused", reason=f"{type(error).__name__}: {error}")
             text = "not a valid AdmissionReview (admission.k8s.io/v1) of a pod\n"
@@ -83,7 +84,7 @@ def _follow(log: Log, tls: Tls) -> None:
         log.warning("certificate not reloaded, the previous one stays", text=str(error))
 
 
-@click.command(short_help="Run the webhook that injects the sidecar into pods.")
+@click.command(short_help="Run the webhook that injects the sidecar or the agent into pods.")
 @click.option("--host", default="127.0.0.1", show_default=True, show_envvar=True, help="Address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8443, show_default=True, show_envvar=True, help="Port; 0: any free port."
@@ -93,6 +94,7 @@ def _follow(log: Log, tls: Tls) -> None:
 )
 @click.option("--tls-key-file", type=_FILE, required=True, show_envvar=True, help="PEM private key of that certificate.")
 @click.option("--sidecar-file", type=_FILE, required=True, show_envvar=True, help="The container to inject, as JSON.")
+@click.option("--agent-file", type=_FILE, show_envvar=True, help="The Python agent to inject, as JSON; default: none.")
 @click.option(
     "--log-format",
     type=click.Choice(LOG_FORMATS),
@@ -101,10 +103,19 @@ def _follow(log: Log, tls: Tls) -> None:
     show_envvar=True,
     help="Log format.",
 )
-def webhook(host: str, port: int, tls_cert_file: Path, tls_key_file: Path, sidecar_file: Path, log_format: str) -> None:
+def webhook(
+    host: str,
+    port: int,
+    tls_cert_file: Path,
+    tls_key_file: Path,
+    sidecar_file: Path,
+    agent_file: Path | None,
+    log_format: str,
+) -> None:
     """Answer Kubernetes admission reviews: inject the sidecar into pods annotated stilltrue.dev/inject: "true".
 
-    The chart runs it (injector.enabled) with failurePolicy Ignore: while it is down, pods start without a sidecar.
+    Pods annotated stilltrue.dev/inject-python: "true" get the Python agent instead, without a proxy.
+    The chart runs it (injector.enabled) with failurePolicy Ignore: while it is down, pods start without either.
 
     \b
     Example:
@@ -114,16 +125,17 @@ def webhook(host: str, port: int, tls_cert_file: Path, tls_key_file: Path, sidec
     log = Log("stilltrue")
     try:
         sidecar = json.loads(sidecar_file.read_text())
+        agent = None if agent_file is None else json.loads(agent_file.read_text())
         tls = Tls(
             TlsFiles(certificate=tls_cert_file, key=tls_key_file),
             server=True,
             alpn=("http/1.1",),
             on_handshake=partial(_follow, log),
         )
-        asyncio.run(serve(host, port, tls, Webhook(sidecar, log), log))
+        asyncio.run(serve(host, port, tls, Webhook(sidecar, log, agent), log))
     except TlsRefusedError as error:
         raise CommandError(str(error)) from None
     except ValueError as error:
-        raise CommandError(f"{sidecar_file}: invalid JSON: {error}") from None
+        raise CommandError(f"{sidecar_file} or {agent_file}: invalid JSON: {error}") from None
     except OSError as error:
         raise CommandError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None

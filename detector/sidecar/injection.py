@@ -21,21 +21,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-PREFIX = "stilltrue.dev/"
+from detector.sidecar import agent_injection
+from detector.sidecar.pod_patch import (
+    PREFIX,
+    TLS_FOLDER,
+    TLS_VOLUME,
+    AnnotationError,
+    Operation,
+    Pod,
+    added,
+    service_of,
+    set_key,
+)
+
 SIDECAR_LABEL = f"{PREFIX}sidecar"
-TLS_VOLUME, TLS_FOLDER = "stilltrue-tls", "/stilltrue-tls"
 TLS_FLAGS = {"--tls-ca-file": "ca.crt", "--tls-cert-file": "tls.crt", "--tls-key-file": "tls.key"}
 INBOUND = "st-inbound"
 OUTBOUND_PORT = 15001
 INBOUND_PORT = 15006
 PORT_MAX = 65535
-
-Pod = Mapping[str, Any]
-Operation = dict[str, Any]
-
-
-class AnnotationError(ValueError):
-    """An invalid annotation; one line that names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,21 +56,35 @@ class Injection:
     outbound: int = 0
 
 
-def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any]) -> dict[str, Any]:
+def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any], agent: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The AdmissionReview that answers ``review`` (admission.k8s.io/v1, of a pod).
 
-    ``sidecar`` is the container to inject, before the annotations apply. Raises ``KeyError`` if ``review`` is not a review.
+    ``sidecar`` is the container to inject, before the annotations apply; ``agent`` is what :mod:`.agent_injection` injects.
+    Raises ``KeyError`` if ``review`` is not a review.
     """
     response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": True}
     pod = review["request"].get("object") or {}
-    if _asks(pod) and not _has(pod, str(sidecar["name"])):
-        try:
-            operations = patch(pod, sidecar, injection_of(pod))
+    try:
+        operations = _operations(pod, sidecar, agent)
+        if operations:
             response["patchType"] = "JSONPatch"
             response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
-        except AnnotationError as error:  # rule 1
-            response["warnings"] = [f"stilltrue: no sidecar was injected: {error}"]
+    except AnnotationError as error:  # rule 1
+        what = "no sidecar was injected" if _asks(pod) else "the agent was not injected"
+        response["warnings"] = [f"stilltrue: {what}: {error}"]
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def _operations(pod: Pod, sidecar: Mapping[str, Any], agent: Mapping[str, Any] | None) -> list[Operation]:
+    if _asks(pod) and agent_injection.asks(pod):
+        raise AnnotationError(
+            f"{PREFIX}inject and {PREFIX}{agent_injection.ASKS} exclude each other: the agent needs no sidecar"
+        )
+    if _asks(pod) and not _has(pod, str(sidecar["name"])):
+        return patch(pod, sidecar, injection_of(pod))
+    if agent is not None and agent_injection.asks(pod) and not _has(pod, str(agent["container"]["name"])):
+        return agent_injection.patch(pod, agent)
+    return []
 
 
 def injection_of(pod: Pod) -> Injection:
@@ -86,7 +104,7 @@ def injection_of(pod: Pod) -> Injection:
     inbound = INBOUND_PORT if port_name and "inbound-port" not in annotations else _port(annotations, "inbound-port")
     if inbound == app:
         raise AnnotationError(f"{PREFIX}inbound-port is the program's own port, {app}: two cannot listen on one")
-    flags = [f"--service={_service(pod, annotations)}", f"--inbound=0.0.0.0:{inbound}", f"--app=127.0.0.1:{app}"]
+    flags = [f"--service={service_of(pod, annotations)}", f"--inbound=0.0.0.0:{inbound}", f"--app=127.0.0.1:{app}"]
     outbound = 0
     if upstreams := _listed(annotations, "upstream"):
         outbound = _port(annotations, "outbound-port") if "outbound-port" in annotations else OUTBOUND_PORT
@@ -109,11 +127,11 @@ def injection_of(pod: Pod) -> Injection:
 def patch(pod: Pod, sidecar: Mapping[str, Any], injection: Injection) -> list[Operation]:
     """The JSON patch (RFC 6902) that injects the sidecar into the pod."""
     return [
-        *_added(pod["spec"], "/spec", "initContainers", _container(sidecar, injection), first=True),
+        *added(pod["spec"], "/spec", "initContainers", _container(sidecar, injection), first=True),
         *_programs(pod["spec"]["containers"], injection),
         *_volume(pod, injection),
-        *_set(pod["metadata"], "/metadata", "labels", SIDECAR_LABEL, "true"),
-        *_set(pod["metadata"], "/metadata", "annotations", f"{PREFIX}status", "injected"),
+        *set_key(pod["metadata"], "/metadata", "labels", SIDECAR_LABEL, "true"),
+        *set_key(pod["metadata"], "/metadata", "annotations", f"{PREFIX}status", "injected"),
     ]
 
 
@@ -175,33 +193,7 @@ def _named_port(pod: Pod, name: str) -> int:
 
 def _volume(pod: Pod, injection: Injection) -> Iterator[Operation]:
     if injection.tls_secret:
-        yield from _added(pod["spec"], "/spec", "volumes", {"name": TLS_VOLUME, "secret": {"secretName": injection.tls_secret}})
-
-
-def _added(
-    parent: Mapping[str, Any], at: str, name: str, item: Mapping[str, Any], *, first: bool = False
-) -> Iterator[Operation]:
-    """Add ``item`` to a list that may not exist."""
-    if parent.get(name):
-        yield {"op": "add", "path": f"{at}/{name}/{0 if first else '-'}", "value": item}
-    else:
-        yield {"op": "add", "path": f"{at}/{name}", "value": [item]}
-
-
-def _set(parent: Mapping[str, Any], at: str, name: str, key: str, value: str) -> Iterator[Operation]:
-    """Set ``key`` in an object that may not exist."""
-    if parent.get(name) is None:
-        yield {"op": "add", "path": f"{at}/{name}", "value": {key: value}}
-    else:
-        yield {"op": "add", "path": f"{at}/{name}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
-
-
-def _service(pod: Pod, annotations: Mapping[str, str]) -> str:
-    labels = pod["metadata"].get("labels") or {}
-    found = annotations.get("service") or labels.get("app.kubernetes.io/name") or labels.get("app")
-    if not found:
-        raise AnnotationError(f"{PREFIX}service is required: the service's name (or a label app.kubernetes.io/name or app)")
-    return str(found)
+        yield from added(pod["spec"], "/spec", "volumes", {"name": TLS_VOLUME, "secret": {"secretName": injection.tls_secret}})
 
 
 def _port(annotations: Mapping[str, str], name: str) -> int:

@@ -49,18 +49,25 @@ def without(name: str) -> dict[str, str]:
     return {each: value for each, value in ASKED.items() if each != name}
 
 
-def answered(a_pod: dict[str, Any], sidecar: dict[str, Any] | None = None) -> dict[str, Any]:
+AGENT = {"detector": "watch.observability:7600", "container": {"name": "stilltrue-agent", "image": "stilltrue:1"}}
+
+
+def answered(
+    a_pod: dict[str, Any], sidecar: dict[str, Any] | None = None, agent: dict[str, Any] | None = None
+) -> dict[str, Any]:
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u-1", "object": a_pod}}
-    made = answer(review, SIDECAR if sidecar is None else sidecar)
+    made = answer(review, SIDECAR if sidecar is None else sidecar, AGENT if agent is None else agent)
     assert (made["apiVersion"], made["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert made["response"]["uid"] == "u-1"
     assert made["response"]["allowed"] is True
     return dict(made["response"])
 
 
-def patched(a_pod: dict[str, Any], sidecar: dict[str, Any] | None = None) -> dict[str, Any]:
+def patched(
+    a_pod: dict[str, Any], sidecar: dict[str, Any] | None = None, agent: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The pod after the patch, by the letter of RFC 6902 (`add` and `replace` are all that is used)."""
-    response = answered(a_pod, sidecar)
+    response = answered(a_pod, sidecar, agent)
     assert response["patchType"] == "JSONPatch", response
     result = copy.deepcopy(a_pod)
     for operation in json.loads(base64.b64decode(response["patch"])):
@@ -207,6 +214,96 @@ def test_what_the_chart_has_put_in_is_a_valid_pod_from_1_29_on(
     assert container["startupProbe"]["tcpSocket"]["port"] in ports
     for version in ("1.29", "1.37"):
         kubernetes_validate.validate(made, version, strict=True)
+
+
+# -- the Python agent --------------------------------------------------------------------------------------------------
+
+
+def environment_of(container: dict[str, Any]) -> dict[str, Any]:
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
+
+
+def test_the_agent_is_put_on_a_volume_and_on_the_path_of_every_program() -> None:
+    made = patched(pod({"inject-python": "true", "labels": "team=shop"}, labels={"app": "orders"}))
+    assert made["spec"]["initContainers"] == [AGENT["container"]]
+    assert made["spec"]["volumes"] == [{"name": "stilltrue-agent", "emptyDir": {}}]
+    (program,) = made["spec"]["containers"]
+    assert program["volumeMounts"] == [{"name": "stilltrue-agent", "mountPath": "/stilltrue-agent", "readOnly": True}]
+    assert environment_of(program) == {
+        "PYTHONPATH": "/stilltrue-agent/stilltrue/site",
+        "STILLTRUE_DETECTOR": "watch.observability:7600",
+        "STILLTRUE_SERVICE": "orders",
+        "STILLTRUE_RUN_PID": "1",
+        "STILLTRUE_LABELS": "team=shop",
+        "POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
+    }
+    assert made["metadata"]["annotations"]["stilltrue.dev/status"] == "injected"
+
+
+def test_what_the_pod_sets_stays() -> None:
+    spec: dict[str, Any] = {
+        "initContainers": [{"name": "migrate"}],
+        "volumes": [{"name": "cache", "emptyDir": {}}],
+        "containers": [
+            {"name": "web", "env": [{"name": "PYTHONPATH", "value": "/app"}, {"name": "STILLTRUE_SERVICE", "value": "mine"}]},
+            {"name": "nginx", "image": "nginx"},
+        ],
+    }
+    asked = {"inject-python": "true", "service": "orders", "python-containers": "web", "tls-secret": "orders-tls"}
+    made = patched(pod(asked, spec=spec))["spec"]
+    assert [one["name"] for one in made["initContainers"]] == ["stilltrue-agent", "migrate"]
+    assert [one["name"] for one in made["volumes"]] == ["cache", "stilltrue-agent", "stilltrue-tls"]
+    web, nginx = made["containers"]
+    assert nginx == spec["containers"][1]
+    found = environment_of(web)
+    assert found["PYTHONPATH"] == "/stilltrue-agent/stilltrue/site:/app"
+    assert (found["STILLTRUE_SERVICE"], found["STILLTRUE_TLS_CA_FILE"]) == ("mine", "/stilltrue-tls/ca.crt")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "named"),
+    [
+        ({"inject": "true"}, {}, "exclude each other"),
+        ({"workers": "3"}, {}, "stilltrue.dev/workers has no meaning for the agent"),
+        ({"python-containers": "web"}, {}, "no container web"),
+        ({}, {"containers": [{"name": "o", "env": [{"name": "PYTHONPATH", "valueFrom": {}}]}]}, "PYTHONPATH"),
+    ],
+)
+def test_an_agent_that_cannot_be_put_in_is_a_warning(annotations: dict[str, str], spec: dict[str, Any], named: str) -> None:
+    response = answered(pod({"inject-python": "true", "service": "orders", **annotations}, spec=spec))
+    assert "patch" not in response
+    assert named in response["warnings"][0]
+
+
+def test_an_agent_that_is_there_or_not_asked_for_is_not_put_in() -> None:
+    there = {"initContainers": [AGENT["container"]]}
+    assert "patch" not in answered(pod({"inject-python": "true", "service": "orders"}, spec=there))
+    assert "patch" not in answered(pod({"inject-python": "false", "service": "orders"}))
+
+
+def test_what_the_chart_has_put_in_for_the_agent_is_a_valid_pod(
+    rendered: Callable[..., list[dict[str, Any]]], kubernetes_validate: ModuleType
+) -> None:
+    maps = [each["data"] for each in rendered("injector") if each["kind"] == "ConfigMap"]
+    agent = next(json.loads(data["agent.json"]) for data in maps if "agent.json" in data)
+    made = patched(pod({"inject-python": "true", "service": "orders", "tls-secret": "orders-tls"}), agent=agent)
+    for version in ("1.29", "1.37"):
+        kubernetes_validate.validate(made, version, strict=True)
+
+
+def test_a_program_without_the_agent_is_joined_by_the_copy(tmp_path: Path) -> None:
+    """What the init container does, and then the program's own container."""
+    copied = subprocess.run(
+        [sys.executable, "-m", "stilltrue", "copy", str(tmp_path)], check=True, capture_output=True, text=True, timeout=60
+    )
+    site = copied.stdout.strip()
+    assert site == str(tmp_path / "stilltrue" / "site")
+    code = "import sys, stilltrue; print(stilltrue.__file__, 'stilltrue.launch' in sys.modules)"
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sitecustomize; {code}"],
+        check=True, capture_output=True, text=True, timeout=60, env={"PYTHONPATH": site, "STILLTRUE_RUN_PID": "1"},
+    )  # fmt: skip
+    assert told.stdout.split() == [str(tmp_path / "stilltrue" / "__init__.py"), "True"]
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
@@ -51,6 +52,13 @@ def add_site(environment: MutableMapping[str, str]) -> None:
     """Put our ``sitecustomize`` before any other on ``PYTHONPATH``, once."""
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path != SITE]
     environment["PYTHONPATH"] = os.pathsep.join((SITE, *paths))
+
+
+def copy_package(folder: Path) -> Path:
+    """Copy the agent into ``folder``, for programs whose environments do not have it: what to put on ``PYTHONPATH``."""
+    package = folder / "stilltrue"
+    shutil.copytree(Path(__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    return package / "site"
 
 
 def prepare() -> None:

@@ -122,6 +122,23 @@ ports:
     containerPort: {{ .Values.sidecar.adminPort }}
 {{- end -}}
 
+{{/* What the injector puts in for the Python agent: an init container that copies it, and where its detector is. */}}
+{{- define "stilltrue.injectedAgent" -}}
+detector: {{ include "stilltrue.detectorFor" . }}
+container:
+  name: stilltrue-agent
+  image: {{ include "stilltrue.image" (dict "image" .Values.image "appVersion" .Chart.AppVersion "global" .Values.global) }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [python, -m, stilltrue, copy, /stilltrue-agent]
+  resources:
+    {{- toYaml .Values.sidecar.resources | nindent 4 }}
+  securityContext:
+    {{- toYaml .Values.sidecar.securityContext | nindent 4 }}
+  volumeMounts:
+    - name: stilltrue-agent
+      mountPath: /stilltrue-agent
+{{- end -}}
+
 {{/* Where the sidecars of this release find the detector. */}}
 {{- define "stilltrue.detectorFor" -}}
 {{- if .Values.sidecar.detector -}}
