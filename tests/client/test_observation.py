@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import async_timeout
 import grpc
 import grpc.aio
 import pytest
@@ -141,7 +140,7 @@ async def test_wait_for_and_timeout_end_the_waits_inside_them(world: World) -> N
         await asyncio.wait_for(world.stuck(b""), 60)
 
     async def by_timeout(world: World) -> None:
-        async with getattr(asyncio, "timeout", async_timeout.timeout)(60):  # Python 3.10 has none of its own
+        async with asyncio.timeout(60):
             await asyncio.gather(world.stuck(b""))
 
     async def by_wait(world: World) -> None:

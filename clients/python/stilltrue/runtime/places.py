@@ -54,7 +54,7 @@ class Place:
 
 def position_of(frame: FrameType) -> str:
     """A frame's position, for people."""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {compat.qualname_of(frame.f_code)}"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
 
 
 def is_ours(code: CodeType) -> bool:

@@ -55,7 +55,6 @@ from stilltrue.runtime.compat.references import (
     module_of,
     name_of,
     names_in,
-    qualname_of,
 )
 from stilltrue.runtime.compat.threads import (
     SCHED_FILE,
@@ -124,7 +123,6 @@ __all__ = [
     "module_of",
     "name_of",
     "names_in",
-    "qualname_of",
     "SCHED_FILE",
     "THREAD_START",
     "callbacks_of_item",

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any
 
-from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_of_asyncio, qualname_of
+from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_of_asyncio
 from stilltrue.runtime.frames import frame_of, frames_of_threads, variables_of
 
 CHAIN_LENGTH_MAX = 200
@@ -151,7 +151,7 @@ def run_by_asyncio(frames: Iterable[FrameType]) -> Task | None:
     for frame in frames:
         if is_loop_code(frame.f_code) and frame.f_code.co_name == "run_until_complete":
             task = variables_of(frame).get("future")
-        if is_loop_code(frame.f_code) and qualname_of(frame.f_code) == "run":
+        if is_loop_code(frame.f_code) and frame.f_code.co_qualname == "run":
             return task if is_task(task) else None
     return None
 

@@ -57,14 +57,9 @@ def name_of(callback: Any) -> str:
     """What to call a callback."""
     code, _, _ = called_in(callback)
     if code is not None:
-        return qualname_of(code)
+        return code.co_qualname
     plain = type(callback) is BuiltinFunctionType or is_of_asyncio(type(callback))
     return str(callback.__qualname__) if plain and hasattr(callback, "__qualname__") else type(callback).__qualname__
-
-
-def qualname_of(code: CodeType) -> str:
-    """The qualified name of a code."""
-    return code.co_qualname
 
 
 def module_of(kind: type) -> str:
