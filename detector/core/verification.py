@@ -124,9 +124,11 @@ class _Round:
     leaned: dict[PartyName, PartyLook]
     doubts: dict[ProcessName, str]
     asked: dict[ProcessName, LookRequest]
+    asked_about: frozenset[PartyName]
     until: float
     awaited: set[ProcessName]
     looks: dict[ProcessName, Look] = field(default_factory=dict)
+    seen: dict[ProcessName, dict[PartyName, PartyLook]] = field(default_factory=dict)
     reasons: dict[ProcessName, str] = field(default_factory=dict)
 
 
@@ -162,6 +164,7 @@ class Verifier:
         one = _Round(
             assembled=assembled, suspicion=suspicion, keys=keys, leaned=leaned, doubts=doubts, asked=asked,
             until=now + self._give_up_seconds, awaited=asked.keys() - self._late.get(snapshot, frozenset()),
+            asked_about=frozenset(suspect.party for request in asked.values() for suspect in request.suspects),
         )  # fmt: skip
         self._rounds[snapshot] = one
         found: list[RoundEffect] = [
@@ -176,6 +179,7 @@ class Verifier:
             return []
         one.awaited.discard(process.instance)
         one.looks[process.instance] = look
+        one.seen[process.instance] = {seen.party: seen for seen in reversed(look.parties)}
         return self._settle(now)
 
     def unable(self, process: ProcessName, reason: str, now: float, snapshot: SnapshotId | None = None) -> list[RoundEffect]:
@@ -275,8 +279,7 @@ class Verifier:
         """What the round showed of a suspect."""
         known = self._known.get(key)
         name = key.process.instance
-        request = one.asked.get(name)
-        if request is None or all(suspect.party != party for suspect in request.suspects):
+        if party not in one.asked_about:
             return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")
         look = self._answer(one, name, party)
         if known is None:
@@ -291,7 +294,7 @@ class Verifier:
 
     def _answer(self, one: _Round, name: ProcessName, party: PartyName) -> PartyLook:
         look = one.looks.get(name)
-        found = None if look is None else next((seen for seen in look.parties if seen.party == party), None)
+        found = one.seen.get(name, {}).get(party)
         if found is not None and not found.unchanged and len(one.keys[party].waits) > 1:
             return replace(found, unchanged=True, doubt="one of its several waits has ended")
         if found is not None:
@@ -369,10 +372,11 @@ def idle_of(snapshot: Snapshot) -> tuple[ProcessName, ...]:
 
 def _keys(reports: Mapping[ProcessName, Report], parties: Mapping[PartyName, tuple[WaitNumber, ...]]) -> dict[PartyName, _Key]:
     """Each suspect with the waits that block it; without auxiliary parties that represent a part of a wait (``party~3.1``)."""
+    suspected = {process_of(party) for party in parties}
+    waits = {(name, wait.waiter, wait.number) for name in suspected & reports.keys() for wait in reports[name].waits}
     found: dict[PartyName, _Key] = {}
     for party, numbers in parties.items():
-        report = reports.get(process_of(party))
-        own = set() if report is None else {wait.number for wait in report.waits if wait.waiter == party}
-        if report is not None and own.issuperset(numbers):
-            found[party] = _Key(report.process, party, numbers)
+        name = process_of(party)
+        if name in reports and all((name, party, number) in waits for number in numbers):
+            found[party] = _Key(reports[name].process, party, numbers)
     return found

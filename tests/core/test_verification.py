@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -449,3 +449,30 @@ def test_an_item_in_transit_is_still_no_wait_once_the_reader_was_looked_at() -> 
     fleet.recorders["q"].item_sent(served)
     fleet.recorders["p"].waits(P, [CallTarget(number=made.number)], 0.0, uncoloured=True)
     assert fleet.deadlock().holds is Holds.FALSE
+
+
+class Counted(tuple[object, ...]):
+    """Counts how often it is gone through from the start."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[object]:
+        Counted.passes += 1
+        return super().__iter__()
+
+
+def test_a_round_goes_through_reports_and_looks_once_and_not_once_for_each_suspect(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet("p")
+    parties = [PartyName(f"p/{number}") for number in range(200)]
+    for number, party in enumerate(parties):
+        fleet.recorders["p"].waits(party, [PartyTarget(party=parties[number ^ 1])], 0.0)
+    taken = fleet.taken()
+    counted = {name: replace(report, waits=Counted(report.waits)) for name, report in taken.reports.items()}  # type: ignore[arg-type]
+
+    def see(look: Look) -> Look:
+        return replace(look, parties=Counted(look.parties))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Counted, "passes", 0)
+    found = fleet.verified(replace(taken, reports=counted), see)
+    assert (len(fleet.looked_at()), ask(Deadlock(), found.snapshot).holds) == (200, Holds.TRUE)
+    assert Counted.passes < 20
