@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from stilltrue.model import CallNumber, PartyName, ProcessName, Wait
-from stilltrue.protocol.report import CallTarget, LocalWait, OutstandingCall, PartyTarget, Report, ServedCall
+from stilltrue.protocol.report import OBSERVED_MIN, CallTarget, LocalWait, OutstandingCall, PartyTarget, Report, ServedCall
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,11 +50,13 @@ class Cancellation:
         self._served = served
         self._waits: dict[tuple[ProcessName, CallNumber], list[LocalWait]] | None = None
         self._awaiting: dict[PartyName, list[PartyName]] = {}
+        """By party, those that await it as a task."""
         for report in reports.values():
             for wait in report.waits:
-                for target in wait.among:
-                    if isinstance(target, PartyTarget) and not wait.uncoloured:
-                        self._awaiting.setdefault(target.party, []).append(wait.waiter)
+                if wait.number >= OBSERVED_MIN and not wait.uncoloured:
+                    for target in wait.among:
+                        if isinstance(target, PartyTarget):
+                            self._awaiting.setdefault(target.party, []).append(wait.waiter)
 
     def ways(self, party: PartyName) -> WaysOut:
         """How its callers may free ``party``."""

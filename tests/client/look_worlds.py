@@ -95,6 +95,12 @@ class Stuck:
             assert self.inside.acquire(timeout=PATIENCE_SECONDS)
 
 
+async def settle() -> None:
+    """Until the tasks that can go on at once have done so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 Body = Callable[["LoopWorld"], Awaitable[Any]]
 
 
@@ -146,21 +152,26 @@ class LoopWorld:
         await self.outside.close()
 
     async def look(
-        self, body: Body, *, stuck: int = 1, timeout: float | None = None, meanwhile: Callable[[], object] = lambda: None
+        self,
+        body: Body,
+        *,
+        stuck: int = 1,
+        timeout: float | None = None,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
     ) -> Look:
         """What the front sees of itself while ``body`` runs in its handler and ``stuck`` calls of it are stuck.
 
-        ``meanwhile`` is called between the cut and the look.
+        ``meanwhile`` runs between the cut and the look.
         """
         self.body = body
         self.go.clear()
         call: Any = self.outside.unary_unary("/t.T/Do")(b"", timeout=timeout)
         for _ in range(stuck):
             await asyncio.wait_for(self.held.acquire(), PATIENCE_SECONDS)
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await settle()
         report = self.report = report_of(self.front)
-        meanwhile()
+        if meanwhile is not None:
+            await meanwhile()
         look = await asyncio.to_thread(look_at, self.front, report)
         self.go.set()
         await call

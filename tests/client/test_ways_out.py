@@ -18,8 +18,11 @@ import grpc
 import pytest
 
 from stilltrue import Agent
+from stilltrue.model import PartyName
 from stilltrue.protocol.look import Look, PartyLook
-from tests.client.look_worlds import LoopWorld, Stuck, holders, look_at, of, report_of, report_when, serving
+from stilltrue.runtime.look.ways_out import WAYS_OUT_MAX, Found
+from stilltrue.runtime.places import Place
+from tests.client.look_worlds import LoopWorld, Stuck, holders, look_at, of, report_of, report_when, serving, settle
 
 FAR_SECONDS = 60.0
 
@@ -299,9 +302,41 @@ async def test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out(wo
     async def joins() -> None:
         await world.go.wait()
 
+    async def join() -> None:
+        groups[-1].create_task(joins())
+
     assert free_of_ways_out(await world.look(body))
-    late = await world.look(body, meanwhile=lambda: groups[-1].create_task(joins()))
+    late = await world.look(body, meanwhile=join)
     assert all("-" in holders(seen) for seen in late.parties if seen is not handler_of(late))
+
+
+async def test_a_task_that_has_begun_to_await_since_the_cut_is_doubt(world: LoopWorld) -> None:
+    now_await = asyncio.Event()
+
+    async def body(world: LoopWorld) -> None:
+        running = asyncio.create_task(asyncio.wait_for(world.stuck(b""), None))
+        await now_await.wait()
+        await running
+
+    async def await_it() -> None:
+        now_await.set()
+        await settle()
+        report_of(world.front)  # a newer cut has seen it wait
+
+    (seen,) = (await world.look(body, meanwhile=await_it)).parties
+    assert seen.doubt.endswith("has begun to await it since the cut")
+
+
+def test_more_ways_out_than_are_told_are_doubt() -> None:
+    found = Found(Place(party=PartyName("p/task"), frames=()), [])
+    for number in range(WAYS_OUT_MAX):
+        found.add("a task", PartyName(f"p/{number}"))
+    assert not found.doubt
+    found.add("a task", PartyName("p/0"))
+    assert not found.doubt
+    found.add("a task", PartyName("p/one more"))
+    assert found.doubt
+    assert len(found.ways_out) == WAYS_OUT_MAX
 
 
 async def test_a_call_that_another_task_holds_may_be_cancelled_there(world: LoopWorld) -> None:

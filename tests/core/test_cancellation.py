@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from detector.core.assembler import Assembled, PendingSnapshot
 from detector.predicates.deadlock import Deadlock
-from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict
+from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall
+from stilltrue.protocol.observation import Observation, nothing_more
 from stilltrue.protocol.recorder import Recorder
-from stilltrue.protocol.report import CallTarget, PartyTarget, ResourceTarget
+from stilltrue.protocol.report import OBSERVED_MIN, CallTarget, LocalWait, PartyTarget, ResourceTarget
 
 TASK = PartyName("caller/task")
 
@@ -16,7 +19,9 @@ class Held:
     """A caller, and a server whose handler is stuck by itself: it waits for a lock that it holds."""
 
     def __init__(self, *, interruptible: bool = True, copies_max: int = 1, hedged: bool = False) -> None:
-        self.caller, self.server, self.other = (_recorder(name) for name in ("caller", "server", "other"))
+        self.awaiting: list[tuple[PartyName, PartyName]] = []
+        self.server = _recorder("server", observe=self.observe)
+        self.caller, self.other = (_recorder(name) for name in ("caller", "other"))
         self.channel = ChannelRecord("server:1", copies_max=copies_max, hedged=hedged)
         for server in (self.server, self.other):
             self._answers(server)
@@ -25,14 +30,21 @@ class Held:
         self.server.holds(self.handle.party, "server/lock")
         self.waits = self.server.waits(self.handle.party, [ResourceTarget(resource="server/lock")], 0.0)
 
+    def observe(self, _: float) -> Observation:
+        """Tasks that await each other are seen at the server alone."""
+        waits = tuple(
+            LocalWait(waiter=waiter, number=WaitNumber(OBSERVED_MIN + number), among=(PartyTarget(party=task),))
+            for number, (waiter, task) in enumerate(self.awaiting)
+        )
+        return Observation(waits=waits)
+
     def nest(self) -> tuple[PartyName, ...]:
         """The handler awaits a task, and that another, which has the lock and waits for it."""
         deeper = (PartyName("server/Do#2.Task-1"), PartyName("server/Do#2.Task-2"))
         server, handler = self.server, self.handle.party
         server.releases(handler, "server/lock")
         server.holds(deeper[-1], "server/lock")
-        for waiter, among in zip((handler, *deeper), deeper, strict=False):
-            server.waits(waiter, [PartyTarget(party=among)], 0.0)
+        self.awaiting = [(handler, deeper[0]), deeper]
         server.waits(deeper[-1], [ResourceTarget(resource="server/lock")], 0.0)
         server.resumes(self.waits)
         return deeper
@@ -61,8 +73,9 @@ class Held:
         return Deadlock().evaluate(self.assembled().snapshot)
 
 
-def _recorder(name: str, incarnation: int = 1) -> Recorder:
-    return Recorder(process=ProcessId(service=name, instance=ProcessName(name), incarnation=incarnation))
+def _recorder(name: str, incarnation: int = 1, observe: Callable[[float], Observation] = nothing_more) -> Recorder:
+    process = ProcessId(service=name, instance=ProcessName(name), incarnation=incarnation)
+    return Recorder(process=process, observe=observe)
 
 
 def test_a_caller_that_is_free_to_cancel_frees_the_handler() -> None:

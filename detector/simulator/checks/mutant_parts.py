@@ -278,6 +278,11 @@ def no_climbing(right: Function) -> Function:
     return callers
 
 
+def only_handlers(_right: Function) -> Function:
+    """Only who serves a call is ever cancelled."""
+    return lambda self, party: (served := self._served.get(party)) is not None and served.interruptible
+
+
 def cancelled_is_on(right: Function) -> Function:
     """A call that is over at its caller is still served forever."""
 
@@ -343,6 +348,11 @@ def lost_is_gone(_right: Function) -> Function:
 def finds_no_way_out(right: Function) -> Function:
     """What a second look finds of who may end a wait is dropped."""
     return lambda wait, look: right(wait, look and replace(look, ways_out=()))
+
+
+def doubts_nothing(right: Function) -> Function:
+    """What a look could not tell for certain is taken as seen."""
+    return lambda wait, look: right(wait, look and replace(look, doubt=""))
 
 
 def all_inside(_right: Function) -> Function:

@@ -322,6 +322,27 @@ MUTANTS: tuple[Mutant, ...] = (
         (parts.PhaseEnded, "_through", parts.through_at_work),
     ),
     _mutant(
+        "cancellation 6",
+        "a task that a handler awaits is not cancelled with it",
+        "jobs",
+        "safe, exact",
+        (parts.Cancellation, "_may_be_cancelled", parts.only_handlers),
+    ),
+    _mutant(
+        "10",
+        "what a look leaves in doubt is certain",
+        "jobs",
+        "safe, exact",
+        (parts.look_amendment, "_amended", parts.doubts_nothing),
+    ),
+    _mutant(
+        "10",
+        "who may close a channel or stop a server does not count",
+        "closers",
+        "safe, exact",
+        (parts.look_amendment, "_amended", parts.finds_no_way_out),
+    ),
+    _mutant(
         "10",
         "a way out that is found does not count",
         "tasks",

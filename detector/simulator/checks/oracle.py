@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from detector.simulator.world import cancellation
 from detector.simulator.world.plan import Limits, Plan
 from detector.simulator.world.state import Lane, Lock, Party, Process, SimCall
-from detector.simulator.world.tasks import stoppers
+from detector.simulator.world.tasks import awaiting, holders, stoppers
 from detector.simulator.world.world import DOUBT_SECONDS, World
 from stilltrue.model import PartyName, ProcessName
 
@@ -64,9 +64,7 @@ def can_move(world: World, who: Party, left: set[Party], view: View, takers: Tak
     """Whether a blocked party can go on if all but ``left`` do what is asked of them."""
     block = who.block
     assert block is not None
-    if _can_be_cancelled(world, who, left) or (view.deadlines and (block.deadline is not None or _interrupted(who))):
-        return True
-    if _can_be_stopped(who, left, view):
+    if _can_be_freed(world, who, left, view):
         return True
     if block.task is not None or block.lock is not None:
         return block.task not in left if block.lock is None else _can_be_had(block.lock, left)
@@ -75,6 +73,16 @@ def can_move(world: World, who: Party, left: set[Party], view: View, takers: Tak
     if not block.calls or block.lane is block.calls[0].up:
         return False
     return sum(call.over or can_end(world, call, left, view, takers) for call in block.calls) >= block.needs
+
+
+def _can_be_freed(world: World, who: Party, left: set[Party], view: View) -> bool:
+    """Whether a party may go on, whatever it waits for: it is cancelled, or stopped, or passes a deadline."""
+    kin = (who, *awaiting(who)) if world.has_jobs else (who,)
+    if any(_can_be_cancelled(world, one, left) for one in kin):
+        return True
+    if view.deadlines and ((who.block is not None and who.block.deadline is not None) or any(map(_interrupted, kin))):
+        return True
+    return _can_be_stopped(who, left, view)
 
 
 def can_end(world: World, call: SimCall, left: set[Party], view: View, takers: Takers) -> bool:
@@ -100,7 +108,7 @@ def _can_be_stopped(who: Party, left: set[Party], view: View) -> bool:
     others = stoppers(who)
     if view.doubt and others and who.block is not None and 1 < who.block.needs < len(who.block.calls):
         return True
-    return any(other not in left for other in others)
+    return any(other not in left for other in (*others, *(holders(who) if view.doubt else ())))
 
 
 def _item_can_come(call: SimCall, lane: Lane, left: set[Party]) -> bool:
@@ -162,7 +170,7 @@ def _awaited(world: World, who: Party, left: set[Party], view: View, takers: Tak
     block = who.block
     if block is None:
         return
-    yield from _cancellers(world.plan, who)
+    yield from _cancellers(world, who)
     yield from stoppers(who)
     yield from () if block.task is None else (block.task,)
     yield from () if block.lock is None else block.lock.holders
@@ -196,6 +204,8 @@ def knowably_quiet(world: World, knowable: frozenset[PartyName]) -> bool:
     """Whether no party can move and no message is in transit that could be received, as far as can be known."""
     if any(not process.idle or process.parties.keys() - knowable for process in world.processes.values()):
         return False
+    if any(who.spawned for process in world.processes.values() for who in process.parties.values()):
+        return False  # while it is there its process says that it is busy
     if world.enabled.has("take") or any(_in_doubt(world, call, since) for call, since in world.doubts.values()):
         return False
     return not any(call.requests or call.replies or call.broken or _is_unattended(call) for call in world.calls.values())
@@ -249,14 +259,20 @@ def _can_be_cancelled(world: World, who: Party, left: set[Party]) -> bool:
     return known and not call.over and not who.hung and call.party not in left
 
 
-def _cancellers(plan: Plan, who: Party) -> Iterator[Party]:
+def _cancellers(world: World, who: Party) -> Iterator[Party]:
     """Those who might cancel what a party serves: its caller, or the caller's own where it is bound to wait for the outcome."""
-    while who.method is not None and who.method.interruptible and who.call is not None and not (who.call.over or who.hung):
-        call, caller = who.call, who.call.party
-        if plan.copies_max > 1 or not _is_bound(caller, call):
-            yield caller
-            return
-        who = caller
+    todo, seen = [who], {who}
+    while todo:
+        who = todo.pop()
+        above = awaiting(who) if world.has_jobs else []
+        call = who.call
+        if who.method is not None and who.method.interruptible and call is not None and not (call.over or who.hung):
+            if world.plan.copies_max > 1 or not _is_bound(call.party, call):
+                yield call.party
+            else:
+                above.append(call.party)
+        todo += [one for one in above if one not in seen]
+        seen.update(above)
 
 
 def _is_bound(who: Party, call: SimCall) -> bool:
@@ -264,7 +280,7 @@ def _is_bound(who: Party, call: SimCall) -> bool:
     if block is None or block.lane is not None or call not in block.calls or block.needs != len(block.calls):
         return False
     interrupted = who.method is not None and who.method.interruptible and who.call is not None and who.call.deadline is not None
-    return call.deadline is None and not interrupted
+    return call.deadline is None and not interrupted and not stoppers(who)
 
 
 def _untraced(call: SimCall, left: set[Party], plan: Plan) -> bool:

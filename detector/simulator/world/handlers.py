@@ -158,14 +158,19 @@ def _look(world: World, request: LookRequest, name: ProcessName, incarnation: in
     world.tell(process, f"looks again at {', '.join(suspect.party for suspect in request.suspects) or 'itself'}")
     key = ("looked", request.snapshot, name, incarnation)
     look = process.recorder.look(request, process.at(world.now))
-    world.looks[key] = (process.id, replace(look, parties=tuple(_looked_into(process, seen) for seen in look.parties)))
+    suspected = {suspect.party for suspect in request.suspects}
+    world.looks[key] = (
+        process.id,
+        replace(look, parties=tuple(_looked_into(process, seen, suspected) for seen in look.parties)),
+    )
     world.enabled.add("report", *key)
 
 
-def _looked_into(process: Process, seen: PartyLook) -> PartyLook:
+def _looked_into(process: Process, seen: PartyLook, suspected: set[PartyName]) -> PartyLook:
     """What a recorder sees of a party, and who is found to hold a reference to it."""
     found = tuple(WayOut(text="a task that may stop it", party=other) for other in tasks.seen_again(process, seen.party))
-    return replace(seen, ways_out=(*seen.ways_out, *found))
+    doubt = "a task awaits it since the cut" if tasks.awaited_since(process, seen.party, suspected) else ""
+    return replace(seen, ways_out=(*seen.ways_out, *found), doubt=seen.doubt or doubt)
 
 
 HANDLERS: Mapping[str, Handler] = {

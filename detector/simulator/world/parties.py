@@ -11,6 +11,7 @@ from detector.simulator.world.plan import (
     Acquire,
     Call,
     Cancel,
+    Close,
     Finish,
     GiveBack,
     Join,
@@ -18,20 +19,19 @@ from detector.simulator.world.plan import (
     Plan,
     Put,
     Release,
+    Shut,
+    Spawn,
     Stop,
     Take,
     Work,
 )
 from detector.simulator.world.state import Block, Party, Process, SimCall
 from detector.simulator.world.world import PHASE, World
-from stilltrue.model import ProcessName, WaitNumber
+from stilltrue.model import ProcessName, WaitNumber, party
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall
-from stilltrue.protocol.report import CallTarget
+from stilltrue.protocol.report import OBSERVED_MIN, CallTarget
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
-
-OBSERVED_FROM = 2**52
-"""Waits that are observed are numbered from here."""
 
 
 def advance(world: World, who: Party) -> None:
@@ -112,9 +112,12 @@ def gives_up(world: World, call: SimCall, why: str) -> None:
 
 
 def abort(world: World, who: Party) -> None:
-    """A handler is cancelled: its waits end, its locks are released, its reply is not received."""
+    """A handler or task is cancelled, and what it awaits: its waits end, its locks are released, its reply is not received."""
+    if who.done:
+        return
     world.tell(who.process, f"{who.name} is cancelled")
     world.moves(who)
+    below = who.block.task if who.block is not None and who.block.passes_on else None
     if who.block is not None and who.block.lock is not None and who in who.block.lock.queue:
         who.block.lock.queue.remove(who)
         world.enabled.discard("expire", "expire", who.process.name, who.name)
@@ -127,6 +130,8 @@ def abort(world: World, who: Party) -> None:
         locks.gives_back(world, who, lock)
     who.aborted = True
     _ends(world, who)
+    if below is not None:
+        abort(world, below)
 
 
 def _come(block: Block) -> bool:
@@ -238,14 +243,48 @@ def _channel(process: Process, service: str, plan: Plan) -> ChannelRecord:
 
 
 def _joins(world: World, who: Party, op: Join) -> None:
-    task = tasks.task_named(who.process, op.task)
-    if task is None or task is who or who.block is not None:
+    task = tasks.task_named(who.process, op.task) if op.task else who.newest
+    if task is None or task is who or task.done or who.block is not None:
         who.next()
         return
     who.process.joined += 1
     who.next()  # it goes on behind this when the task is over
     world.tell(who.process, f"{who.name} waits for {task.name}")
-    _blocks(world, who, Block(task=task, number=WaitNumber(OBSERVED_FROM + who.process.joined)))
+    _blocks(world, who, Block(task=task, passes_on=op.passes_on, number=WaitNumber(OBSERVED_MIN + who.process.joined)))
+
+
+def _spawns(world: World, who: Party, op: Spawn) -> None:
+    process = who.process
+    process.spawned += 1
+    task = Party(party(process.name, f"job#{process.spawned}"), process, op.body, who.depth - 1)
+    task.spawned, who.newest = True, task
+    process.recorder.busy()
+    world.tell(process, f"{who.name} starts {task.name}")
+    world.begins(task)
+    who.next()
+
+
+def _closes_channel(world: World, who: Party, op: Close) -> None:
+    world.tell(who.process, f"{who.name} closes the channel to {op.service}")
+    who.next()
+    for call in [call for call in who.process.calls.values() if call.service == op.service]:
+        gives_up(world, call, "ends with its channel")
+
+
+def _shuts(world: World, who: Party, _: Shut) -> None:
+    process = who.process
+    world.tell(process, f"{who.name} stops the server")
+    who.next()
+    for pool, queue in process.queues.items():
+        while queue:
+            queued = queue.pop()
+            queued.call.queued.remove((process, pool))
+            queued.call.answered.append(process.id)
+            process.recorder.replied(queued.handle, failed=True)
+            _unheard(world, queued.call)
+        world.offer_work(process, pool)
+    for served in [one for one in process.parties.values() if one.call is not None and one is not who]:
+        abort(world, served)
 
 
 def _stops(world: World, who: Party, op: Stop) -> None:
@@ -283,11 +322,14 @@ def _ends(world: World, who: Party) -> None:
     who.done = True
     del process.parties[who.name]
     world.enabled.discard("step", "step", process.name, who.name)
+    for other in [other for other in process.parties.values() if other.block is not None and other.block.task is who]:
+        world.wakes(other)
     if who.call is None or who.handle is None:
         world.tell(process, f"{who.name} is done")
-        for other in [other for other in process.parties.values() if other.block is not None and other.block.task is who]:
-            world.wakes(other)
-        world.root_done(process)
+        if who.spawned:
+            process.recorder.done()
+        else:
+            world.root_done(process)
         return
     call = who.call
     cancellation.forgets(world, who)
@@ -334,6 +376,9 @@ _RUN: Mapping[type, Callable[[World, Party, Any], None]] = {
     GiveBack: locks.gives_back_another_s,
     Join: _joins,
     Stop: _stops,
+    Spawn: _spawns,
+    Close: _closes_channel,
+    Shut: _shuts,
     Work: _works,
     Cancel: _cancels,
     Open: lambda world, who, op: streaming.opens(world, who, op, _sends),

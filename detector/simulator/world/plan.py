@@ -70,9 +70,32 @@ class GiveBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Wait for the end of a root task of the own process, by its number."""
+    """Wait for the end of a root task of the own process, by its number; 0: of the newest that this party has spawned.
+
+    ``passes_on``: when the party is cancelled meanwhile, so is the task.
+    """
 
     task: int
+    passes_on: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    """Start a further task of the own process, which runs ``body``."""
+
+    body: tuple[Op, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """Close the process's channel to ``service``: its calls there end. That it may do so only a second look sees."""
+
+    service: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shut:
+    """Stop the process's server: what it serves is cancelled, what is queued fails. Only a second look sees that it may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +150,12 @@ class Cancel:
     """Give up every call that this party has made and that is not over."""
 
 
-Op = Call | Acquire | Release | GiveBack | Work | Open | Put | Take | Finish | Cancel | Join | Stop
+Op = Call | Acquire | Release | GiveBack | Work | Open | Put | Take | Finish | Cancel | Join | Stop | Spawn | Close | Shut
+
+
+def flat(body: tuple[Op, ...]) -> tuple[Op, ...]:
+    """The operations of a body, those of the tasks that it spawns among them."""
+    return tuple(inner for op in body for inner in ((op, *flat(op.body)) if isinstance(op, Spawn) else (op,)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,11 +256,15 @@ class Plan:
     def bodies(self) -> list[tuple[Op, ...]]:
         """Every program: the root tasks' and the methods'."""
         methods = [method.body for service in self.services.values() for method in service.methods.values()]
-        return [body for _, body in self.roots] + methods
+        return [flat(body) for body in [body for _, body in self.roots] + methods]
 
     def has_tasks(self) -> bool:
         """Whether tasks wait for each other or stop each other."""
         return any(isinstance(op, Join | Stop) for body in self.bodies() for op in body)
+
+    def has_jobs(self) -> bool:
+        """Whether a task that is cancelled may cancel another that it awaits."""
+        return any(isinstance(op, Join) and op.passes_on for body in self.bodies() for op in body)
 
     def has_deadlines(self) -> bool:
         """Whether any wait can end by time alone."""

@@ -11,6 +11,7 @@ from detector.simulator.world.mixture import fleet_of, mixture, random_call, ran
 from detector.simulator.world.plan import (
     Acquire,
     Call,
+    Close,
     Fault,
     GiveBack,
     Join,
@@ -20,6 +21,8 @@ from detector.simulator.world.plan import (
     Plan,
     Release,
     Service,
+    Shut,
+    Spawn,
     Stop,
     Work,
 )
@@ -292,6 +295,53 @@ def _tasks(random: Random, seed: int, processes: int) -> Plan:
     return replace(usual, roots=tuple(roots), asks=6)
 
 
+def _jobs(random: Random, seed: int, processes: int) -> Plan:
+    """Handlers and tasks that start others and await them, and are cancelled with what they await; watchdogs that come late."""
+    usual = mixture(
+        "jobs", random, seed, processes, wide=0.3, silent=0.3, lock=0.3, heeding=0.7, cancel=0.3, pools=(0, 0, 1, 2)
+    )
+    return replace(_with_jobs(usual, random), asks=random.randint(4, 10), depth=2)
+
+
+def _with_jobs(usual: Plan, random: Random) -> Plan:
+    def nested(body: tuple[Op, ...], stops: int) -> tuple[Op, ...]:
+        """The same, some of it in tasks of their own that are awaited, or that stop another task after a while."""
+        ops: list[Op] = []
+        for op in body:
+            if random.random() < 0.5:
+                hog: tuple[Op, ...] = (Acquire(resource="lock0"), Acquire(resource="lock0"))
+                inner = hog if random.random() < 0.3 else nested((op,), stops) if random.random() < 0.3 else (op,)
+                ops += [Spawn(body=inner), Join(task=0, passes_on=True)]
+            else:
+                ops.append(op)
+            if stops and random.random() < 0.15:
+                watch = (*(Work() for _ in range(random.randint(0, 4))), Stop(task=random.randint(1, stops), deep=True))
+                ops.insert(random.randint(0, len(ops)), Spawn(body=watch))
+        return tuple(ops)
+
+    services = {
+        name: replace(spec, methods={one: replace(method, body=nested(method.body, 0)) for one, method in spec.methods.items()})
+        for name, spec in usual.services.items()
+    }
+    return replace(usual, services=services, roots=tuple((process, nested(body, 2)) for process, body in usual.roots))
+
+
+def _closers(random: Random, seed: int, processes: int) -> Plan:
+    """Parties that will close a channel of their process, or stop its server, when they come to it."""
+    usual = mixture("closers", random, seed, processes, wide=0.3, lock=0.3, heeding=0.5, silent=0.1, pools=(0, 1, 1, 2))
+    services = sorted(usual.services)
+
+    def closing(body: tuple[Op, ...]) -> tuple[Op, ...]:
+        if random.random() < 0.5:
+            return body
+        last: Op = Close(service=random.choice(services)) if random.random() < 0.6 else Shut()
+        at = random.randint(0, len(body))
+        return (*body[:at], last, *body[at:])
+
+    roots = tuple((process, closing(body)) for process, body in usual.roots)
+    return replace(usual, roots=roots, asks=random.randint(4, 8), depth=2)
+
+
 def _handovers(random: Random, seed: int, processes: int) -> Plan:
     """Locks that are taken bare and given back by others, beside locks that their holders give back."""
 
@@ -347,4 +397,6 @@ RECIPES: Mapping[str, Recipe] = {
     "looks": _looks,
     "counts": _counts,
     "scopes": _scopes,
+    "jobs": _jobs,
+    "closers": _closers,
 }

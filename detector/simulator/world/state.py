@@ -124,10 +124,11 @@ class Lock:
 class Block:
     """Why a party does not go on: ``needs`` of ``calls``, a lock, a ``task``, or (with a ``lane``) its one call's next item.
 
-    ``bare``: the lock will be taken bare. ``number``: of a wait that is observed, not told.
+    ``bare``: the lock will be taken bare. ``passes_on``: who is cancelled here cancels the task. ``number``: of a wait that is
+    observed, not told.
     """
 
-    __slots__ = ("bare", "calls", "deadline", "lane", "lock", "needs", "number", "task")
+    __slots__ = ("bare", "calls", "deadline", "lane", "lock", "needs", "number", "passes_on", "task")
 
     def __init__(
         self,
@@ -139,6 +140,7 @@ class Block:
         deadline: float | None = None,
         bare: bool = False,
         task: Party | None = None,
+        passes_on: bool = False,
         number: WaitNumber = WaitNumber(0),
     ) -> None:
         self.calls = calls
@@ -148,6 +150,7 @@ class Block:
         self.deadline = deadline
         self.bare = bare
         self.task = task
+        self.passes_on = passes_on
         self.number = number
 
 
@@ -167,10 +170,12 @@ class Party:
         "locks",
         "method",
         "name",
+        "newest",
         "noticed",
         "pool",
         "process",
         "sent",
+        "spawned",
         "step",
         "streams",
         "took",
@@ -198,6 +203,10 @@ class Party:
         self.took = False
         """It has taken the facts that came with its request."""
         self.done = False
+        self.spawned = False
+        """It was started by another party."""
+        self.newest: Party | None = None
+        """The task that it has started last."""
         self.aborted = False
         self.hung = False
         """The connection that brought its call is lost."""
@@ -242,6 +251,7 @@ class Process:
         "sent",
         "services",
         "sizes",
+        "spawned",
         "stalled",
         "tokens",
         "up",
@@ -269,6 +279,8 @@ class Process:
         self.instrumented = instrumented
         self.joined = 0
         """How often a party has waited for a task."""
+        self.spawned = 0
+        """How many tasks its parties have started."""
         self.gateway = gateway
         self.ahead = ahead
         self.recorder = recorder

@@ -6,9 +6,9 @@ a reference to the task that it stops. ``deep`` ones are not seen at a cut, only
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
-from detector.simulator.world.plan import Stop
+from detector.simulator.world.plan import Close, Join, Op, Shut, Stop, flat
 from detector.simulator.world.state import Party, Process
 from stilltrue.model import PartyName, party
 from stilltrue.protocol.observation import Observation
@@ -21,15 +21,62 @@ def task_named(process: Process, number: int) -> Party | None:
 
 
 def stoppers(who: Party, *, deep: bool = True) -> list[Party]:
-    """The parties that may yet stop ``who``; not ``deep``: only those that a cut can see."""
-    return [other for other in who.process.parties.values() if other is not who and _may_stop(other, who, deep=deep)]
+    """The parties that may yet end the waits of ``who``; not ``deep``: only those that a cut can see.
+
+    They stop it, or a task that awaits it and passes that on; or they close the channel of a call that is waited for there, or
+    stop the server for which one serves.
+    """
+    kin = [who, *awaiting(who)]
+    return [
+        other
+        for other in who.process.parties.values()
+        if other is not who and any(_may_end(op, one, deep=deep) for op in _ahead(other) for one in kin)
+    ]
 
 
-def _may_stop(other: Party, who: Party, *, deep: bool) -> bool:
-    return any(
-        isinstance(op, Stop) and who.name == party(who.process.name, f"task#{op.task}") and (deep or not op.deep)
-        for op in other.body[other.at :]
-    )
+def holders(who: Party) -> list[Party]:
+    """The parties that hold a task, or one that awaits it, and have yet to await it themselves."""
+    kin = [who, *awaiting(who)]
+    return [other for other in who.process.parties.values() if any(_has_yet_to_await(other, one) for one in kin)]
+
+
+def _has_yet_to_await(other: Party, who: Party) -> bool:
+    """Whether it holds a task that it will await: when it is cancelled there, so is the task."""
+    if other.newest is not who or (other.block is not None and other.block.task is who):
+        return False
+    return any(isinstance(op, Join) and op.task == 0 and op.passes_on for op in other.body[other.at :])
+
+
+def awaiting(who: Party) -> list[Party]:
+    """Those that wait for the end of ``who``, or will, directly or not, and cancel it when they are cancelled."""
+    found: list[Party] = []
+    todo = [who]
+    while todo:
+        one = todo.pop()
+        above = [other for other in who.process.parties.values() if _awaits(other, one) or _has_yet_to_await(other, one)]
+        new = [other for other in above if other is not who and other not in found]
+        found += new
+        todo += new
+    return found
+
+
+def _awaits(other: Party, who: Party) -> bool:
+    return other.block is not None and other.block.task is who and other.block.passes_on
+
+
+def _ahead(who: Party) -> tuple[Op, ...]:
+    return flat(who.body[who.at :])
+
+
+def _may_end(op: Op, who: Party, *, deep: bool) -> bool:
+    match op:
+        case Stop(task=task):
+            return who.name == party(who.process.name, f"task#{task}") and (deep or not op.deep)
+        case Close(service=service):
+            return deep and who.block is not None and any(call.service == service for call in who.block.calls)
+        case Shut():
+            return deep and who.call is not None
+    return False
 
 
 def observed(process: Process) -> Observation:
@@ -50,4 +97,12 @@ def _joins(process: Process) -> Iterator[LocalWait]:
 def seen_again(process: Process, name: PartyName) -> tuple[PartyName, ...]:
     """The parties that a second look finds to hold a reference to a party, and that may stop it."""
     who = process.parties.get(name)
-    return () if who is None else tuple(sorted(other.name for other in stoppers(who)))
+    if who is None:
+        return ()
+    return tuple(sorted({other.name for other in (*stoppers(who), *holders(who))}))
+
+
+def awaited_since(process: Process, name: PartyName, suspected: Container[PartyName]) -> bool:
+    """Whether somebody awaits a party of whom the cut did not show it: those who wait and are suspected did so then."""
+    who = process.parties.get(name)
+    return who is not None and any(other.block is not None and other.name not in suspected for other in awaiting(who))

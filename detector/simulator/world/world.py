@@ -94,6 +94,7 @@ class World:
         self._drawn: dict[Action, int] = {}
         self._recorder = recorder
         self._has_tasks = plan.has_tasks()
+        self.has_jobs = plan.has_jobs()
         self._roots: dict[ProcessName, int] = {}
         for name in plan.instances:
             self.start(name, plan.instances[name], 1)

@@ -24,6 +24,9 @@ from stilltrue.model import (
     WaitNumber,
 )
 
+OBSERVED_MIN = WaitNumber(2**52)
+"""Waits of tasks and threads that were seen at a cut, and that no event recorded, are numbered from here."""
+
 
 class Caller(NamedTuple):
     """One incarnation of a process that makes calls; call numbers are unique within it. (A tuple: a key for each call.)"""

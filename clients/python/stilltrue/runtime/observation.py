@@ -15,7 +15,7 @@ from weakref import ref
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.observation import Observation
-from stilltrue.protocol.report import LocalWait, PartyTarget
+from stilltrue.protocol.report import OBSERVED_MIN, LocalWait, PartyTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.blocked_threads import Workers
 from stilltrue.runtime.frames import innermost_frames
@@ -23,8 +23,6 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import Places
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 
-NUMBER_MIN = 2**52
-"""Observed waits are numbered from here."""
 TASKS_MAX = 10_000
 """Tasks read in one cut; when there are more, all are in doubt."""
 
@@ -54,7 +52,7 @@ class Observer:
         self._numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float]] = {}
         self._before = self._numbers
         self._seen: dict[WaitNumber, Callable[[], bool]] = {}
-        self._next = NUMBER_MIN
+        self._next: int = OBSERVED_MIN
         self.waiting: frozenset[PartyName] = frozenset()
         """The parties whose waits were seen at the newest cut."""
 

@@ -5,7 +5,8 @@ Rules:
 1. A task that is cancelled cancels what it awaits. So a party that may cancel a task may cancel all that it awaits, and so
    on; a sibling that fails in its task group does, and a server that stops.
 2. The cut has recorded the siblings that existed then: those that are not suspected have joined since.
-3. An awaiting task without a wait that is recorded may go on, and end what it awaits.
+3. An awaiting task without a wait that is recorded may go on, and end what it awaits. One with a wait that is not suspected has
+   begun to await since the cut. The detector does not know yet who may cancel it there: that is doubt.
 """
 
 from __future__ import annotations

@@ -11,11 +11,12 @@ from typing import Any
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
+from stilltrue.protocol.report import OBSERVED_MIN
 from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.trace import trace_of
 from stilltrue.runtime.look.ways_out import Found, Search
-from stilltrue.runtime.observation import NUMBER_MIN, Observer
+from stilltrue.runtime.observation import Observer
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import Places
 from stilltrue.runtime.recorder import LockedRecorder
@@ -100,7 +101,7 @@ class Looker:
         return happenings, found
 
     def _lasts(self, number: WaitNumber, recorded: Container[WaitNumber]) -> bool:
-        return self._observer.lasts(number) if number >= NUMBER_MIN else number in recorded
+        return self._observer.lasts(number) if number >= OBSERVED_MIN else number in recorded
 
 
 def _first_of(ends: Iterable[float | None]) -> float | None:

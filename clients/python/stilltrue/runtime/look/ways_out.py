@@ -220,6 +220,8 @@ class Search:
                     one.add("the server for which a task that awaits it serves is being stopped")
                 if party not in self._waiting:
                     one.add(f"task {task.get_name()}, which awaits it", party, task)
+                elif not known and party not in one.ways_out:
+                    one.doubt = one.doubt or f"task {task.get_name()} has begun to await it since the cut"
             for other in siblings_of(task):
                 holder = self._places.party_of(other)
                 if other is one.place.task or other in one.kin or other.done() or (known and holder in suspected):
