@@ -315,7 +315,8 @@ def _with_jobs(usual: Plan, random: Random) -> Plan:
             else:
                 ops.append(op)
             if stops and random.random() < 0.15:
-                watch = (*(Work() for _ in range(random.randint(0, 4))), Stop(task=random.randint(1, stops), deep=True))
+                last = Stop(task=random.randint(1, stops), deep=True)
+                watch: tuple[Op, ...] = (*(Work() for _ in range(random.randint(0, 4))), last)
                 ops.insert(random.randint(0, len(ops)), Spawn(body=watch))
         return tuple(ops)
 
