@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from detector.archive.local_state_rows import Row
 from detector.archive.schema import REAL, SMALL, TEXT, WHOLE
+from detector.core.incident_identity import detection_seconds
 from stilltrue.model import PartyName, process_of
 
 EPISODE_GAP_SNAPSHOTS = 5
@@ -81,8 +82,8 @@ class PastIncident:
 
     @property
     def detection_seconds(self) -> float | None:
-        """From the beginning of the core's last wait to the end of the first snapshot that showed it."""
-        return None if self.formed is None else max(0.0, self.opened - self.formed)
+        """See :func:`~detector.core.incident_identity.detection_seconds`."""
+        return detection_seconds(self.formed, self.opened)
 
 
 def sightings(verdicts: pa.Table) -> list[Row]:

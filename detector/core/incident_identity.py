@@ -71,3 +71,8 @@ def _core(parties: Sequence[PartyName], own: Sequence[int], waits: WaitColumns, 
         formed=max(since, default=None),
         lasting=bool(np.isnan(waits.deadline[list(own)]).all()),
     )
+
+
+def detection_seconds(formed: float | None, opened: float) -> float | None:
+    """Seconds from the beginning of a core's last wait to the end of the first snapshot that showed it; None if unknown."""
+    return None if formed is None else max(0.0, opened - formed)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from detector.core.assembler import Assembled
-from detector.core.incident_identity import Core, WaitKey, incident_id
+from detector.core.incident_identity import Core, WaitKey, detection_seconds, incident_id
 from detector.predicates.core_components import CoreComponent
 from detector.service.detection.seen_cores import SeenCores, seen_cores
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, process_of
@@ -53,8 +53,8 @@ class Incident:
         return self.closed is None
 
     def detection_seconds(self) -> float | None:
-        """Time from the beginning of its last wait to the first verdict; None if it is unknown when it formed."""
-        return None if self.formed is None else max(0.0, self.opened - self.formed)
+        """See :func:`~detector.core.incident_identity.detection_seconds`."""
+        return detection_seconds(self.formed, self.opened)
 
     def runs(self) -> frozenset[tuple[ProcessName, int]]:
         """The processes of its core, each with its incarnation."""
