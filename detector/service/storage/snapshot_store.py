@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import queue
 import sqlite3
@@ -22,15 +21,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from detector.core.assembler import Assembled
-from detector.core.document.reader import write_document
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident
 from detector.service.detection.members import MemberRecord
 from detector.service.metrics import Metrics
+from detector.service.storage.judged_snapshot import JudgedSnapshot
 from detector.service.storage.sqlite import ArchiveInUseError, DamagedError, Database, Retention, lock_directory, set_aside
 from stilltrue.model import SnapshotId, Verdict
-from stilltrue.protocol.wire.verdict import snapshot_to_wire, verdict_to_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 T = TypeVar("T")
@@ -49,43 +47,6 @@ class _Signal(Enum):
     STOP = "write what there is, and end"
 
 
-class _JudgedSnapshot:
-    """One snapshot with its verdicts; the document is made on first use, by any thread."""
-
-    def __init__(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
-        self._assembled = assembled
-        self.pinned = pinned
-        self.done = False
-        """Whether it has been written, or will never be."""
-        self.on_disk = False
-        self.verdicts = [verdict_to_wire(verdict) for verdict in verdicts]
-        self.summary = _summary(assembled, verdicts)
-
-    def document(self) -> str:
-        document = write_document(self._assembled.snapshot)
-        if self._assembled.orphans:
-            document["set_aside"] = dict(self._assembled.snapshot.set_aside)
-        return json.dumps(document, separators=(",", ":"))
-
-    def answer(self) -> pb.GetSnapshotResponse:
-        return pb.GetSnapshotResponse(summary=self.summary, document_json=self.document(), verdicts=self.verdicts)
-
-
-def _summary(assembled: Assembled, verdicts: tuple[Verdict, ...]) -> pb.SnapshotSummary:
-    summary = pb.SnapshotSummary(
-        ref=snapshot_to_wire(assembled.snapshot.ref),
-        outcome=assembled.outcome.value,
-        begun_by=assembled.begun_by,
-        missing=assembled.snapshot.missing,
-        kept=True,
-    )
-    for verdict in verdicts:
-        scope = verdict.snapshot.scope
-        name = verdict.predicate if scope == "all" else f"{verdict.predicate}@{scope}"
-        summary.verdicts[name] = verdict_to_wire(verdict).holds
-    return summary
-
-
 class SnapshotStore:
     """Stores snapshots and incidents from the event loop, and returns stored ones."""
 
@@ -100,17 +61,17 @@ class SnapshotStore:
         self._failed_at = 0.0
         self._lock: int | None = None
         self._database: Database | None = None
-        self._recent: OrderedDict[int, _JudgedSnapshot] = OrderedDict()
-        self._taken: OrderedDict[int, _JudgedSnapshot] = OrderedDict()
+        self._recent: OrderedDict[int, JudgedSnapshot] = OrderedDict()
+        self._taken: OrderedDict[int, JudgedSnapshot] = OrderedDict()
         self._closed: OrderedDict[str, Incident] = OrderedDict()
         self._unwritten: OrderedDict[str, Incident] = OrderedDict()
         self._members: dict[str, MemberRecord | None] = {}
-        self._lost: dict[int, _JudgedSnapshot] = {}  # not on disk, and to be written once it works
+        self._lost: dict[int, JudgedSnapshot] = {}  # not on disk, and to be written once it works
         self._current: tuple[dict[str, MemberRecord], dict[str, Incident]] = ({}, {})
         self._guard = threading.Lock()  # of what is written by the thread: all of the above, but _taken
         self._written = threading.Condition(self._guard)
         self._in_hand = threading.Lock()  # of _database
-        self._queue: queue.Queue[_JudgedSnapshot | _Signal] = queue.Queue(queue_max)
+        self._queue: queue.Queue[JudgedSnapshot | _Signal] = queue.Queue(queue_max)
         self._stopped = threading.Event()
         self.first_id = SnapshotId(1)
         self._reserved = self._wanted_below = 0
@@ -149,7 +110,7 @@ class SnapshotStore:
 
     def taken(self, assembled: Assembled) -> None:
         """A snapshot has ended, and its verdicts are still to come: it can be asked for already."""
-        taken = _JudgedSnapshot(assembled, (), pinned=False)
+        taken = JudgedSnapshot(assembled, (), pinned=False)
         taken.done = True  # it is not to be written: what is finished takes its place
         self._taken[taken.summary.ref.id] = taken
         while len(self._taken) > _RECENT_MAX:
@@ -157,7 +118,7 @@ class SnapshotStore:
 
     def finished(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         """A snapshot has ended; ``pinned``: something points to it."""
-        finished = _JudgedSnapshot(assembled, verdicts, pinned=pinned)
+        finished = JudgedSnapshot(assembled, verdicts, pinned=pinned)
         self._remember(finished)
         self._taken.pop(finished.summary.ref.id, None)
         try:
@@ -166,7 +127,7 @@ class SnapshotStore:
             finished.done = True
             self._metrics.archive_dropped()
 
-    def _remember(self, finished: _JudgedSnapshot) -> None:
+    def _remember(self, finished: JudgedSnapshot) -> None:
         with self._guard:
             self._recent[finished.summary.ref.id] = finished
             while len(self._recent) > _RECENT_MAX:
@@ -255,7 +216,7 @@ class SnapshotStore:
     # -- writing (its own thread) --------------------------------------------------------------------------------------
 
     def _write_all(self) -> None:
-        work: _JudgedSnapshot | _Signal = _Signal.WAKE
+        work: JudgedSnapshot | _Signal = _Signal.WAKE
         while work is not _Signal.STOP:
             try:
                 work = self._queue.get(timeout=_RETRY_SECONDS)
@@ -263,7 +224,7 @@ class SnapshotStore:
                 work = _Signal.WAKE
             if self._unwritten or self._members or self._lost or self._wanted_below > self._reserved:
                 self._attempt(self._write_urgent, writes=True)
-            if isinstance(work, _JudgedSnapshot):
+            if isinstance(work, JudgedSnapshot):
                 written = self._attempt(partial(self._write_snapshot, work), writes=True)
                 if written is None:
                     self._write_later([work])
@@ -296,7 +257,7 @@ class SnapshotStore:
             self._is_done(finished, on_disk=self._write_snapshot(finished, database))
             del self._lost[number]
 
-    def _write_later(self, lost: list[_JudgedSnapshot]) -> None:
+    def _write_later(self, lost: list[JudgedSnapshot]) -> None:
         """The newest are written once the disk works; the others are given up."""
         with self._written:
             for finished in lost:
@@ -306,7 +267,7 @@ class SnapshotStore:
                 self._lost.pop(number).done = True
             self._written.notify_all()
 
-    def _is_done(self, finished: _JudgedSnapshot, *, on_disk: bool) -> None:
+    def _is_done(self, finished: JudgedSnapshot, *, on_disk: bool) -> None:
         with self._written:
             finished.done, finished.on_disk = True, on_disk
             self._written.notify_all()
@@ -316,7 +277,7 @@ class SnapshotStore:
         database.reserve(below)
         self._reserved = below
 
-    def _write_snapshot(self, finished: _JudgedSnapshot, database: Database) -> bool:
+    def _write_snapshot(self, finished: JudgedSnapshot, database: Database) -> bool:
         """Whether it could be: one that no disk takes is given up."""
         verdicts = [verdict.SerializeToString() for verdict in finished.verdicts]
         try:
