@@ -278,7 +278,8 @@ def test_the_webhook_never_keeps_a_pod_from_starting(rendered: Rendered) -> None
     assert webhook["timeoutSeconds"] <= 5
     own = webhook["namespaceSelector"]["matchExpressions"][0]
     assert {"kube-system", "observability"} == set(own["values"])
-    assert 'annotations["stilltrue.dev/inject"] == "true"' in webhook["matchConditions"][0]["expression"]
+    for asked in ("inject", "inject-python"):
+        assert f'annotations["stilltrue.dev/{asked}"] == "true"' in webhook["matchConditions"][0]["expression"]
 
 
 @pytest.fixture(scope="session")
