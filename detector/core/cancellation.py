@@ -2,13 +2,13 @@
 
 Rules:
 
-1. A handler that its caller can interrupt is freed of all its waits when the call is cancelled. So each wait of its ends, too,
-   when the caller moves.
+1. Cancelling a call ends all waits of its handler, if the caller can interrupt it. So each of these waits ends, too, when the
+   caller moves.
 2. A caller that waits for this very call, and for nothing that could end without it, moves only when the call is over: it is no
    way out, unless its own caller can cancel it in turn, or the call may be answered by another server that has a copy of it.
 3. A call that is over at its caller, while its handler is still at work, is about to be cancelled.
-4. A caller that bears no stamp, or is no member, is outside: what it does ends stability by decree.
-5. Of a call that may be repeated the handler may have been left behind, and be about to be cancelled: a second round tells.
+4. A caller without a stamp, or that is not a member, is outside: its acts end stability by decree.
+5. The handler of a call that may be repeated may have been left behind, about to be cancelled: a second round decides.
 6. A task that a handler awaits, directly or not, is cancelled with it.
 """
 

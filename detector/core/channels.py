@@ -2,7 +2,7 @@
 
 A call outstanding at its caller's cut is *being served* by a party, *queued* behind a pool, its *reply in transit* (a member
 has seen it and none serves it any more), or its *request in transit* (no member has seen it). Only positive evidence blocks:
-a call that no member has seen may be with anybody, and ends by itself; who has answered on its channel before proves nothing.
+a call that no member has seen may be anywhere, and ends by itself; earlier answers on its channel prove nothing.
 Whatever is not certain is ``UNKNOWN``: doubt never makes a TRUE.
 """
 

@@ -1,14 +1,14 @@
-"""Ties: who holds up a call that no member has seen, by what both ends of its connection say of their own transport (rule 4).
+"""Ties: the parties that hold up a call that no member has seen, from the reports of both ends of its connection (rule 4).
 
 Rules:
 
-1. Only a call that no member has seen, of which there is one copy and no doubt, and whose caller says over which connections it
-   goes: it is on one of them, or waits for room on one. Each must be held up, by the word of one member alone.
-2. Held up by who blocks what accepts calls: both ends have counted the same streams, so the server's core has the call. It is
-   accepted when one of the parties goes on.
-3. Held up because the connection is full: it goes over when one of the calls ends that the connection carries: when a party
-   goes on that serves one, or that waits for one and may cancel it. Who else made one might do so: then there is no tie.
-4. Such a wait rests on no stamp. Only a look at each party that sees the very same makes it certain.
+1. Only for a call that no member has seen, with one copy and no doubt, whose caller names the connections it may use: it is on
+   one of them, or waits for room on one. Each must be held up, as one member alone reports.
+2. Held up by the party that blocks the accepting thread or loop: both ends have counted the same streams, so the server's core
+   has the call. It is accepted when one of the parties goes on.
+3. Held up because the connection is full: it is sent when one of the connection's calls ends, that is when a party that serves
+   one goes on, or one that waits for it and may cancel it. If another party made one, it might cancel it: then there is no tie.
+4. Such a wait rests on no stamp. Only a look at each party that finds it unchanged makes it certain.
 """
 
 from __future__ import annotations

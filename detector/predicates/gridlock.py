@@ -18,8 +18,8 @@ from stilltrue.model import Holds, Verdict
 class Gridlock:
     """Holds when some parties cannot proceed until a deadline expires, whatever the others do, and can once it has.
 
-    Waits with a deadline count as blocking here. Deadlocked parties, and those behind them, are taken as free, so that one
-    problem is reported once, by ``deadlock``. ``until`` is when the first party of the remainder can move; nothing changes
+    Waits with a deadline count as blocking here. Deadlocked parties and those behind them count as free, so that a problem is
+    reported once, by ``deadlock``. ``until`` is when the first party of the remainder can move; nothing changes
     before that.
     """
 

@@ -311,7 +311,7 @@ class Driver:
         if ref.id is not None:
             self._under_way.discard(ref.id)
         if not ref.members:
-            self.pending_asks.nobody(finish.tickets)
+            self.pending_asks.no_members(finish.tickets)
             return
         self._metrics.finished(assembled)
         missed = frozenset(assembled.snapshot.missing)

@@ -60,8 +60,8 @@ class PendingAsks:
             if (ask.predicate, ask.scope) == (verdict.predicate, verdict.snapshot.scope):
                 ask.answer.set_result(verdict)
 
-    def nobody(self, numbers: tuple[int, ...]) -> None:
-        """There is no process to take a snapshot of."""
+    def no_members(self, numbers: tuple[int, ...]) -> None:
+        """Answer the questions when there is no process to take a snapshot of."""
         for ask in self._waiting(numbers):
             ask.answer.set_result(self._no_answer(ask.predicate, ask.scope, "missing", "no process is connected"))
 

@@ -1,4 +1,4 @@
-"""The askers' door: ``stilltrue.v1.DetectorService``, each method a few lines over the driver and the archive."""
+"""The gRPC service for questions, ``stilltrue.v1.DetectorService``: thin methods over the driver and the stores."""
 
 from __future__ import annotations
 
