@@ -173,6 +173,8 @@ class Run:
         """At rest and with no member missing, the verdict is the truth."""
         world = self.world
         assembled, verdicts = self.watch.finished[-1]
+        if assembled.snapshot.set_aside:
+            return  # while a stranger is believed, somebody is missing
         if assembled.outcome is not Outcome.COMPLETE:
             world.breach(f"live: the last snapshot, with nobody in the way, is {assembled.outcome.value}")
         view = View(members=frozenset(self.watch.initiator.members), doubt=True)

@@ -195,15 +195,30 @@ class Watch:
         tally.snapshots += 1
         tally.incomplete += assembled.outcome is Outcome.INCOMPLETE
         self._ended[snapshot] = (assembled, instant(world, self.begun[snapshot].members))
-        if assembled.orphans:
+        aside = self._to_set_aside(assembled)
+        if aside != assembled.snapshot.set_aside.keys():
             self._said(assembled)
-            world.breach(f"orphans: snapshot {snapshot}: {'; '.join(assembled.orphans)}")
+            gone, due = (", ".join(sorted(names)) or "nobody" for names in (assembled.snapshot.set_aside, aside))
+            why = "; ".join(assembled.orphans)
+            world.breach(f"orphans: snapshot {snapshot}: set aside is {gone}, and should be {due}: {why}")
             return
         suspicion = self._suspicion(assembled.snapshot)
         if suspicion:
             self._verify(self.verifier.suspected(assembled, suspicion, world.now))
         else:
             self._said(assembled)
+
+    def _to_set_aside(self, assembled: Assembled) -> set[ProcessName]:
+        """Whose reports contradict others' by what strangers have told them; nobody's where none of them forges."""
+        if not self.world.plan.forgers:
+            return set()
+        absent = {member.instance for member in assembled.absent} - assembled.snapshot.set_aside.keys()
+        snapshot = assembled.snapshot.ref.id or SnapshotId(0)
+        processes = self.world.processes
+        members = {
+            (name, processes[name].id.incarnation) for name in self.begun[snapshot].members - absent if name in processes
+        }
+        return self.world.forgeries.set_aside(snapshot, members)
 
     def _suspicion(self, snapshot: Snapshot) -> Suspicion:
         bare = suspicion_of(snapshot, leaning=True).processes
@@ -231,7 +246,7 @@ class Watch:
         begun, (raw, ended) = self.begun.pop(snapshot), self._ended.pop(snapshot)
         world.network.snapshot_ended()
         self._outside_before = world.outside
-        if not self.checking or assembled.orphans:
+        if not self.checking or (assembled.orphans and not world.plan.forgers):  # a breach already
             return
         verdicts = tuple(ask(predicate, assembled.snapshot) for predicate in self.predicates)
         for verdict in verdicts:

@@ -154,6 +154,16 @@ def strict_orphans(_right: Function) -> Function:
     return orphans
 
 
+def nobody(_right: Function) -> Function:
+    """Whatever contradicts another report, none is set aside."""
+    return lambda _orphans: {}
+
+
+def every_server(_right: Function) -> Function:
+    """Of a contradiction the report of the server is set aside, always."""
+    return lambda orphans: {orphan.server: orphan.text for orphan in orphans}
+
+
 def sends_then_changes(right: Function) -> Function:
     """A fact is still counted when its message has left; the change comes with the process's next call."""
     late: dict[int, Facts] = {}

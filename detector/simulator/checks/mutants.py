@@ -192,6 +192,20 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "5", "the last call sent counts as an orphan", "pools", "orphans", (parts.Channels, "orphans", parts.strict_orphans)
     ),
+    _mutant(
+        "5",
+        "of two that contradict each other both count",
+        "forgeries",
+        "orphans",
+        (parts.assembler, "set_aside", parts.nobody),
+    ),
+    _mutant(
+        "5",
+        "not the most contradicted goes, but all who contradict it",
+        "forgeries",
+        "orphans",
+        (parts.assembler, "set_aside", parts.every_server),
+    ),
     _mutant("6", "an explicit marker is ignored", "pools", "live", (parts.Recorder, "marked", parts.nothing)),
     _mutant(
         "7", "facts change one step after their message", "tokens", "safe", (parts.Recorder, "sent", parts.sends_then_changes)

@@ -34,6 +34,8 @@ def _request(world: World, key: CallKey, copy: int, name: ProcessName) -> Proces
         interruptible=method.interruptible,
     )
     world.cut(process, report)
+    if process.instrumented and key[0] in world.plan.forgers:
+        world.forgeries.arrived(process, call.stamp)
     world.draw(process, Kind.RECEIVE, packet=("request", key, copy))
     world.tell(process, f"receives {call.name} of {call.method}" + (f", behind pool {method.pool}" if method.pool else ""))
     if method.pool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from detector.simulator.diagram import Kind
-from detector.simulator.world import calls, cancellation, locks, streaming, tasks
+from detector.simulator.world import calls, cancellation, forgery, locks, streaming, tasks
 from detector.simulator.world.plan import (
     Acquire,
     Call,
@@ -25,7 +25,7 @@ from detector.simulator.world.plan import (
     Take,
     Work,
 )
-from detector.simulator.world.state import Block, Party, Process, SimCall
+from detector.simulator.world.state import Block, CallKey, Party, Process, SimCall
 from detector.simulator.world.world import PHASE, World
 from stilltrue.model import ProcessName, WaitNumber, party
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall
@@ -214,7 +214,7 @@ def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiti
         step=step,
     )
     key = (process.name, process.id.incarnation, made.number)
-    call = SimCall(key, made, _borne(who, stamp), who, service, method, deadline, token)
+    call = SimCall(key, made, _borne(world, key, who, stamp), who, service, method, deadline, token)
     call.step = step
     world.calls[key] = process.calls[made.number] = call
     if world.candidates(service):
@@ -229,10 +229,12 @@ def _sends(world: World, who: Party, op: Call, target: tuple[str, str], *, waiti
     return call
 
 
-def _borne(who: Party, stamp: Stamp) -> Stamp | None:
-    """The stamp that a request bears: none without an agent, and that of the request it serves when a gateway passes it on."""
+def _borne(world: World, key: CallKey, who: Party, stamp: Stamp) -> Stamp | None:
+    """The stamp that a request bears: none without an agent, but for gateways, which pass one on, and forgers."""
     if who.process.instrumented:
         return stamp
+    if who.process.name in world.plan.forgers:
+        return forgery.forged(world.processes, world.plan.seed, key)
     return who.call.stamp if who.call is not None and who.process.gateway else None
 
 

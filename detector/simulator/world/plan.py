@@ -217,7 +217,8 @@ class Plan:
 
     ``routes``: the services behind an address that is not a service's own name; ``also``: further services that a process has a
     server for; ``uninstrumented``: processes without an agent; ``gateways``: those of them that pass a request's stamp on with
-    their own calls; ``clocks``: how far a process's clock is ahead of the detector's; ``limits``: how much recorders remember.
+    their own calls; ``forgers``: those that put other processes' names on theirs; ``clocks``: how far a process's clock
+    is ahead of the detector's; ``limits``: how much recorders remember.
 
     ``counted``: processes count the requests that they send and receive, all of phase 1; ``scope``: a service whose instances
     are a group that is asked about by itself.
@@ -244,6 +245,7 @@ class Plan:
     also: Mapping[ProcessName, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     uninstrumented: tuple[ProcessName, ...] = ()
     gateways: tuple[ProcessName, ...] = ()
+    forgers: tuple[ProcessName, ...] = ()
     clocks: Mapping[ProcessName, float] = field(default_factory=lambda: MappingProxyType({}))
     limits: Limits = Limits()
     counted: bool = False

@@ -204,6 +204,24 @@ def _strangers(random: Random, seed: int, processes: int) -> Plan:
     )
 
 
+def _forgeries(random: Random, seed: int, processes: int) -> Plan:
+    """Strangers that call under the names of members, with numbers that these have never sent: reports contradict."""
+    usual = mixture("forgeries", random, seed, max(processes, 3), wide=0.3, lock=0.2, heeding=0.3, pools=(0, 1, 1, 2))
+    names, services = list(usual.instances), len(usual.services)
+    forgers = tuple(names[1:2] + [name for name in names[2:-1] if random.random() < 0.2])
+
+    def forgery() -> tuple[Op, ...]:
+        ops: list[Op] = []
+        for _ in range(random.randint(1, 3)):
+            ops += [Work() for _ in range(random.randint(0, 3))]
+            call = random_call(random, services, 1, wide=0.0, deadline=0.0, silent=0.0, token=0.0)
+            ops.append(replace(call, needs=0))
+        return tuple(ops)
+
+    late = tuple((name, forgery()) for name in forgers if random.random() < 0.7)
+    return replace(usual, uninstrumented=forgers, forgers=forgers, roots=(*usual.roots, *late), asks=random.randint(4, 8))
+
+
 def _gateways(random: Random, seed: int, processes: int) -> Plan:
     """Calls through a process without an agent, which hands the stamp on with its own call and waits for that alone."""
     usual = _one_method(mixture("gateways", random, seed, max(processes, 3), wide=0.2, lock=0.2, pools=(0, 1, 1, 2)))
@@ -400,4 +418,5 @@ RECIPES: Mapping[str, Recipe] = {
     "scopes": _scopes,
     "jobs": _jobs,
     "closers": _closers,
+    "forgeries": _forgeries,
 }

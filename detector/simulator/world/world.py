@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from detector.simulator.diagram import Event, Kind
 from detector.simulator.world.enabled_actions import Action, EnabledActions
+from detector.simulator.world.forgery import Book
 from detector.simulator.world.network import Network
 from detector.simulator.world.plan import Limits, Plan
 from detector.simulator.world.state import CallKey, Lock, Party, Process, SimCall
@@ -94,6 +95,7 @@ class World:
         self._drawn: dict[Action, int] = {}
         self._recorder = recorder
         self._has_tasks = plan.has_tasks()
+        self.forgeries = Book()
         self.has_jobs = plan.has_jobs()
         self._roots: dict[ProcessName, int] = {}
         for name in plan.instances:
@@ -202,6 +204,7 @@ class World:
             return
         self.tell(process, f"cuts for snapshot {report.snapshot}")
         self.draw(process, Kind.CUT, snapshot=report.snapshot)
+        self.forgeries.cut(process, report.after, report.snapshot)
         key = ("report", process.name, process.id.incarnation, report.snapshot)
         self.reports[key] = report
         self.enabled.add("report", *key)
