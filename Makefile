@@ -15,7 +15,7 @@ PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release clean
+.PHONY: help demo test check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -120,6 +120,14 @@ prove: setup ## seeded worlds against the oracle (PROVE_SEEDS=0..100000)
 release: setup ## everything to be published, reproducibly: wheels, source archives, image context, chart, checksums, into dist/
 	@rm -rf dist
 	@$(BIN)/python -m detector.release.publish dist
+
+build/site-tools/.ready: setup clients/python/pyproject.toml pyproject.toml
+	@[ -e $@ ] || { $(BIN)/uv venv -q --clear --python $(BIN)/python build/site-tools && $(BIN)/uv pip install -q \
+		--python build/site-tools/bin/python -c constraints.txt -e clients/python -e . mkdocs-material==9.8.1; }
+	@touch $@
+
+site: build/site-tools/.ready ## the documentation as a site, into build/site; every warning is an error
+	NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build --strict --quiet
 
 clean: ## remove what was made here
 	rm -rf .venv .proto-venv build dist stilltrue-data stilltrue-demo

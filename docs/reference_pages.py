@@ -1,0 +1,105 @@
+"""A hook of mkdocs: makes the reference pages from the code, and links that leave docs/ point to the repository."""
+
+from __future__ import annotations
+
+import inspect
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+from mkdocs.structure.files import File
+from prometheus_client import CollectorRegistry
+
+import stilltrue
+from detector.cli import COMMANDS, cli
+from detector.service.metrics import Metrics
+from detector.service.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+REPOSITORY = "https://github.com/stilltrue/stilltrue/blob/main/"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages."""
+    for name, made in PAGES.items():
+        files.append(File.generated(config, f"reference/{name}.md", content="\n".join(made()) + "\n"))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links to files that are not part of the site point to the repository."""
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def outside(link: re.Match[str]) -> str:
+        target, _, anchor = link[2].partition("#")
+        if "://" in target or not target or target.startswith("mailto:"):
+            return link[0]
+        path = posixpath.normpath(posixpath.join("docs", folder, target))
+        inside = path.startswith("docs/") and (ROOT / path).is_file() and path.endswith((".md", ".svg"))
+        return link[0] if inside else f"{link[1]}{REPOSITORY}{path}{'#' + anchor if anchor else ''})"
+
+    return re.sub(r"(\]\()([^)\s]+)\)", outside, markdown)
+
+
+def commands() -> Iterator[str]:
+    """Every command with its flags, as its help says."""
+    yield "# Commands\n\nWhat `stilltrue COMMAND --help` prints.\n"
+    root = click.Context(cli, info_name="stilltrue", auto_envvar_prefix="STILLTRUE", max_content_width=100)
+    for name in COMMANDS:
+        command = cli.get_command(root, name)
+        if command is not None:
+            context = click.Context(command, info_name=name, parent=root, terminal_width=100)
+            yield f"## stilltrue {name}\n\n```text\n{command.get_help(context)}\n```\n"
+
+
+def settings() -> Iterator[str]:
+    """Every setting with its default and bounds."""
+    yield "# Settings of the detector\n\nFlags of `stilltrue serve`, and their environment variables.\n"
+    yield "| flag | default | from | to | what |\n|---|---|---|---|---|"
+    for field in fields(Settings):
+        if "help" in field.metadata:
+            low, high = (f"{field.metadata[name]:g}" if name in field.metadata else "" for name in ("low", "high"))
+            flag = f"`--{field.name.replace('_', '-')}`"
+            yield f"| {flag} | `{field.default}` | {low} | {high} | {_cell(field.metadata['help'])} |"
+
+
+def metrics() -> Iterator[str]:
+    """Every metric of the detector."""
+    yield "# Metrics\n\nOf the detector, at `/metrics` on its HTTP port.\n\n| metric | kind | what |\n|---|---|---|"
+    made = Metrics()
+    registry = next(value for value in vars(made).values() if isinstance(value, CollectorRegistry))
+    for family in sorted(registry.collect(), key=lambda family: family.name):
+        yield f"| `{family.name}` | {family.type} | {_cell(family.documentation)} |"
+
+
+def python() -> Iterator[str]:
+    """The public names of the agent."""
+    yield "# Python\n\nThe public names of `stilltrue`.\n"
+    for name in sorted(stilltrue.__all__):
+        thing = getattr(stilltrue, name)
+        if callable(thing):
+            error = inspect.isclass(thing) and issubclass(thing, Exception)
+            signature = "" if error else str(inspect.signature(thing))
+            yield f"## {name}\n\n```python\n{name}{signature}\n```\n\n```text\n{inspect.getdoc(thing)}\n```\n"
+            for method, function in vars(thing).items() if inspect.isclass(thing) else ():
+                if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
+                    yield f"### {name}.{method}\n\n```python\n{method}{inspect.signature(function)}\n```\n"
+                    yield f"```text\n{inspect.getdoc(function)}\n```\n"
+
+
+def protocol() -> Iterator[str]:
+    """The protobuf files."""
+    yield "# Protocol\n\nThe one source of the wire format. Changes are additive only.\n"
+    for path in sorted((ROOT / "protos" / "stilltrue" / "v1").glob("*.proto")):
+        yield f"## {path.name}\n\n```protobuf\n{path.read_text().strip()}\n```\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+PAGES = {"commands": commands, "settings": settings, "metrics": metrics, "python": python, "protocol": protocol}

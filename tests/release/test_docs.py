@@ -1,0 +1,89 @@
+"""The documentation: commands and flags exist, snippets compile and import what there is, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from detector.cli import COMMANDS, cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "clients" / "python" / "README.md"])
+GLOBAL = {"--help", "--version", "-h"}
+
+
+def fenced(page: Path, *languages: str) -> Iterator[str]:
+    """The code blocks of a page in one of the languages ('' for none)."""
+    for language, code in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL):
+        if language in languages:
+            yield code
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Each call of ``stilltrue`` in a page's shell blocks, as words."""
+    for code in fenced(page, "", "sh", "console", "text"):
+        for line in code.replace("\\\n", " ").splitlines():
+            called = re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )*(?:kubectl .* -- )?stilltrue (.+)", line.strip())
+            if called:
+                words = shlex.split(re.split(r" [|>&;]| {2,}", called[1])[0], comments=True)
+                yield words
+
+
+def flags_of(name: str) -> set[str]:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None, f"no command {name}"
+    return {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)} | GLOBAL
+
+
+def test_commands_are_found_where_they_stand() -> None:
+    assert ["ask", "deadlock"] in list(commands(ROOT / "README.md"))
+    assert sum(len(list(commands(page))) for page in PAGES) >= 50
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_of_a_page_exists_with_its_flags(page: Path) -> None:
+    for words in commands(page):
+        name, *rest = words
+        if name in GLOBAL or name.isupper():
+            continue
+        assert name in COMMANDS, words
+        if "--" in rest:
+            rest = rest[: rest.index("--")]
+        used = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
+        assert used <= flags_of(name), words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_snippet_of_a_page_compiles_and_imports_what_there_is(page: Path) -> None:
+    for code in fenced(page, "python"):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0].startswith("stilltrue"):
+                module = importlib.import_module(node.module)
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        if "://" in path or path.startswith(("reference/", "mailto:")):
+            continue
+        found = page if not path else page.parent / path
+        assert found.exists(), f"{page.name}: {target}"
+        if anchor and found.suffix == ".md":
+            assert anchor in anchors(found), f"{page.name}: {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and mkdocs make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", re.sub(r"[`*]", "", each)).strip().lower()) for each in headings}
