@@ -102,6 +102,8 @@ class Recorder:
         self._incarnation = process.incarnation
         self._prefix = f"{process.instance}/"
         self._made: dict[CallNumber, ClientCall] = {}
+        self._lowest: Any = 1
+        """No call with a lower number is outstanding."""
         self._in_steps: dict[CallNumber, Step] = {}
         self._doubts = Doubts(doubts_max=bounds.doubts_max, seconds_max=bounds.doubt_seconds_max)
         self._in_doubt = self._doubts.calls
@@ -299,7 +301,8 @@ class Recorder:
                 memory.answered(served.number, sent=served.sent, received=served.received, facts=facts, taken=taken)
             if changes:
                 self._facts.update(changes)
-            self._happened("failed" if failed else "replied", served)
+            self.happenings = count = self.happenings + 1
+            self._tell((count, self.colour, "failed" if failed else "replied", served))
         else:
             self._inherited.discard(served)
         return self._stamp(served.number)
@@ -534,7 +537,8 @@ class Recorder:
         else:
             made.state = SETTLE[made.state]
             made.channel.strangers = made.channel.strangers or stamp is None
-        self._happened("settled" if stamp is not None else "in doubt" if in_doubt else "failed", made)
+        self.happenings = count = self.happenings + 1
+        self._tell((count, self.colour, "settled" if stamp is not None else "in doubt" if in_doubt else "failed", made))
 
     def _number_wait(self) -> WaitNumber:
         number: WaitNumber = self._next_wait
@@ -542,7 +546,10 @@ class Recorder:
         return number
 
     def _stamp(self, number: CallNumber) -> Stamp:
-        floor = next(iter(self._made), self._next_call)
+        floor, above, made = self._lowest, self._next_call, self._made
+        while floor < above and floor not in made:  # not the first key: finding that skips all that were deleted
+            floor += 1
+        self._lowest = floor
         if self._in_doubt:
             floor = self._doubts.floor(floor)
         stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor))

@@ -7,6 +7,7 @@ cannot be parsed is ignored: the message counts as one from outside (fail open).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from stilltrue.model import CallNumber, ProcessName, SnapshotId
@@ -19,6 +20,9 @@ INCARNATION_MAX = 2**63 - 1
 
 NAME_LENGTH_MAX = 253
 """Characters in a process's name at the most (a Kubernetes object name's limit)."""
+SENDERS_MAX = 1_024
+"""Senders whose names are parsed once."""
+_PARTS = 5
 
 
 class Stamp(NamedTuple):
@@ -48,18 +52,24 @@ def decode(text: str | bytes) -> Stamp | None:
     try:
         if isinstance(text, bytes):
             text = text.decode("ascii")
-        source, run, call, newest, lowest, *tag = text.split(";")
-        incarnation, number, colour, floor = int(run), int(call), int(newest), int(lowest)
+        if text.count(";") == _PARTS:  # the last one is a tag
+            text = text[: text.rindex(";")]
+        sender, call, newest, lowest = text.rsplit(";", 3)
+        number, colour, floor = int(call), int(newest), int(lowest)
+        source, incarnation = _sender(sender)
     except ValueError:
         return None
-    if not (
-        len(tag) <= 1
-        and 0 < len(source) <= NAME_LENGTH_MAX
-        and 0 <= incarnation <= INCARNATION_MAX
-        and 0 <= number <= NUMBER_MAX
-        and 0 <= colour <= NUMBER_MAX
-        and 0 <= floor <= NUMBER_MAX
-    ):
+    if not (0 <= number <= NUMBER_MAX and 0 <= colour <= NUMBER_MAX and 0 <= floor <= NUMBER_MAX):
         return None
     stamp: Stamp = _new(Stamp, (source, incarnation, number, colour, floor))
     return stamp
+
+
+@lru_cache(maxsize=SENDERS_MAX)
+def _sender(text: str) -> tuple[ProcessName, int]:
+    """The process and incarnation in ``text``, the same in each of its stamps. Raises ValueError."""
+    source, run = text.split(";")
+    incarnation = int(run)
+    if not (0 < len(source) <= NAME_LENGTH_MAX and 0 <= incarnation <= INCARNATION_MAX):
+        raise ValueError(text)
+    return ProcessName(source), incarnation

@@ -194,7 +194,10 @@ class LockedRecorder:
             self._settle(made, stamp, in_doubt)
 
     def _settle(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> None:
-        report = self.recorder.settled(made, stamp, self.clock(), in_doubt=in_doubt)
+        recorder = self.recorder
+        is_plain = stamp is not None and stamp[3] <= recorder.colour and not made.channel.hedged
+        now = 0.0 if is_plain else self.clock()  # no cut and no doubt: nobody asks for the time
+        report = recorder.settled(made, stamp, now, in_doubt=in_doubt)
         if report is not None:
             self._put(report)
 

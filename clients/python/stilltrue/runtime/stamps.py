@@ -20,17 +20,14 @@ def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, *, repl
 
     Several count as none, and so does one without the fleet's tag: the sender is unknown.
     """
-    found: Stamp | None = None
-    seen = False
-    if metadata:
-        for entry in metadata:
-            if entry[0] in _KEYS:
-                if seen:
-                    live.several_stamps()
-                    return None
-                seen = True
-                found = live.stamp_of(entry[1], method, reply=reply)
-    return found
+    text: Any = None
+    for entry in metadata or ():
+        if entry[0] in _KEYS:
+            if text is not None:
+                live.several_stamps()
+                return None
+            text = entry[1]
+    return None if text is None else live.stamp_of(text, method, reply=reply)
 
 
 def with_stamp(metadata: Any, pair: Pair) -> Any:
@@ -56,7 +53,9 @@ def without_stamp(metadata: Any) -> tuple[Any, ...]:
 
 def hide_stamp(metadata: Any) -> Any:
     """Received ``metadata`` as it would be without an agent at the other end; of the same type."""
-    if not metadata or not any(entry[0] in _KEYS for entry in metadata):
+    if not metadata:
         return metadata
     left = without_stamp(metadata)
+    if len(left) == len(metadata):
+        return metadata
     return left if isinstance(metadata, tuple) else type(metadata)(*left)

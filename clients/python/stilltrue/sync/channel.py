@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from stilltrue.runtime import compat
 from stilltrue.runtime.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
 from stilltrue.runtime.service_config import NO_CONFIG, ServiceConfig
 from stilltrue.runtime.session import Session
@@ -61,13 +62,14 @@ class RecordedChannel(StandIn, grpc.Channel):
 class _Callable(StandIn):
     """Common to the four kinds of multi-callable: the inner one, and how a call on it begins and ends."""
 
-    __slots__ = ("_begin", "_inner", "_now", "_with_call")
+    __slots__ = ("_begin", "_blocking", "_inner", "_now", "_with_call")
 
     def __init__(self, inner: Any, method: RecordedMethod) -> None:
         self._inner = inner
         self._begin = method.begin
         self._now = method.session.parties.now
         self._with_call: Any = getattr(inner, "with_call", None)  # streams of replies have none
+        self._blocking = compat.blocking_of(inner)
 
     def _run(self, call: OutgoingCall | None, make: Callable[..., Any], *arguments: Any, **further: Any) -> Any:
         """Start the call; returns what gRPC returns, recorded."""
@@ -93,7 +95,21 @@ class _Callable(StandIn):
 
 class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
-        return self.with_call(request, timeout, metadata, *rest, **further)[0]
+        blocking = self._blocking
+        if blocking is None:
+            return self.with_call(request, timeout, metadata, *rest, **further)[0]
+        call, metadata = self._begin(self._now, timeout, metadata, waiting=True)
+        try:
+            state, core = blocking(request, timeout, metadata, *rest, **further)
+            reply = compat.reply_of(state, core, False, None)
+        except BaseException as error:
+            if call is not None:
+                call.failed(error)
+                take_trailing(error)
+            raise
+        if call is not None:
+            call.answered(state.trailing_metadata)
+        return reply
 
     def with_call(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
         call, metadata = self._begin(self._now, timeout, metadata, waiting=True)

@@ -19,7 +19,7 @@ from stilltrue.runtime.server_options import call_seconds_max, options_of_thread
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
 from stilltrue.runtime.transport.endpoint import Endpoint
-from stilltrue.sync.context import record_context
+from stilltrue.sync.context import RecordedContext, record_context
 from stilltrue.sync.pool import arriving
 
 CLASSES_MAX = 4_096
@@ -45,7 +45,7 @@ class RecordedServer(grpc.ServerInterceptor):
         arriving.served = None
         if session.left_out.get(method, True) and session.leaves_out(method):
             return continuation(handler_call_details)
-        if not self._knows_options or self.endpoint.wants_peer:
+        if self.endpoint.wants_peer or not self._knows_options:
             self._learn_options()
         call = receive_call(
             session,
@@ -148,7 +148,11 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         """The behaviour is over, in whatever way: the reply is stamped, beside what the application put there."""
         call = self.call
         try:
-            context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context.code())))
+            if type(context) is RecordedContext:
+                state = context._state  # noqa: SLF001 - asking the context takes its lock, three times
+                state.trailing_metadata = call.end(state.trailing_metadata, failed=has_failed(state.code))
+            else:
+                context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context.code())))
         except Exception:  # noqa: BLE001 - fail open
             call.withdraw()
             call.live.report_failure("a call is replied to")

@@ -29,6 +29,8 @@ _STANDS_BEFORE = (
     ((grpc.Channel, grpc.aio.Channel), ("_inner", "_channel")),
     ((grpc.Server, grpc.aio.Server), ("_state", "_server")),
 )
+reply_of: Any = getattr(_channel, "_end_unary_response_blocking", None)
+"""What turns the state of an ended unary call into its reply; see :func:`blocking_of`."""
 _PLAIN_TARGETS = ("dns:///", "ipv4:", "ipv6:")
 """How the targets begin whose resolver gives addresses and nothing else: no routes, no time-outs."""
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
@@ -70,6 +72,15 @@ def options_of(channel: Any) -> tuple[tuple[str, Any], ...] | None:
         if type(held) is tuple and all(type(one) is tuple and len(one) == 2 for one in held):
             return held
     return None
+
+
+def blocking_of(method: Any) -> Callable[..., tuple[Any, Any]] | None:
+    """What makes a unary call (threads) and waits for its end; returns its state and its core. None: nobody can tell.
+
+    ``reply_of(state, core, False, None)`` returns the reply or raises gRPC's error. ``with_call`` makes a call object, too.
+    """
+    known = type(method) is _channel._UnaryUnaryMultiCallable and reply_of is not None  # noqa: SLF001
+    return getattr(method, "_blocking", None) if known else None
 
 
 def callbacks_of_served(context: Any) -> list[Any] | None:
