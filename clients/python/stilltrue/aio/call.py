@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
 from typing import Any
 from weakref import ref
@@ -64,24 +65,16 @@ def settle_ended(call: OutgoingCall, inner: Any) -> None:
     try:
         status = getattr(getattr(inner, "_cython_call", None), "_status", None)
         trailing = _now(inner.trailing_metadata()) if status is None else status.trailing_metadata()
-        code = _now(inner.code())
+        code = grpc.StatusCode.OK if status is not None and status.code() == 0 else _now(inner.code())
     except Exception:  # noqa: BLE001 - an interceptor's own object, which cannot say
         call.dropped()
     else:
         call.ended(trailing, code)
 
 
-class _Settling:
-    """Settles a call when gRPC calls back."""
-
-    __slots__ = ("_call", "_inner")
-
-    def __init__(self, call: OutgoingCall, inner: Callable[[], Any]) -> None:
-        self._call = call
-        self._inner = inner
-
-    def __call__(self, *_: Any) -> None:
-        settle_ended(self._call, self._inner())
+def _called_back(call: OutgoingCall, inner: Callable[[], Any], *_: Any) -> None:
+    """Settle a call when gRPC calls back."""
+    settle_ended(call, inner())
 
 
 class _Call(StandIn):
@@ -94,10 +87,10 @@ class _Call(StandIn):
         core = getattr(inner, "_cython_call", None)
         # the call's own method would bind the callback to the call, and so keep a dropped one alive
         if core is None:
-            inner.add_done_callback(_Settling(call, lambda: inner))
+            inner.add_done_callback(functools.partial(_called_back, call, lambda: inner))
         else:
             weak = call.made.handle = ref(inner)
-            core.add_done_callback(_Settling(call, weak))
+            core.add_done_callback(functools.partial(_called_back, call, weak))
 
     def cancelled(self) -> bool:
         """As ``grpc.aio.Call.cancelled``."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -19,7 +18,8 @@ from stilltrue.aio.call import (
     record_call,
 )
 from stilltrue.model import PartyName
-from stilltrue.runtime.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
+from stilltrue.runtime import compat
+from stilltrue.runtime.outgoing_call import Now, OutgoingCall, RecordedMethod, RecordedMethods
 from stilltrue.runtime.service_config import NO_CONFIG, ServiceConfig
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
@@ -76,10 +76,11 @@ class RecordedAioChannel(StandIn, grpc.aio.Channel):
 class _Callable(StandIn):
     """Common to the four kinds of multi-callable: the inner one, and how a call on it begins."""
 
-    __slots__ = ("_begin", "_inner", "_parties")
+    __slots__ = ("_begin", "_inner", "_parties", "_reads_pairs")
 
     def __init__(self, inner: Any, method: RecordedMethod) -> None:
         self._inner = inner
+        self._reads_pairs = compat.reads_pairs(inner)
         self._begin = method.begin
         self._parties = method.session.parties
 
@@ -87,10 +88,17 @@ class _Callable(StandIn):
         task = asyncio.current_task() if asyncio._get_running_loop() is not None else None  # noqa: SLF001 - documented
         return None if task is None else self._parties.of_current(task)
 
-    def _run(self, call: OutgoingCall | None, kind: type, make: Callable[[], Any]) -> Any:
-        """Start the call; returns what gRPC returns, recorded."""
+    def _begun(self, now: Now | None, timeout: float | None, metadata: Any) -> tuple[OutgoingCall | None, Any]:
+        """As :meth:`RecordedMethod.begin`; the metadata in the form that costs gRPC least."""
+        is_sorted = not metadata or type(metadata) is grpc.aio.Metadata
+        call, metadata = self._begin(now, timeout, metadata)
+        return call, _Pairs(metadata) if is_sorted and self._reads_pairs and call is not None else metadata
+
+    def _start(self, kind: type, request: Any, timeout: float | None, metadata: Any, further: Any) -> Any:
+        """Start a call with one request; returns what gRPC returns, recorded."""
+        call, metadata = self._begun(self._now, timeout, metadata)
         try:
-            inner = make()
+            inner = self._inner(request, timeout=timeout, metadata=metadata, **further)
         except BaseException as error:
             if call is not None:
                 call.failed(error)
@@ -98,18 +106,27 @@ class _Callable(StandIn):
         return inner if call is None else record_call(inner, call, kind)
 
 
+class _Pairs(grpc.aio.Metadata):
+    """Metadata that gRPC only iterates: its own class puts the pairs into a dictionary first, and takes them out again."""
+
+    def __init__(self, pairs: Any) -> None:
+        self._pairs = pairs
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+
 class _UnaryUnary(_Callable, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None, **further: Any) -> Any:
-        call, metadata = self._begin(self._now, timeout, metadata)
-        make = functools.partial(self._inner, request, timeout=timeout, metadata=metadata, **further)
-        return self._run(call, RecordedUnaryUnaryCall, make)
+        return self._start(RecordedUnaryUnaryCall, request, timeout, metadata, further)
 
 
 class _UnaryStream(_Callable, grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None, **further: Any) -> Any:
-        call, metadata = self._begin(self._now, timeout, metadata)
-        make = functools.partial(self._inner, request, timeout=timeout, metadata=metadata, **further)
-        return self._run(call, RecordedUnaryStreamCall, make)
+        return self._start(RecordedUnaryStreamCall, request, timeout, metadata, further)
 
 
 class _Sending(_Callable):
@@ -117,22 +134,28 @@ class _Sending(_Callable):
 
     __slots__ = ()
 
-    def _run_stream(self, kind: type, requests: Any, timeout: float | None, metadata: Any, *rest: Any, **further: Any) -> Any:
-        call, metadata = self._begin(None, timeout, metadata)
+    def _start_stream(self, kind: type, requests: Any, timeout: float | None, metadata: Any, *rest: Any, **further: Any) -> Any:
+        call, metadata = self._begun(None, timeout, metadata)
         if call is not None and requests is not None:
             requests = RecordedRequests(requests, call)
-        return self._run(call, kind, functools.partial(self._inner, requests, timeout, metadata, *rest, **further))
+        try:
+            inner = self._inner(requests, timeout, metadata, *rest, **further)
+        except BaseException as error:
+            if call is not None:
+                call.failed(error)
+            raise
+        return inner if call is None else record_call(inner, call, kind)
 
 
 class _StreamUnary(_Sending, grpc.aio.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
         self, request_iterator: Any = None, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:
-        return self._run_stream(RecordedStreamUnaryCall, request_iterator, timeout, metadata, *rest, **further)
+        return self._start_stream(RecordedStreamUnaryCall, request_iterator, timeout, metadata, *rest, **further)
 
 
 class _StreamStream(_Sending, grpc.aio.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
         self, request_iterator: Any = None, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:
-        return self._run_stream(RecordedStreamStreamCall, request_iterator, timeout, metadata, *rest, **further)
+        return self._start_stream(RecordedStreamStreamCall, request_iterator, timeout, metadata, *rest, **further)

@@ -45,7 +45,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         """As ``grpc.aio.ServerInterceptor.intercept_service``."""
         method = handler_call_details.method
         session = self._session
-        if session.leaves_out(method):
+        if session.left_out.get(method, True) and session.leaves_out(method):
             return await continuation(handler_call_details)
         if not self._knows_options:
             self._learn_options()
@@ -102,6 +102,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
 class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
     """The handler of one call. Each method gets a class of its own."""
 
+    __slots__ = ()
     kind: str
     behaviour: Callable[..., Any]
     wrap: Callable[[IncomingCall, Any, bool], Any]

@@ -180,7 +180,8 @@ class Recorder:
             made.wait = self._number_wait()
             made.wait_since = now
             made.wait_until = made.deadline if until is None else min(until, made.deadline or until)
-            self._happened("awaits", made)
+            self.happenings = count = self.happenings + 1
+            self._tell((count, self.colour, "awaits", made))
 
     def goes_on(self, made: ClientCall) -> None:
         """The party that made the call no longer waits for its outcome (the call itself may be outstanding still)."""

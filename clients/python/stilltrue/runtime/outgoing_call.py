@@ -5,6 +5,7 @@ Each method fails open: errors are counted, and the application's call goes on.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -13,6 +14,7 @@ import grpc
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
+from stilltrue.protocol.report import CallTarget
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import StepError
 from stilltrue.runtime.callbacks import Callbacks
@@ -64,11 +66,32 @@ class OutgoingCall:
 
     def begin_await(self) -> WaitNumber | None:
         """The current task awaits the call; returns the number of the wait if another task made the call."""
-        return self.session.begin_await(self.made)
+        made = self.made
+        try:
+            task = asyncio.current_task()
+            if task is None:
+                return None
+            party = self.session.parties.of_current(task)
+            if party == made.party:
+                self.live.awaits(made)
+                return None
+            target = CallTarget(number=made.number)
+            return self.live.waits(party, (target,), deadline=made.deadline, what=f"the reply to {made.method}")
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call is awaited")
+            return None
 
     def end_await(self, wait: WaitNumber | None) -> None:
         """The task goes on."""
-        self.session.end_await(self.made, wait)
+        if wait is None and not self.made.wait:
+            return  # it was settled before the task was woken
+        try:
+            if wait is None:
+                self.live.goes_on(self.made)
+            else:
+                self.live.resumes(wait)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call is awaited no more")
 
     # -- stream items --------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
@@ -80,32 +79,3 @@ class Session:
                 self.live.resumes(wait)
             except Exception:  # noqa: BLE001 - fail open
                 self.live.report_failure("a wait ends")
-
-    def begin_await(self, made: ClientCall) -> WaitNumber | None:
-        """The current task awaits the call from now on. Returns the number of the wait if another party made the call."""
-        live = self.live
-        try:
-            task = asyncio.current_task()
-            if task is None:
-                return None
-            party = self.parties.of_current(task)
-            if party == made.party:
-                live.awaits(made)
-                return None
-            target = CallTarget(number=made.number)
-            return live.waits(party, (target,), deadline=made.deadline, what=f"the reply to {made.method}")
-        except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a call is awaited")
-            return None
-
-    def end_await(self, made: ClientCall, wait: WaitNumber | None) -> None:
-        """The task goes on."""
-        if wait is None and not made.wait:
-            return  # it was settled before the task was woken
-        try:
-            if wait is None:
-                self.live.goes_on(made)
-            else:
-                self.live.resumes(wait)
-        except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a call is awaited no more")

@@ -33,6 +33,12 @@ reply_of: Any = getattr(_channel, "_end_unary_response_blocking", None)
 """What turns the state of an ended unary call into its reply; see :func:`blocking_of`."""
 _PLAIN_TARGETS = ("dns:///", "ipv4:", "ipv6:")
 """How the targets begin whose resolver gives addresses and nothing else: no routes, no time-outs."""
+_AIO_METHODS = (
+    _aio_channel.UnaryUnaryMultiCallable,
+    _aio_channel.UnaryStreamMultiCallable,
+    _aio_channel.StreamUnaryMultiCallable,
+    _aio_channel.StreamStreamMultiCallable,
+)
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _GRPC_COMPILED = "grpc/_cython/"
 _GRPC_COROUTINES = ("AioServer.", "AioChannel.", "_AioCall.", "_handle_", "_request_call", "_server_", "_schedule_rpc_coro")
@@ -81,6 +87,11 @@ def blocking_of(method: Any) -> Callable[..., tuple[Any, Any]] | None:
     """
     known = type(method) is _channel._UnaryUnaryMultiCallable and reply_of is not None  # noqa: SLF001
     return getattr(method, "_blocking", None) if known else None
+
+
+def reads_pairs(method: Any) -> bool:
+    """Whether a method of ``grpc.aio`` does no more with a call's metadata than to iterate it: no interceptors are beneath."""
+    return type(method) in _AIO_METHODS and not getattr(method, "_interceptors", True)
 
 
 def callbacks_of_served(context: Any) -> list[Any] | None:
