@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from stilltrue.launch import is_address
 from stilltrue.launch import run as become
 
 
@@ -23,5 +24,7 @@ def run(service: str | None, detector: str | None, command: tuple[str, ...]) -> 
       stilltrue run -- python app.py
       stilltrue run --service orders -- gunicorn orders.wsgi:app
     """
+    if detector and not is_address(detector):
+        raise click.BadParameter(f"{detector} is not HOST:PORT", param_hint="--detector")
     settings = {"STILLTRUE_SERVICE": service, "STILLTRUE_DETECTOR": detector}
     sys.exit(become(command, {name: value for name, value in settings.items() if value}))

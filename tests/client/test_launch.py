@@ -222,3 +222,27 @@ def test_a_service_is_named_from_its_program(arguments: list[str], main_file: st
 def test_helpers_are_told_by_how_they_are_started(arguments: list[str], helper: bool) -> None:
     assert launch.is_helper(arguments, {launch.STARTED: "1"}) is helper
     assert not launch.is_helper(arguments, {launch.STARTED: str(os.getpid())})
+
+
+@pytest.mark.parametrize("module", ["stilltrue", "detector"])
+def test_a_detector_that_is_no_address_is_refused(module: str) -> None:
+    """As where its value was forgotten: ``--detector -- python app.py``."""
+    command = [sys.executable, "-m", module, "run", "--detector", "--", sys.executable, "-c", "print('begun')"]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "--detector" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("detector:7600", True),
+        ("[::1]:7600", True),
+        ("a:1,b:2", True),
+        ("dns:///a.b:7600", True),
+        ("detector", False),
+        ("", False),
+    ],
+)
+def test_an_address_has_a_host_and_a_port(text: str, right: bool) -> None:
+    assert launch.is_address(text) is right

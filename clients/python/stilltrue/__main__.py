@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stilltrue.launch import copy_package, run
+from stilltrue.launch import copy_package, is_address, run
 from stilltrue.version import __version__
 
 DESCRIPTION = "Run a program with the agent in it, without a change of its code. Its children have it too."
@@ -30,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command == "copy":
         sys.stdout.write(f"{copy_package(given.folder)}\n")
         return 0
+    if given.detector and not is_address(given.detector):
+        runs.error(f"--detector: {given.detector} is not HOST:PORT")
     program = given.program[1:] if given.program[:1] == ["--"] else given.program
     if not program:
         runs.error("a command is needed: python -m stilltrue run -- python app.py")

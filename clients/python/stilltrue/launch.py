@@ -26,6 +26,7 @@ _SERVERS = frozenset({"gunicorn", "uvicorn", "hypercorn", "daphne", "granian", "
 """Programs that run another one, which is named among their arguments."""
 _APPLICATION = re.compile(r"(?:--?app=?)?([A-Za-z_][\w.]*)(?::[\w.()]+)")
 _WORKERS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
+_ADDRESS = re.compile(r"\S+:\d{1,5}")
 GRPCIO_OLDEST = (1, 62, 3)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
@@ -46,6 +47,11 @@ def run(command: Sequence[str], settings: Mapping[str, str]) -> int:
     except OSError as error:
         sys.stderr.write(f"stilltrue run: {command[0]}: {error.strerror}\n")
         return NOT_EXECUTABLE
+
+
+def is_address(text: str) -> bool:
+    """Whether ``text`` is HOST:PORT, or several separated by commas: a flag whose value was forgotten takes the next word."""
+    return all(_ADDRESS.fullmatch(part.strip()) for part in text.split(","))
 
 
 def add_site(environment: MutableMapping[str, str]) -> None:
