@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
+from time import monotonic
 
 import grpc
 import grpc.aio
@@ -41,6 +42,9 @@ TIME_MAX = 253_402_300_800.0
 HELLO_BYTES_MAX = 64 * 1024
 _HELLO_SECONDS_MAX = 10.0
 _WRITE_SECONDS_MAX = 1.0
+MESSAGES_PER_SECOND = 200.0
+"""As fast as one agent is read, after a burst; what is beyond waits in its connection. An agent sends a few each second."""
+MESSAGES_BURST = 1000
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200
 _LOOKS_MAX = 64
@@ -71,6 +75,19 @@ def _marker(snapshot: SnapshotId) -> bytes:
 
 def _marker_that_settles(snapshot: SnapshotId, settled: Sequence[CallNumber]) -> bytes:
     return pb.ConnectResponse(mark=pb.Mark(snapshot=snapshot, settled=settled)).SerializeToString()
+
+
+class Pace:
+    """How fast one stream is read, so that none of them takes the loop from the others."""
+
+    def __init__(self, now: float) -> None:
+        """``now``: by the monotonic clock."""
+        self._next = now - MESSAGES_BURST / MESSAGES_PER_SECOND
+
+    def pause(self, now: float) -> float:
+        """A message has come: for how long the next one is not read."""
+        self._next = max(self._next, now - MESSAGES_BURST / MESSAGES_PER_SECOND) + 1 / MESSAGES_PER_SECOND
+        return max(0.0, self._next - now)
 
 
 class _Stream:
@@ -258,7 +275,11 @@ class AgentServicer:
 
     async def _listen(self, member: Member, stream: _Stream) -> None:
         """Everything after the hello, until the agent ends the stream."""
+        pace = Pace(monotonic())
         while isinstance(data := await stream.read(), bytes):
+            pause = pace.pause(monotonic())
+            if pause:
+                await asyncio.sleep(pause)
             request = self._read(data)
             try:
                 self._take(member, request)

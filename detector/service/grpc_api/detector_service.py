@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -25,6 +26,8 @@ from stilltrue.v1 import detector_pb2_grpc
 DETECTOR_SERVICE = "stilltrue.v1.DetectorService"
 LIST_DEFAULT = 50
 LIST_MAX = 10_000
+REFUSED_SECONDS = 0.2
+"""After which a question too many is refused: who asks again at once does not take the others' time."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -54,12 +57,19 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:  # noqa: N802 - gRPC's name
         """Take a snapshot now, and answer with the verdict on it."""
         await self._check(request.predicate, request.scope, context)
-        if len(self._driver.pending_asks) >= self._settings.asks_max:
+        if not self._may_ask(context.peer()):
             text = f"{self._settings.asks_max} questions are already waiting (--asks-max)"
+            await asyncio.sleep(REFUSED_SECONDS)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         async with self._one_of(self._asking, self._settings.asks_per_connection_max, "--asks-per-connection-max", context):
             verdict = await self._driver.pending_asks.ask(request.predicate, request.scope or "all")
         return pb.AskResponse(verdict=verdict_to_wire(verdict))
+
+    def _may_ask(self, peer: str) -> bool:
+        """Whether one more question may wait. When too many do, a connection with less than its share is still heard."""
+        waiting, most = len(self._driver.pending_asks), self._settings.asks_max
+        share = most // (len(self._asking) + 1)
+        return waiting < most or (waiting < 2 * most and self._asking[peer] < share)
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:  # noqa: N802
         """The current verdict, then each that differs; a response without a verdict is a heartbeat."""
@@ -89,6 +99,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         """Counts a call of this connection, which may have at most ``most``."""
         peer = context.peer()
         if under_way[peer] >= most:
+            await asyncio.sleep(REFUSED_SECONDS)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{most} of this connection are in progress ({flag})")
         under_way[peer] += 1
         try:
