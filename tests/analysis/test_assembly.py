@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from detector.analysis.assembly import WAIT_REPORT_COLUMNS, assembled, header_rows
+from detector.analysis.assembly import WAIT_REPORT_COLUMNS, _unnamed, assembled, header_rows
 from detector.analysis.verdicts import verdicts_on
 from detector.archive.row_decoder import snapshot_of, verdict_of
 from detector.core.registry import find_predicate
@@ -46,6 +46,10 @@ def test_without_headers_doubt_only_delays(run: Judged) -> None:
             assert (got.holds, got.remainder, got.core) == (service.holds, service.remainder, service.core)
         elif got.holds is not Holds.UNDETERMINED:
             assert got.holds is service.holds
+
+
+def test_members_that_did_not_report_are_named_by_who_waits_for_them_and_counted_otherwise() -> None:
+    assert _unnamed({"a"}, ["a/task", "b/task", "b/other"], 3) == ["b", "?1", "?2"]
 
 
 def test_the_columns_about_waits_suffice_for_deadlock(run: Judged) -> None:

@@ -477,6 +477,49 @@ MUTANTS = (
         "scan = store.scan(table)\n    left_out",
         "tests/archive/test_compact.py::test_young_days_are_left_alone",
     ),
+    # what analyses count
+    Mutant(
+        "a full pool is not counted as full",
+        "detector.analysis.counters",
+        "bounded & (busy >= sizes)",
+        "bounded & (busy > sizes)",
+        "tests/analysis/test_counters.py::test_every_measure_of_a_few_reports_by_hand",
+    ),
+    Mutant(
+        "the first number that was not sent is no orphan",
+        "detector.analysis.counters",
+        "same & (highest >= following)",
+        "same & (highest > following)",
+        "tests/analysis/test_counters.py::test_every_measure_of_a_few_reports_by_hand",
+    ),
+    Mutant(
+        "a clock that is behind is on time",
+        "detector.analysis.counters",
+        "np.fmax(begun - cut, 0.0)",
+        "np.fmax(cut - begun, 0.0)",
+        "tests/analysis/test_counters.py::test_every_measure_of_a_few_reports_by_hand",
+    ),
+    Mutant(
+        "counts that are put together are not added up",
+        "detector.analysis.counters",
+        '*((name, "sum") for name in SUMS)',
+        '*((name, "max") for name in SUMS)',
+        "tests/analysis/test_counters.py::test_any_cut_into_whole_snapshots_gives_the_same",
+    ),
+    Mutant(
+        "members that did not report are counted twice",
+        "detector.analysis.assembly",
+        "count - len(absent) + 1",
+        "count + 1",
+        "tests/analysis/test_assembly.py::test_members_that_did_not_report_are_named_by_who_waits_for_them_and_counted_otherwise",
+    ),
+    Mutant(
+        "a vertex in a loop ends while records circulate",
+        "detector.checkpoints.runtime.vertex",
+        "not self._open and not self._in_loop",
+        "not self._open",
+        "tests/checkpoints/test_loops.py::test_a_vertex_in_a_loop_outlives_its_sources_as_long_as_records_circulate",
+    ),
     # the service
     Mutant(
         "pinned evidence goes first",
