@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from stilltrue import Agent
+from stilltrue.model import PartyName
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
 from tests.client.look_worlds import LoopWorld, Stuck, look_at, of, report_of, report_when, serving
 
@@ -127,26 +128,83 @@ async def start() -> AsyncIterator[Callable[[LoopWorld], Awaitable[None]]]:
         await world.stop()
 
 
+@pytest.fixture
+def called(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[tuple[Agent, Any]]:
+    """The same, whose end is not the task's: leaving its block would be a way out."""
+    with calling(alone, stuck) as found:
+        yield found
+
+
 async def test_a_handler_that_awaits_a_thread_waits_for_it(
-    alone: Callable[..., Agent], stuck: Stuck, start: Callable[[LoopWorld], Awaitable[None]]
+    alone: Callable[..., Agent],
+    stuck: Stuck,
+    start: Callable[[LoopWorld], Awaitable[None]],
+    called: tuple[Agent, Any],
 ) -> None:
-    with calling(alone, stuck) as (front, get):
-        world = LoopWorld(front, alone("further"))
-        await start(world)
+    front, get = called
+    world = LoopWorld(front, alone("further"))
+    await start(world)
 
-        async def body(world: LoopWorld) -> None:
-            await asyncio.to_thread(get, b"")
+    async def body(world: LoopWorld) -> None:
+        await asyncio.to_thread(get, b"")
 
-        world.body = body
-        call = world.outside.unary_unary("/t.T/Do")(b"")
-        await asyncio.to_thread(stuck.wait_for_callers)
-        report = report_of(front)
-        (handler,) = [served.party for served in report.served]
-        (wait,) = seen(report, handler)
-        (target,) = wait.among
-        assert isinstance(target, PartyTarget)
-        assert any(other.waiter == target.party for other in report.waits)
-        look = await asyncio.to_thread(look_at, front, report)
-        assert all(one.unchanged and not one.ways_out and not one.doubt for one in look.parties)
+    world.body = body
+    call = world.outside.unary_unary("/t.T/Do")(b"")
+    await asyncio.to_thread(stuck.wait_for_callers)
+    report = report_of(front)
+    (handler,) = [served.party for served in report.served]
+    (wait,) = seen(report, handler)
+    (target,) = wait.among
+    assert isinstance(target, PartyTarget)
+    assert any(other.waiter == target.party for other in report.waits)
+    look = await asyncio.to_thread(look_at, front, report)
+    assert all(one.unchanged and not one.ways_out and not one.doubt for one in look.parties)
+    stuck.go.set()
+    assert await call == b"done"
+
+
+JOINS: dict[str, Callable[[ThreadPoolExecutor, Any], object]] = {
+    "wait for all": lambda executor, get: wait([executor.submit(get, b""), executor.submit(get, b"")]),
+    "wait for the first": lambda executor, get: wait(
+        [executor.submit(get, b""), executor.submit(get, b"")], return_when=FIRST_COMPLETED
+    ),
+    "as_completed": lambda executor, get: next(as_completed([executor.submit(get, b""), executor.submit(get, b"")])),
+}
+
+
+@pytest.mark.parametrize("how", JOINS)
+def test_who_waits_for_several_items_waits_for_their_threads(alone: Callable[..., Agent], stuck: Stuck, how: str) -> None:
+    with calling(alone, stuck) as (front, get), ThreadPoolExecutor(2, "worker") as executor:
+        thread = threading.Thread(target=JOINS[how], args=(executor, get), name="caller")
+        thread.start()
+        stuck.wait_for_callers(2)
+        report = report_when(front, lambda report: bool(seen(report, "front/thread:caller")))
+        (found,) = seen(report, "front/thread:caller")
+        workers = [one.waiter for one in report.waits if one.waiter.startswith("front/thread:worker")]
+        assert {target.party for target in found.among if isinstance(target, PartyTarget)} == set(workers)
+        assert found.needs == (2 if how == "wait for all" else 1)
+        look = of(look_at(front, report), "front/thread:caller")
+        assert (look.unchanged, look.ways_out, look.doubt) == (True, (), "")
         stuck.go.set()
-        assert await call == b"done"
+        thread.join()
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_who_joins_a_thread_waits_for_its_end(alone: Callable[..., Agent], stuck: Stuck, timed: bool) -> None:
+    with calling(alone, stuck) as (front, get):
+        helper = threading.Thread(target=get, args=(b"",), name="helper")
+        helper.start()
+        thread = threading.Thread(target=helper.join, args=(60,) if timed else (), name="caller")
+        thread.start()
+        stuck.wait_for_callers()
+        if timed:
+            report = report_when(front, lambda report: bool(report.waits))
+            assert seen(report, "front/thread:caller") == []
+        else:
+            report = report_when(front, lambda report: bool(seen(report, "front/thread:caller")))
+            (found,) = seen(report, "front/thread:caller")
+            assert found.among == (PartyTarget(party=PartyName("front/thread:helper")),)
+            assert of(look_at(front, report), "front/thread:caller").unchanged
+        stuck.go.set()
+        thread.join()
+        helper.join()

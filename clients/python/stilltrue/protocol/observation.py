@@ -15,11 +15,13 @@ class Observation:
 
     ``waits`` are further waits; ``deadlines``: the parties whose waits end by themselves, and when; ``ways_out``: parties each
     of whose waits also ends when one of the given parties goes on (a task is cancelled when a sibling in its group fails).
+    ``held``: parties whom no cancellation and no deadline of their call reaches, because their event loop is blocked.
     """
 
     waits: tuple[LocalWait, ...] = ()
     deadlines: Mapping[PartyName, float] = field(default_factory=dict)
     ways_out: Mapping[PartyName, tuple[PartyName, ...]] = field(default_factory=dict)
+    held: frozenset[PartyName] = frozenset()
 
     def added_to(self, waits: Iterable[LocalWait], ends: dict[PartyName, float], now: float) -> tuple[LocalWait, ...]:
         """All ``waits``, recorded and seen, each with the deadline by which its waiter is freed anyway (``ends`` adds some)."""

@@ -23,8 +23,8 @@ lock around each call. Calls go through the states of :mod:`stilltrue.protocol.c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stilltrue.model import (
@@ -45,7 +45,7 @@ from stilltrue.protocol.ledger import NO_WAIT, ChannelRecord, ClientCall, Server
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.memory import Callers
 from stilltrue.protocol.observation import Observation, nothing_more
-from stilltrue.protocol.report import Caller, Hold, LocalWait, Pool, Report, Target
+from stilltrue.protocol.report import Caller, Hold, LocalWait, Pool, Report, ServedCall, Target
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
 from stilltrue.protocol.story import HappeningLog
@@ -95,6 +95,7 @@ class Recorder:
         self._labels = dict(labels or {})
         self._bounds = bounds = bounds or Bounds()
         self._observe = observe
+        self._held: frozenset[PartyName] = frozenset()
         self._next_call: Any = 1  # a CallNumber, as the next is a WaitNumber: naming the type costs a call at each step
         self._next_wait: Any = 1
         self._next_party = 1
@@ -476,7 +477,7 @@ class Recorder:
             next_number=self._next_call,
             activity=self._activity(waits),
             made=tuple(made.freeze() for made in (*self._made.values(), *self._in_doubt.values())),
-            served=tuple(call.freeze() for call in served),
+            served=tuple(_out_of_reach(call.freeze(), self._held) for call in served),
             seen=self._callers.seen(),
             pools=tuple(Pool(name=n, size=size, queued=queued.get(n, 0)) for n, size in self._pools.items()),
             waits=waits,
@@ -491,8 +492,11 @@ class Recorder:
         """Every wait at this instant, with the deadline by which its waiter is freed in any case."""
         waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
         waits += self._waits.values()
-        ends = {c.party: c.deadline for c in self._served.values() if c.interruptible and c.deadline is not None}
-        return self._observe(now).added_to(waits, ends, now)
+        seen = self._observe(now)
+        self._held = seen.held
+        interruptible = [call for call in self._served.values() if call.interruptible and call.party not in seen.held]
+        ends = {call.party: call.deadline for call in interruptible if call.deadline is not None}
+        return seen.added_to(waits, ends, now)
 
     def _activity(self, waits: tuple[LocalWait, ...]) -> Activity:
         if self._inherited or not self._activities.none:
@@ -555,6 +559,11 @@ class Recorder:
             floor = self._doubts.floor(floor)
         stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor))
         return stamp
+
+
+def _out_of_reach(call: ServedCall, held: Container[PartyName]) -> ServedCall:
+    """What is said of a served call: one whose event loop is blocked cannot be interrupted."""
+    return replace(call, interruptible=False) if call.interruptible and call.party in held else call
 
 
 def _look_at(suspect: Suspect, waits: Mapping[WaitNumber, LocalWait]) -> PartyLook:

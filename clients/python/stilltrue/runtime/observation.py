@@ -8,6 +8,7 @@ ending by themselves, so that doubt never makes a TRUE.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +18,7 @@ from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, LocalWait, PartyTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.blocked_threads import Workers
+from stilltrue.runtime.blocked_threads import Blocked, Workers
 from stilltrue.runtime.frames import innermost_frames
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import Places
@@ -37,6 +38,7 @@ class _Seen:
     awaited: Awaited | None = None
     deadline: float | None = None
     worker: PartyName | None = None
+    holder: tuple[PartyName, Task] | None = None
     rivals: tuple[Task, ...] = ()
     children: list[Task] = field(default_factory=list)
     others: list[Task] = field(default_factory=list)
@@ -79,6 +81,7 @@ class Observer:
         if len(known) > TASKS_MAX:
             return Observation(deadlines={party: now for _, party in known})
         seen = self._look(known, now, workers)
+        self._hold(seen, workers)
         for one in seen.values():  # the second look
             if one.future is not None and blocking_future(one.task) is not one.future:
                 one.awaited, one.worker, one.deadline = None, None, now
@@ -94,7 +97,20 @@ class Observer:
                     deadlines[one.party] = now  # somebody unknown may cancel it
                 else:
                     ways_out[one.party] = tuple(sorted(other.party for other in others if other is not None))
-        return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out)
+        held = {one.party for one in seen.values() if one.holder is not None} | {
+            party for _, party, _ in workers.loops().values()
+        }
+        return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held))
+
+    def _hold(self, seen: dict[Task, _Seen], workers: Workers) -> None:
+        """Find the tasks that can do nothing before the one that blocks their loop goes on."""
+        holders = {loop: (party, task) for loop, party, task in workers.loops().values()}
+        for one in seen.values() if holders else ():
+            holder = holders.get(one.task.get_loop())
+            if holder is not None and holder[1] is not one.task:
+                one.holder = holder
+                if one.future is None and not compat.is_being_cancelled(one.task):
+                    one.deadline = None  # its turn has come, and does not yet
 
     def lasts(self, number: WaitNumber) -> bool:
         """Whether the observed wait with this number is still the very same."""
@@ -178,18 +194,30 @@ class Observer:
 
     # -- telling -------------------------------------------------------------------------------------------------------
 
-    def _waits(
-        self, seen: dict[Task, _Seen], blocked: list[tuple[PartyName, int, Any]], now: float, workers: Workers
-    ) -> tuple[LocalWait, ...]:
+    def _waits(self, seen: dict[Task, _Seen], blocked: list[Blocked], now: float, workers: Workers) -> tuple[LocalWait, ...]:
         read_waits = [(one, among) for one in seen.values() if (among := _among(one, seen)) is not None]
         self._before, self._numbers, self._seen = self._numbers, {}, {}
         waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
-        for party, ident, future in blocked:
-            target = self._worker_on(future, seen, workers)
-            if target is not None and target != party:
-                waits.append(self._wait_of_thread(party, ident, future, target, now))
+        waits += [self._wait_for_loop(one, *one.holder, now) for one in seen.values() if one.holder is not None]
+        for thread in blocked:
+            workers_on = [self._worker_on(thing, seen, workers) for thing in thread.things]
+            known = tuple(dict.fromkeys(target for target in workers_on if target is not None))
+            if None not in workers_on and (known != (thread.party,) or thread.ident in workers.loops()):
+                waits.append(self._wait_of_thread(thread, known, now))
         self.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
+
+    def _wait_for_loop(self, one: _Seen, holder: PartyName, task: Task, now: float) -> LocalWait:
+        waiter, blocking = ref(one.task), ref(task)
+
+        def same() -> bool:
+            still = waiter()
+            return still is not None and compat.current_task_of(still.get_loop()) is blocking() is not None
+
+        number, since = self._number(~id(one.task), task, now, same)
+        among = (PartyTarget(party=holder),)
+        what = f"its event loop, which {holder} blocks"
+        return LocalWait(waiter=one.party, number=number, among=among, since=since, what=what)
 
     def _wait_of_task(self, one: _Seen, among: tuple[PartyTarget, ...], now: float) -> LocalWait:
         task, future = ref(one.task), ref(one.future)
@@ -202,29 +230,38 @@ class Observer:
         needs = len(among) if one.awaited is not None and one.awaited.needs_all else 1
         return LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)
 
-    def _wait_of_thread(self, party: PartyName, ident: int, future: Any, target: PartyName, now: float) -> LocalWait:
-        weak = ref(future)
+    def _wait_of_thread(self, one: Blocked, among: tuple[PartyName, ...], now: float) -> LocalWait:
+        weak, ident = ref(one.on), one.ident
 
         def same() -> bool:
             frame = innermost_frames().get(ident)
-            return frame is not None and compat.future_awaited(frame) is weak()
+            awaited = None if frame is None else compat.awaited_at(frame)
+            return awaited is not None and awaited[0] is weak()
 
-        number, since = self._number(ident, future, now, same)
+        number, since = self._number(ident, one.on, now, same)
+        joins = isinstance(one.on, threading.Thread)
+        what = f"the end of {among[0]}" if joins else f"the result of a future that {' or '.join(among)} works on"
         return LocalWait(
-            waiter=party,
+            waiter=one.party,
             number=number,
-            among=(PartyTarget(party=target),),
+            among=tuple(PartyTarget(party=party) for party in among),
+            needs=len(among) if one.needs_all else 1,
             since=since,
             uncoloured=True,
-            what=f"the result of a future that {target} works on",
+            what=what,
         )
 
-    def _worker_on(self, future: Any, seen: dict[Task, _Seen], workers: Workers) -> PartyName | None:
-        """The party that completes the future a thread waits for: another thread, or a task."""
-        source = compat.source_of(future)
-        if isinstance(source, asyncio.Task):
-            return seen[source].party if source in seen else None
-        return workers.thread_on(future)
+    def _worker_on(self, thing: Any, seen: dict[Task, _Seen], workers: Workers) -> PartyName | None:
+        """The party whose end is waited for, or that completes a future: another thread, or a task."""
+        if isinstance(thing, threading.Thread):
+            return None if thing.ident is None else workers.party_of(thing.ident)
+        source = compat.source_of(thing)
+        if not isinstance(source, asyncio.Task):
+            return workers.thread_on(thing) or workers.loop_awaited(thing)
+        if source in seen:
+            return seen[source].party
+        holders = {loop: party for loop, party, _ in workers.loops().values()}
+        return holders.get(source.get_loop())
 
     def _number(self, waiter: int, future: Any, now: float, same: Callable[[], bool]) -> tuple[WaitNumber, float]:
         """The number of this wait for ``future``, and since when it is seen; as before while it is the same."""

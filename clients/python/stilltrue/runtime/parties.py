@@ -52,6 +52,10 @@ class Root:
         return self.served.deadline
 
 
+_every: list[ref[Parties]] = []
+"""Those of all agents of this process."""
+
+
 class Parties:
     """Names for the parties of one process. No lock: names are also given at the cut, and in finalizers.
 
@@ -63,6 +67,7 @@ class Parties:
         """``process`` begins every name."""
         self.root: ContextVar[Root | None] = ContextVar("stilltrue_root", default=None)
         self.restart(process)
+        _every.append(ref(self, _every.remove))
 
     def restart(self, process: ProcessName) -> None:
         """Start again, as after a fork."""
@@ -146,6 +151,17 @@ class Parties:
             if task is not None and not task.done():
                 found.append((task, name))
         return found
+
+    def knows(self, who: threading.Thread | Task) -> bool:
+        """Whether this thread or task has a name: it has called, waited or served."""
+        if isinstance(who, threading.Thread):
+            return any(weak() is who for weak in list(self._threads.values()))
+        return ref(who) in self._names or any(root.task is who for root in list(self.roots.values()))
+
+    def is_anothers(self, who: threading.Thread | Task) -> bool:
+        """Whether only another agent of this process knows this thread or task: it is a party there."""
+        others = [other for weak in list(_every) if (other := weak()) is not None and other is not self]
+        return bool(others) and not self.knows(who) and any(other.knows(who) for other in others)
 
     def threads(self) -> list[tuple[PartyName, threading.Thread]]:
         """Every thread that is known by name and not gone. Safe while other threads go on."""

@@ -7,7 +7,7 @@ import functools
 import itertools
 import sysconfig
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -25,6 +25,7 @@ from stilltrue.runtime.tasks import Task
 STACK_LENGTH_MAX = 12
 _OURS = str(Path(__file__).parents[1])
 _SHELLS = tuple(str(Path(_OURS, shell, "server.py")) for shell in ("sync", "aio"))
+_BLOCKING = str(Path(_OURS, "sync"))
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _INSTALLED = ("site-packages", "dist-packages")
 
@@ -109,6 +110,9 @@ class Places:
         self._parties_of_tasks = dict(known)
         self.loop_threads = self._running_loops()
         self.root = parties.root
+        loops = blocked_loops(parties, {ident: place.frames for ident, place in self.threads.items()})
+        self.blocked_loops = {loop: (party, task) for loop, party, task in loops.values()}
+        """The loops that a task blocks: nothing runs there until its party goes on."""
         self._feeders = {
             id(compat.state_in(frame)): place
             for place in self.threads.values()
@@ -219,6 +223,32 @@ class Places:
             return Place(party=self._names.get(ident), frames=tuple(frames), ident=ident)
         party = call.served.party if call.session.parties is self._parties else None  # else of another agent in this process
         return Place(party=party, frames=tuple(frames), ident=ident, serves=call.served, context=context)
+
+
+def blocked_loops(
+    parties: Parties, threads: Mapping[int, Sequence[FrameType]]
+) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Task]]:
+    """By thread: the event loops whose task blocks their thread in a wait of ours or of Python's, its party, and the task.
+
+    Nothing else runs on such a loop until that task goes on: no task, no timer and no callback.
+    """
+    found = {}
+    for ident, frames in threads.items():
+        if ident == threading.get_ident():  # it cuts, and waits for nobody
+            continue
+        at = next((at for at, frame in enumerate(frames) if compat.loop_in(frame) is not None), None)
+        loop = None if at is None else compat.loop_in(frames[at])
+        if loop is None or at is None:
+            continue
+        task = compat.current_task_of(loop)
+        within = list(itertools.takewhile(lambda frame: not compat.is_step(frame.f_code), frames[:at]))
+        blocks = (
+            any(frame.f_code.co_filename.startswith(_BLOCKING) for frame in within) or compat.awaited_at(frames[0]) is not None
+        )
+        if task is not None and blocks and not parties.is_anothers(task):
+            root = next((root for root in list(parties.roots.values()) if root.task is task), None)
+            found[ident] = (loop, parties.of(task, root), task)
+    return found
 
 
 def served_by(frames: list[FrameType]) -> tuple[IncomingCall | None, Any]:

@@ -21,6 +21,8 @@ _FUTURE_FILE = _base.__file__
 _CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
 _QUEUE_GET: CodeType = queue.Queue.get.__code__
 _RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__code__})
+_EVENT_WAIT: CodeType = threading.Event.wait.__code__
+_SEVERAL = frozenset({_base.wait.__code__, _base.as_completed.__code__})
 _ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
 _EXECUTOR_FILE = thread.__file__
 SCHED_FILE = sched.__file__
@@ -103,6 +105,50 @@ def future_awaited(frame: FrameType) -> Any:
         return None
     names = variables_of(outer)
     return names.get("self") if names.get("timeout", 0) is None else None
+
+
+def awaited_at(frame: FrameType) -> tuple[Any, tuple[Any, ...], bool] | None:
+    """What a thread that stands here waits for without a timeout: what it stands in, futures or threads, and if for all."""
+    future = future_awaited(frame)
+    if future is not None:
+        return future, (future,), True
+    if not is_endless_wait(frame):
+        return None
+    names = variables_of(frame)
+    joined = names.get("self")
+    if isinstance(joined, threading.Thread):
+        beginning = any(one.f_code is THREAD_START for one in (frame, caller_of(frame)) if one is not None)
+        return None if beginning else (joined, (joined,), True)
+    return _several_awaited(frame)
+
+
+def joined_at(frame: FrameType) -> threading.Thread | None:
+    """The thread for whose end a thread waits without a timeout, if it stands here in that wait."""
+    awaited = awaited_at(frame)
+    return awaited[0] if awaited is not None and isinstance(awaited[0], threading.Thread) else None
+
+
+def _several_awaited(frame: FrameType) -> tuple[Any, tuple[Any, ...], bool] | None:
+    """The futures that ``wait`` or ``as_completed`` waits for."""
+    event = caller_of(frame)
+    outer = None if event is None or event.f_code is not _EVENT_WAIT else caller_of(event)
+    if outer is None or outer.f_code not in _SEVERAL:
+        return None
+    names = variables_of(outer)
+    waiter = names.get("waiter")
+    left = tuple(one for one in list(names.get("fs") or ()) if not is_over(one))
+    if waiter is None or names.get("timeout", 0) is not None or not left:
+        return None
+    return waiter, left, names.get("return_when") == _base.ALL_COMPLETED
+
+
+def is_begun_for(future: Any, handle: Any) -> bool:
+    """Whether a callback that a loop has yet to run is the one with which ``run_coroutine_threadsafe`` completes ``future``."""
+    callback: Any = getattr(handle, "_callback", None)
+    code = getattr(callback, "__code__", None)
+    if code is None or getattr(callback, "__qualname__", "") != "run_coroutine_threadsafe.<locals>.callback":
+        return False
+    return "future" in code.co_freevars and content_of(callback.__closure__[code.co_freevars.index("future")]) is future
 
 
 def is_being_run(future: Any) -> bool:

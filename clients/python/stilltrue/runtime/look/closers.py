@@ -14,11 +14,12 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -68,7 +69,9 @@ def closers(places: Places, standing: Standing) -> Iterator[Closer]:
         for handle in compat.handles_of(loop) or ():
             callback, arguments = compat.called_by(handle)
             if not compat.is_asyncio(callback):
-                yield from _of_callback(callback, arguments, "scheduled on its event loop")
+                goes = functools.partial(standing.of_loop, loop)
+                for closer in _of_callback(callback, arguments, "scheduled on its event loop"):
+                    yield replace(closer, goes=goes)
         for task in compat.tasks_of(loop) or ():
             yield from _of_task(task, standing)
 

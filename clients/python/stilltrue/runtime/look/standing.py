@@ -75,6 +75,11 @@ class Standing:
         """Whether this task goes on."""
         return self._once(task, lambda: self._of_task(task))
 
+    def of_loop(self, loop: asyncio.AbstractEventLoop) -> Goes:
+        """Whether what is scheduled on a loop gets its turn."""
+        holder, _ = self._places.blocked_loops.get(loop, (None, None))
+        return BY_ITSELF if holder is None else Goes(parties=frozenset((holder,)))
+
     def _once(self, key: object, find: Callable[[], Goes]) -> Goes:
         """What ``find`` says, once. Who is asked about again meanwhile waits for himself: never, as far as that goes.
 
@@ -103,7 +108,8 @@ class Standing:
     def _of_thread(self, place: Place) -> Goes:
         party = place.party if place.party is not None and place.party in self._waiting else caller_at(place.frames)
         if party is not None:
-            return Goes(parties=frozenset((party,)))
+            joined = compat.joined_at(place.frames[0]) if place.frames else None
+            return NEVER if joined is not None and not self.of_thread(joined.ident) else Goes(parties=frozenset((party,)))
         inner = list(_until_application(place.frames))
         if not inner:
             return NEVER if place.frames and _is_for_outside(place.frames[0]) else BY_ITSELF
@@ -152,9 +158,13 @@ class Standing:
         party = self._places.party_of(task)
         if party is not None and party in self._waiting:
             return Goes(parties=frozenset((party,)))
+        loop = self.of_loop(task.get_loop())
         future = blocking_future(task)
-        if future is None or self._is_timed(task):
-            return BY_ITSELF
+        if not loop.by_itself and asyncio.current_task(task.get_loop()) is not task:
+            return loop
+        return BY_ITSELF if future is None or self._is_timed(task) else self._of_waiting(task, future)
+
+    def _of_waiting(self, task: Task, future: Any) -> Goes:
         awaited = read(task, future, self._places.coroutine_of(task))
         if awaited is not None:
             if awaited.until is not None or not all(map(compat.is_task, awaited.futures)):
@@ -288,7 +298,8 @@ class Standing:
             yield from ((goes, (one, ())) for one in compat.callbacks_of_item(item))
         for loop in self._places.loop_threads.values():
             called = map(compat.called_by, compat.handles_of(loop) or ())
-            yield from ((_at_once, one) for one in called if not compat.is_asyncio(one[0]))
+            goes = functools.partial(self.of_loop, loop)
+            yield from ((goes, one) for one in called if not compat.is_asyncio(one[0]))
             for task in compat.tasks_of(loop) or ():
                 goes = functools.partial(self.of_task, task)
                 yield from ((goes, (one, ())) for one, _ in compat.callbacks_of(task) if not compat.is_asyncio(one))

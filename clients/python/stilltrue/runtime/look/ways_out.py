@@ -10,7 +10,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stilltrue.model import PartyName
@@ -127,8 +127,9 @@ class Search:
             if handles is None or tasks is None:
                 self._doubt(found, loop, "the timers or tasks of its event loop cannot be read")
                 continue
-            yield from actors.timers(loop, handles)
-            yield from actors.tasks(places, tasks)
+            holder, _ = places.blocked_loops.get(loop, (None, None))
+            here = (*actors.timers(loop, handles), *actors.tasks(places, tasks))
+            yield from here if holder is None else (replace(actor, party=holder, when=None) for actor in here)
 
     def _doubt(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, why: str) -> None:
         for one in found:
@@ -178,6 +179,8 @@ class Search:
         for one in owners:
             if actor.when is not None and actor.loop is not None:
                 one.end_at(self._now + actor.when - actor.loop.time())
+            elif actor.party is not None and actor.party == one.place.party:
+                continue  # what its own wait holds up
             elif not (any(handle is actor.of for handle in one.handles) or _is_bound(actor, one.place, self._places)):
                 one.add(actor.text, actor.party, actor.of)
 

@@ -1,0 +1,174 @@
+"""An event loop that a task blocks: whatever has yet to run there waits for that task, and nothing there can help it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.report import LocalWait, PartyTarget, Report
+from tests.client.look_worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_when, serving
+
+
+class FrontLoop:
+    """A server on a loop in a thread of its own, whose method Do runs a body of the test."""
+
+    def __init__(self, front: Agent) -> None:
+        self.front = front
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, name="loop")
+        self.thread.start()
+        self.bodies: dict[bytes, Callable[[], Awaitable[object]]] = {}
+        self.address = asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(PATIENCE_SECONDS)
+        self.channel = grpc.insecure_channel(self.address)
+        self.calls: list[Any] = []
+
+    async def _start(self) -> str:
+        async def do(request: bytes, context: Any) -> bytes:
+            await self.bodies[request]()
+            return request
+
+        self.server = grpc.aio.server(interceptors=[self.front.aio_server_interceptor()])
+        methods = {"Do": grpc.unary_unary_rpc_method_handler(do)}
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("l", methods),))
+        address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        await self.server.start()
+        return address
+
+    def run(self, name: bytes, body: Callable[[], Awaitable[object]]) -> None:
+        """Call Do, whose body this is."""
+        self.bodies[name] = body
+        self.calls.append(self.channel.unary_unary("/l/Do").future(name, timeout=10 * PATIENCE_SECONDS))  # type: ignore[attr-defined]
+
+    def stop(self) -> None:
+        """End what runs."""
+        asyncio.run_coroutine_threadsafe(self.server.stop(0), self.loop).result(PATIENCE_SECONDS)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+        self.channel.close()
+
+
+@pytest.fixture
+def world(alone: Callable[..., Agent]) -> Iterator[FrontLoop]:
+    world = FrontLoop(alone("front"))
+    yield world
+    world.stop()
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.go.set()
+
+
+def waits_of(report: Report, waiter: str) -> list[LocalWait]:
+    """The waits for parties of those whose names begin so."""
+    return [wait for wait in report.waits if wait.waiter.startswith(waiter) and isinstance(wait.among[0], PartyTarget)]
+
+
+def targets(wait: LocalWait) -> list[str]:
+    """Whom it is for."""
+    return [target.party for target in wait.among if isinstance(target, PartyTarget)]
+
+
+def test_a_call_that_was_accepted_before_waits_for_whoever_blocks_the_loop(
+    alone: Callable[..., Agent], world: FrontLoop, stuck: Stuck
+) -> None:
+    accepted = threading.Event()
+
+    async def sleeps() -> None:
+        accepted.set()
+        await asyncio.sleep(0.05)
+
+    async def blocks() -> None:
+        get(b"")
+
+    with serving(alone("back"), Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get: Any = world.front.channel(channel).unary_unary("/s/Get")
+        world.run(b"sleeps", sleeps)
+        assert accepted.wait(PATIENCE_SECONDS)
+        world.run(b"blocks", blocks)
+        stuck.wait_for_callers()
+        report = report_when(world.front, lambda report: bool(waits_of(report, "front/Do#1")))
+        (wait,) = waits_of(report, "front/Do#1")
+        assert targets(wait) == ["front/Do#2"]
+        look = of(look_at(world.front, report), "front/Do#1")
+        assert (look.unchanged, [way.party for way in look.ways_out], look.doubt) == (True, ["front/Do#2"], "")
+        assert not any(call.interruptible for call in report.served if call.party in ("front/Do#1", "front/Do#2"))
+        stuck.go.set()
+        for call in world.calls:
+            assert call.result(PATIENCE_SECONDS)
+
+
+def test_a_loop_that_runs_holds_nobody(world: FrontLoop) -> None:
+    accepted = threading.Event()
+    go = asyncio.Event()
+
+    async def waits() -> None:
+        accepted.set()
+        await go.wait()
+
+    world.run(b"waits", waits)
+    assert accepted.wait(PATIENCE_SECONDS)
+    report = report_when(world.front, lambda report: bool(report.served))
+    assert waits_of(report, "front/") == []
+    assert all(call.interruptible for call in report.served)
+    world.loop.call_soon_threadsafe(go.set)
+    assert world.calls[0].result(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["directly", "by a thread"])
+def test_who_waits_on_its_own_loop_for_a_coroutine_waits_for_itself(world: FrontLoop, beside: bool) -> None:
+    futures: list[Any] = []
+    executor = ThreadPoolExecutor(1, "worker")
+
+    async def answer() -> int:
+        return 1
+
+    def asks() -> object:
+        future = asyncio.run_coroutine_threadsafe(answer(), world.loop)
+        futures.append(future)
+        return future.result()
+
+    async def blocks() -> None:
+        if beside:
+            executor.submit(asks).result()
+        else:
+            asks()
+
+    world.run(b"blocks", blocks)
+    report = report_when(world.front, lambda report: len(waits_of(report, "front/")) == 1 + beside)
+    held = {wait.waiter: targets(wait) for wait in waits_of(report, "front/")}
+    worker = "front/thread:worker_0"
+    assert held == ({"front/Do#1": [worker], worker: ["front/Do#1"]} if beside else {"front/Do#1": ["front/Do#1"]})
+    look = look_at(world.front, report)
+    assert all(one.unchanged and not one.doubt and not any(way.party is None for way in one.ways_out) for one in look.parties)
+    futures[0].set_result(1)  # as nobody else would
+    assert world.calls[0].result(PATIENCE_SECONDS)
+    executor.shutdown()
+
+
+def test_who_waits_on_its_own_loop_with_a_timeout_goes_on(world: FrontLoop) -> None:
+    begun = threading.Event()
+    never: Any = None
+
+    async def blocks() -> None:
+        nonlocal never
+        never = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), world.loop)
+        begun.set()
+        never.result(10 * PATIENCE_SECONDS)
+
+    world.run(b"blocks", blocks)
+    assert begun.wait(PATIENCE_SECONDS)
+    report = report_when(world.front, lambda report: bool(report.served))
+    assert waits_of(report, "front/") == []
+    never.set_result(None)
+    assert world.calls[0].result(PATIENCE_SECONDS)
