@@ -27,6 +27,7 @@ class FrontLoop:
         self.bodies: dict[bytes, Callable[[], Awaitable[object]]] = {}
         self.address = asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(PATIENCE_SECONDS)
         self.channel = grpc.insecure_channel(self.address)
+        self.do: Any = self.channel.unary_unary("/l/Do")
         self.calls: list[Any] = []
 
     async def _start(self) -> str:
@@ -35,7 +36,7 @@ class FrontLoop:
             return request
 
         self.server = grpc.aio.server(interceptors=[self.front.aio_server_interceptor()])
-        methods = {"Do": grpc.unary_unary_rpc_method_handler(do)}
+        methods: dict[str, Any] = {"Do": grpc.unary_unary_rpc_method_handler(do)}
         self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("l", methods),))
         address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
         await self.server.start()
@@ -44,7 +45,7 @@ class FrontLoop:
     def run(self, name: bytes, body: Callable[[], Awaitable[object]]) -> None:
         """Call Do, whose body this is."""
         self.bodies[name] = body
-        self.calls.append(self.channel.unary_unary("/l/Do").future(name, timeout=10 * PATIENCE_SECONDS))  # type: ignore[attr-defined]
+        self.calls.append(self.do.future(name, timeout=10 * PATIENCE_SECONDS))
 
     def stop(self) -> None:
         """End what runs."""
