@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp
@@ -41,9 +41,11 @@ def with_stamp(metadata: Any, pair: Pair) -> Any:
     except TypeError:
         return metadata
     try:
-        return (*without_stamp(entries), pair)
+        if all(len(entry) == 2 for entry in entries):
+            return (*without_stamp(entries), pair)
     except (TypeError, LookupError):
-        return entries
+        pass
+    return metadata if isinstance(metadata, Sequence) else entries
 
 
 def without_stamp(metadata: Any) -> tuple[Any, ...]:
