@@ -41,6 +41,7 @@ from stilltrue.runtime.goodbye import say_goodbye_in_children
 from stilltrue.runtime.look.looker import Looker
 from stilltrue.runtime.observation import Observer
 from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.pool import record_pool
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.service_config import Options, service_config_of
 from stilltrue.runtime.session import Session
@@ -50,7 +51,6 @@ from stilltrue.runtime.transport.transport import Transport
 from stilltrue.settings import SettingRefusedError, Settings, read_settings
 from stilltrue.sync import locks
 from stilltrue.sync.channel import RecordedChannel
-from stilltrue.sync.pool import record_pool
 from stilltrue.sync.server import RecordedServer
 
 _LOGGER = logging.getLogger("stilltrue")

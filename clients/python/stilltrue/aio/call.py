@@ -16,7 +16,7 @@ from stilltrue.runtime.stamps import hide_stamp
 from stilltrue.runtime.stand_in import StandIn
 
 
-class RecordedRequests:
+class OutgoingRequests:
     """The items of a request stream, counted as gRPC takes them; an asynchronous iterator whatever the inner one is."""
 
     __slots__ = ("_call", "_inner")
@@ -111,8 +111,8 @@ class _Call(StandIn):
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """As ``grpc.aio.Call.add_done_callback``; ``callback`` gets this very object."""
-        counted = self._call.counted(callback)
-        self._inner.add_done_callback(lambda _: counted(self))
+        working = self._call.as_work(callback)
+        self._inner.add_done_callback(lambda _: working(self))
 
     async def initial_metadata(self) -> Any:
         """As ``grpc.aio.Call.initial_metadata``."""

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.aio.call import (
-    RecordedRequests,
+    OutgoingRequests,
     RecordedStreamStreamCall,
     RecordedStreamUnaryCall,
     RecordedUnaryStreamCall,
@@ -137,7 +137,7 @@ class _Sending(_Callable):
     def _start_stream(self, kind: type, requests: Any, timeout: float | None, metadata: Any, *rest: Any, **further: Any) -> Any:
         call, metadata = self._begun(None, timeout, metadata)
         if call is not None and requests is not None:
-            requests = RecordedRequests(requests, call)
+            requests = OutgoingRequests(requests, call)
         try:
             inner = self._inner(requests, timeout, metadata, *rest, **further)
         except BaseException as error:

@@ -31,7 +31,7 @@ class RecordedContext(StandIn):
 
     def add_done_callback(self, callback: Any) -> None:
         """As ``grpc.aio.ServicerContext.add_done_callback``."""
-        self._inner.add_done_callback(self._call.counted(callback))
+        self._inner.add_done_callback(self._call.as_work(callback))
 
     async def read(self) -> Any:
         """As ``grpc.aio.ServicerContext.read``."""
@@ -84,7 +84,7 @@ class RecordedSyncContext(StandIn):
 
     def add_callback(self, callback: Any) -> None:
         """As the context's own."""
-        self._inner.add_callback(self._call.counted(callback))
+        self._inner.add_callback(self._call.as_work(callback))
 
     def set_code(self, code: Any) -> None:
         """As ``grpc.ServicerContext.set_code``."""

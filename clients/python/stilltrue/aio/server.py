@@ -17,15 +17,14 @@ import grpc.aio
 
 from stilltrue.aio.context import RecordedContext, RecordedSyncContext
 from stilltrue.runtime.compat import aio_server_of, stopping_of
-from stilltrue.runtime.incoming_call import IncomingCall, has_failed, receive_call
+from stilltrue.runtime.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_call
 from stilltrue.runtime.parties import Root
+from stilltrue.runtime.pool import PoolTask, arriving
 from stilltrue.runtime.server_options import call_seconds_max, options_of_task
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
 from stilltrue.runtime.transport.endpoint import Endpoint
-from stilltrue.sync.pool import PoolTask, arriving
-from stilltrue.sync.server import CLASSES_MAX, KINDS
-from stilltrue.sync.server import RecordedRequests as RecordedSyncRequests
+from stilltrue.sync.server import IncomingRequests as IncomingSyncRequests
 
 
 class RecordedAioServer(grpc.aio.ServerInterceptor):
@@ -111,7 +110,7 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         setattr(self, self.kind, self.wrap(call, self.behaviour, self.request_streaming))
 
 
-class RecordedRequests(StandIn):
+class IncomingRequests(StandIn):
     """The requests of a streaming call; the party that asks for the next one waits for the caller."""
 
     __slots__ = ("_call", "_inner")
@@ -121,7 +120,7 @@ class RecordedRequests(StandIn):
         self._inner = inner
         self._call = call
 
-    def __aiter__(self) -> RecordedRequests:
+    def __aiter__(self) -> IncomingRequests:
         return self
 
     async def __anext__(self) -> Any:
@@ -162,7 +161,7 @@ def _enter(call: IncomingCall) -> Root | None:
 
 
 def _end(call: IncomingCall, context: Any) -> None:
-    """The behaviour has ended, with or without an error."""
+    """The behaviour has returned, or raised."""
     if not call.over:
         try:
             context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context.code())))
@@ -183,7 +182,7 @@ def _coroutine(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
     async def recorded(request: Any, context: Any) -> Any:
         root = _begin(call, context)
         try:
-            requests = RecordedRequests(request, call) if streamed else request
+            requests = IncomingRequests(request, call) if streamed else request
             coroutine = behaviour(requests, RecordedContext(context, call))
             if root is not None:
                 root.coroutine = coroutine
@@ -198,7 +197,7 @@ def _generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
     async def recorded(request: Any, context: Any) -> AsyncIterator[Any]:
         root = _begin(call, context)
         try:
-            requests = RecordedRequests(request, call) if streamed else request
+            requests = IncomingRequests(request, call) if streamed else request
             async with aclosing(behaviour(requests, RecordedContext(context, call))) as replies:
                 if root is not None:
                     root.coroutine = replies
@@ -232,7 +231,7 @@ class _InPool(PoolTask):
         known = RecordedSyncContext(context, call)
         try:
             with call.acting():
-                return self._behaviour(RecordedSyncRequests(request, call) if self._streamed else request, known)
+                return self._behaviour(IncomingSyncRequests(request, call) if self._streamed else request, known)
         finally:
             _end_in_thread(call, known)
 
@@ -246,7 +245,7 @@ def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
         replies: Iterator[Any] | None = None
         try:
             with call.acting():
-                replies = iter(behaviour(RecordedSyncRequests(request, call) if streamed else request, known))
+                replies = iter(behaviour(IncomingSyncRequests(request, call) if streamed else request, known))
             while True:
                 with call.acting():
                     try:

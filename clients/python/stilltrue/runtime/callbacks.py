@@ -21,7 +21,7 @@ class Callbacks:
         self._waiting: set[object] = set()
         self._owed: set[object] = set()
 
-    def counted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+    def as_work(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap ``callback`` so that it counts as work from the end of the call (or its own start) until it has run."""
         token = object()
         self._waiting.add(token)

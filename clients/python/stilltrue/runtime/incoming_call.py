@@ -22,6 +22,15 @@ from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import read_stamp, with_stamp, without_stamp
 from stilltrue.runtime.transport.endpoint import Endpoint
 
+KINDS = {
+    (False, False): "unary_unary",
+    (False, True): "unary_stream",
+    (True, False): "stream_unary",
+    (True, True): "stream_stream",
+}
+"""The four kinds of methods, by whether requests and replies are streams."""
+CLASSES_MAX = 4_096
+
 
 class IncomingCall:
     """A call that has arrived and is not over."""
@@ -73,11 +82,11 @@ class IncomingCall:
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a caller hangs up")
 
-    def counted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+    def as_work(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a callback of the application so that it counts as work while it runs."""
         if self.callbacks is None:
             self.callbacks = Callbacks(self.live)
-        return self.callbacks.counted(callback)
+        return self.callbacks.as_work(callback)
 
     @contextmanager
     def acting(self) -> Iterator[None]:

@@ -109,11 +109,11 @@ class OutgoingCall:
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("an item comes")
 
-    def counted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+    def as_work(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a callback of the application so that it counts as work while it runs."""
         if self.callbacks is None:
             self.callbacks = Callbacks(self.live)
-        return self.callbacks.counted(callback)
+        return self.callbacks.as_work(callback)
 
     # -- the end; settling twice changes nothing -----------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from stilltrue.runtime.stamps import hide_stamp
 from stilltrue.runtime.stand_in import StandIn
 
 
-class RecordedRequests:
+class OutgoingRequests:
     """The items of a request stream, counted as gRPC takes them."""
 
     __slots__ = ("_call", "_inner")
@@ -200,12 +200,12 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """As ``grpc.RpcContext.add_callback``; ours was added first, so the call is settled by then."""
-        return bool(self._inner.add_callback(self._call.counted(callback)))
+        return bool(self._inner.add_callback(self._call.as_work(callback)))
 
     def add_done_callback(self, fn: Callable[[Any], None]) -> None:
         """As ``grpc.Future.add_done_callback``; ``fn`` gets this very object."""
-        counted = self._call.counted(fn)
-        self._inner.add_done_callback(lambda _: counted(self))
+        working = self._call.as_work(fn)
+        self._inner.add_done_callback(lambda _: working(self))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from stilltrue.runtime.outgoing_call import OutgoingCall, RecordedMethod, Record
 from stilltrue.runtime.service_config import NO_CONFIG, ServiceConfig
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
-from stilltrue.sync.call import RecordedRequests, record_call, take_trailing
+from stilltrue.sync.call import OutgoingRequests, record_call, take_trailing
 
 
 class RecordedChannel(StandIn, grpc.Channel):
@@ -135,7 +135,7 @@ class _Sending(_Callable):
 
     def _begin_stream(self, requests: Any, timeout: float | None, metadata: Any) -> Any:
         call, metadata = self._begin(None, timeout, metadata)
-        return call, requests if call is None else RecordedRequests(requests, call), metadata
+        return call, requests if call is None else OutgoingRequests(requests, call), metadata
 
 
 class _StreamUnary(_Sending, grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone

@@ -33,7 +33,7 @@ class RecordedContext(_PLAIN):  # type: ignore[misc]  # gRPC has no types for it
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """As ``grpc.RpcContext.add_callback``."""
-        return bool(super().add_callback(self.recorded_call.counted(callback)))
+        return bool(super().add_callback(self.recorded_call.as_work(callback)))
 
 
 def record_context(context: Any, call: IncomingCall) -> None:

@@ -14,15 +14,13 @@ import grpc
 
 from stilltrue.model import WaitNumber
 from stilltrue.runtime.compat import stopping_of
-from stilltrue.runtime.incoming_call import IncomingCall, has_failed, receive_call
+from stilltrue.runtime.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_call
+from stilltrue.runtime.pool import arriving
 from stilltrue.runtime.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
 from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.sync.context import RecordedContext, record_context
-from stilltrue.sync.pool import arriving
-
-CLASSES_MAX = 4_096
 
 
 class RecordedServer(grpc.ServerInterceptor):
@@ -183,7 +181,7 @@ class _StreamUnary(_UnaryUnary):
     unary_unary = None
 
     def __call__(self, request: Any, context: Any) -> Any:
-        return super().__call__(RecordedRequests(request, self.call), context)
+        return super().__call__(IncomingRequests(request, self.call), context)
 
     @property
     def stream_unary(self) -> Any:  # type: ignore[override]
@@ -222,19 +220,13 @@ class _StreamStream(_UnaryStream):
     unary_stream = None
 
     def __call__(self, request: Any, context: Any, *send: Any) -> Any:
-        return super().__call__(RecordedRequests(request, self.call), context, *send)
+        return super().__call__(IncomingRequests(request, self.call), context, *send)
 
     @property
     def stream_stream(self) -> Any:  # type: ignore[override]
         return self
 
 
-KINDS = {
-    (False, False): "unary_unary",
-    (False, True): "unary_stream",
-    (True, False): "stream_unary",
-    (True, True): "stream_stream",
-}
 _HANDLERS: dict[str, type[_Handler]] = {
     "unary_unary": _UnaryUnary,
     "unary_stream": _UnaryStream,
@@ -283,7 +275,7 @@ class _Replies:
             self._handler.call.withdraw()
 
 
-class RecordedRequests(StandIn):
+class IncomingRequests(StandIn):
     """The requests of a streaming call; the party that takes the next one waits for the caller."""
 
     __slots__ = ("_call", "_inner")
@@ -293,7 +285,7 @@ class RecordedRequests(StandIn):
         self._inner = inner
         self._call = call
 
-    def __iter__(self) -> RecordedRequests:
+    def __iter__(self) -> IncomingRequests:
         return self
 
     def __next__(self) -> Any:
