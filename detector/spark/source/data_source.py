@@ -7,6 +7,8 @@ query that restarts from its checkpoint neither loses nor duplicates rows.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +55,14 @@ class SourceOptionError(ValueError):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("stilltrue")`` known to a session."""
+    """Make ``format("stilltrue")`` known to a session.
+
+    The workers of a local session take this Python, where the packages are, unless somebody has chosen another.
+    """
+    context = spark.sparkContext
+    chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if (context.master or "").startswith("local") and not chosen:
+        context.pythonExec = sys.executable
     spark.dataSource.register(StilltrueSource)
 
 
@@ -254,8 +263,9 @@ def parts(ranges: Sequence[Range], since: int, until: int, rows: int) -> list[In
     return found
 
 
-def _rows(options: SourceOptions, part: InputPartition, *, whole: bool) -> Iterator[pa.RecordBatch]:
-    assert isinstance(part, Part)
+def _rows(options: SourceOptions, part: InputPartition | None, *, whole: bool) -> Iterator[pa.RecordBatch]:
+    if not isinstance(part, Part):
+        return  # of a table without rows, Spark makes one task without a part
     for message in options.remote.read(options.table, options.columns, part.since, part.until, whole=whole):
         if options.packed:
             yield pa.record_batch({"content": pa.array([message.content], pa.binary())})

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,8 @@ from detector.service.storage.archive_sink import FOLDER
 from detector.spark.source.data_source import OPTIONS, SourceOptionError, after_rows, parts, register, source_options
 from tests.archive.reports_of_rows import report_of
 from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
+
+DOC = Path(__file__).resolve().parents[3] / "docs" / "pipeline.md"
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +173,25 @@ def test_parts_leave_nothing_out() -> None:
             assert ends[-1] == 504
     assert after_rows(ranges, -10, 15) == 105
     assert after_rows(ranges, 504, 3) == 504
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_documented_snippet_runs_as_it_stands_with_another_python_first_on_the_path(
+    short: Judged, serving: Any, archived: Any, tmp_path: Path
+) -> None:
+    (snippet,) = [code for code in re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL) if "register(spark)" in code]
+    other = tmp_path / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho 'the wrong Python' >&2\nexit 1\n")
+    other.chmod(0o755)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    env["PATH"] = f"{other.parent}{os.pathsep}{env['PATH']}"
+    archived(short, tmp_path, 0, 40)
+    with serving(tmp_path) as address:
+        own = 'SparkSession.builder.master("local[1]").getOrCreate()'
+        code = snippet.replace("127.0.0.1:7600", address).replace("open_session()", own)
+        code = f"from pyspark.sql import SparkSession\n{code}"
+        run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert "|predicate|" in run.stdout.replace(" ", "")
