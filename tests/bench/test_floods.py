@@ -9,7 +9,7 @@ import pytest
 
 from tests.bench.floods import ASK_SECONDS_MAX, FLOODS, waited
 
-SHORT = ("asks of one connection", "hellos", "reports that are late", "wishes", "garbage")
+SHORT = ("asks of one connection", "wishes")
 """Those that every run of the tests tries, for a moment; ``make bench`` tries all of them."""
 
 

@@ -334,7 +334,7 @@ async def agent_is_hostile(nemesis: Nemesis) -> None:
         stub: Any = agent_pb2_grpc.AgentServiceStub(channel)  # type: ignore[no-untyped-call]
         process = snapshot_pb2.ProcessId(service="chaos", instance="liar", incarnation=nemesis.random.randrange(1, 2**40))
         call = stub.Connect(timeout=10)
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             await call.write(agent_pb2.ConnectRequest(hello=agent_pb2.Hello(process=process, colour=10**6)))
             for _ in range(8):
                 answer = await asyncio.wait_for(call.read(), 5)
