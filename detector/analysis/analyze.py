@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from detector.analysis.counters import Ends
-from detector.analysis.coverage import read_headers
+from detector.analysis.days import Days
 from detector.analysis.engine import Engine
 from detector.analysis.incidents import INCIDENTS, NEAR_MISSES, definite_ends, near_miss_rows, past_incidents, sightings
-from detector.analysis.kernels import LEFT_OUT, VERDICTS, Count, Evaluate
+from detector.analysis.kernels import LEFT_OUT, Evaluate
 from detector.analysis.report.sections import report_page
 from detector.analysis.result import Analysis
-from detector.analysis.results import CountsError, Results
+from detector.analysis.results import CountsError, Manifest, Results
 from detector.analysis.risk import RISKS, risks
 from detector.analysis.tables import SCHEMAS, totals
 from detector.archive.local_state_rows import Row
@@ -40,6 +40,8 @@ def analyze(
     predicates: Sequence[str] = PREDICATES,
     progress: Callable[[str], None] = print,
     settings: Mapping[str, PredicateSettings] = NO_SETTINGS,
+    *,
+    again: bool = False,
 ) -> Analysis:
     """Analyse ``archive`` and write the result tables (Parquet), ``summary.json`` and ``report.html`` to ``out``.
 
@@ -48,6 +50,7 @@ def analyze(
     out : a directory or a URI; all workers of ``engine`` must reach it under this name.
     predicates : also evaluated are ``deadlock``, from which incidents and near misses come, and who has ``settings``.
     progress : is called with the text of each step.
+    again : also evaluate the days anew whose files are the same as in the analysis before this one.
 
     Raises
     ------
@@ -55,15 +58,17 @@ def analyze(
         When there is not one verdict for each snapshot and predicate where ``out`` is.
     """
     asked = tuple(dict.fromkeys(("deadlock", *predicates, *settings)))
-    results = Results(location=out)
-    results.remove((SUMMARY, REPORT))  # cut short, this analysis leaves none of an earlier one
-    analysis = _Steps(engine, archive, results, progress).run(asked, settings)
+    before = Results(location=out).last()
+    before = replace(before, sources={}) if again else before
+    analysis, manifest = _Steps(engine, archive, Results(location=out), before, progress).run(asked, settings)
     for _ in range(AGAIN_MAX):
         if not _compacted(archive, analysis):
             break
         progress("files were compacted meanwhile: trying again")
         archive = open_archive(archive.store.location, since=archive.since, until=archive.until)
-        analysis = _Steps(engine, archive, results, progress).run(asked, settings)
+        analysis, manifest = _Steps(engine, archive, Results(location=out), before, progress).run(asked, settings)
+    results = Results(location=out)
+    results.commit(manifest)
     results.write_text(SUMMARY, json.dumps(asdict(analysis), indent=1, default=str) + "\n")
     results.write_text(REPORT, report_page(analysis))
     return analysis
@@ -75,18 +80,21 @@ def _compacted(archive: Archive, analysis: Analysis) -> bool:
 
 
 class _Steps:
-    def __init__(self, engine: Engine, archive: Archive, results: Results, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self, engine: Engine, archive: Archive, results: Results, before: Manifest, progress: Callable[[str], None]
+    ) -> None:
         self._engine, self._archive, self._results, self._progress = engine, archive, results, progress
+        self._days = Days(engine=engine, archive=archive, results=results, before=before)
 
-    def run(self, predicates: tuple[str, ...], settings: Mapping[str, PredicateSettings]) -> Analysis:
+    def run(self, predicates: tuple[str, ...], settings: Mapping[str, PredicateSettings]) -> tuple[Analysis, Manifest]:
         location, reports = self._archive.store.location, self._archive.rows("reports")
-        headers = read_headers(self._archive)
+        headers = self._days.headers()
         begun, ended, period = _extent(headers.ends())
         count = sum(headers.outcomes.values())
         self._progress(f"evaluating {', '.join(predicates)} on {count} snapshots")
-        self._results.begin(VERDICTS)
-        kernel = Evaluate(predicates=predicates, settings=dict(settings), results=self._results)
-        heads = self._engine.run(location, self._archive.units("snapshots"), kernel)
+        heads = self._days.verdicts(Evaluate(predicates=predicates, settings=dict(settings), results=self._results))
+        if self._days.kept:
+            self._progress(f"{self._days.kept} of the days were evaluated before, and their files are the same")
         unread = _unread(heads)
         verdicts = heads.filter(pc.is_valid(heads.column("predicate")))
         self._check(headers.outcomes, verdicts.num_rows, len(predicates), torn=bool(unread or headers.left_out))
@@ -94,7 +102,7 @@ class _Steps:
         seen = sightings(verdicts)
         near = self._table("near_misses", near_miss_rows(seen), NEAR_MISSES)
         self._progress(f"counting {reports} reports: blocked time, pools, locks, clocks, orphans")
-        counted = self._engine.run(location, self._archive.units("reports"), Count(ends=headers.ends()))
+        counted = self._days.counted(headers.ends())
         read, headless = _read_reports(counted)
         incidents = tuple(past_incidents(seen, definite_ends(verdicts), _named(counted, "process")))
         self._table("incidents", [asdict(each) for each in incidents], INCIDENTS)
@@ -105,7 +113,7 @@ class _Steps:
         ranked = risks(edges, _fullest(tables["pools"]))
         self._table("risks", [asdict(each) for each in ranked], RISKS)
         left_out = {each.path: each.reason for each in (*headers.left_out, *self._archive.left_out)}
-        return Analysis(
+        analysis = Analysis(
             location=location,
             engine=self._engine.name,
             predicates=predicates,
@@ -130,21 +138,18 @@ class _Steps:
             reports_absent=max(0, headers.reported - (read - sum(headless.values()))),
             headless=tuple(sorted(headless)),
         )
+        return analysis, self._days.manifest()
 
     def _check(self, outcomes: Counter[str], told: int, predicates: int, *, torn: bool) -> None:
-        """Raises unless there is one verdict for each snapshot and predicate, by the workers' counts and in ``out``."""
+        """Raises unless there is one verdict for each snapshot that was not rejected and each predicate."""
         judged = sum(outcomes.values()) - outcomes[Outcome.REJECTED.value]
-        written = self._results.rows(VERDICTS)
-        if written != told:
-            where = f"{self._results.location}/{VERDICTS}"
-            raise CountsError(f"{told} verdicts were written and {written} are in {where}: all workers must share --out")
         if told != judged * predicates and not torn:
             wanted = judged * predicates
             raise CountsError(f"{told} verdicts for {judged} snapshots and {predicates} predicates: {wanted} expected")
 
     def _table(self, name: str, rows: Sequence[Row], schema: pa.Schema) -> tuple[Row, ...]:
         """A small result table: written, and its rows."""
-        self._results.write(name, rows, schema)
+        self._days.add(name, self._results.write(name, rows, schema))
         return tuple(rows)
 
 

@@ -74,6 +74,11 @@ orphan    server, process       rule 5: in ``snapshot`` it had seen ``highest_ma
 """
 
 
+DAY = "day"
+DAILY = pa.schema([*TALLY, (DAY, TEXT)])
+"""A tally for each of the archive's days."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ends:
     """When each snapshot began and ended: (S,) each, sorted by ``snapshot``; NaN where it is not known."""
@@ -93,16 +98,16 @@ def tallied(reports: pa.Table, ends: Mapping[str, Ends]) -> pa.Table:
     return merged([_Counting(rows, ends.get(name, NO_ENDS), name).table() for name, rows in by_archive(reports)])
 
 
-def merged(tallies: Iterable[pa.Table]) -> pa.Table:
-    """One tally for several."""
-    together = pa.concat_tables([TALLY.empty_table(), *tallies])
-    found = together.group_by(list(KEYS), use_threads=False).aggregate(
+def merged(tallies: Iterable[pa.Table], schema: pa.Schema = TALLY) -> pa.Table:
+    """One tally for several, all of ``schema``: ``TALLY`` or ``DAILY``."""
+    together = pa.concat_tables([schema.empty_table(), *tallies])
+    keys = [name for name in schema.names if name in {*KEYS, DAY}]
+    found = together.group_by(keys, use_threads=False).aggregate(
         [*((name, "sum") for name in SUMS), *((name, "max") for name in (*MOSTS, *LONGEST))]
     )
-    columns = [found.column(name) for name in KEYS]
-    columns += [found.column(f"{name}_sum") for name in SUMS]
-    columns += [found.column(f"{name}_max") for name in (*MOSTS, *LONGEST)]
-    return pa.table([column.cast(field.type) for column, field in zip(columns, TALLY, strict=True)], schema=TALLY)
+    told = {name: name for name in keys} | {name: f"{name}_sum" for name in SUMS}
+    told |= {name: f"{name}_max" for name in (*MOSTS, *LONGEST)}
+    return pa.table([found.column(told[field.name]).cast(field.type) for field in schema], schema=schema)
 
 
 class _Counting:

@@ -19,14 +19,12 @@ from detector.archive.files import READERS, LeftOut
 from detector.archive.list_columns import flattened, whole
 from detector.archive.local_state_rows import Row
 from detector.archive.schema import SNAPSHOTS
-from detector.archive.units import Archive
+from detector.archive.units import Archive, Unit, by_day
 
 HEADERS = pa.schema(
     [SNAPSHOTS.field(name) for name in ("archive", "snapshot", "begun", "ended", "outcome", "members", "missing")]
 )
 HOUR_SECONDS = 3600
-UNITS_AT_ONCE = 256
-"""Read before they are counted: what bounds the memory."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,13 +82,21 @@ class Headers:
 def read_headers(archive: Archive) -> Headers:
     """The headers of an archive's snapshots; a file that proves unreadable is named."""
     headers = Headers()
-    units = archive.units("snapshots")
-    with ThreadPoolExecutor(READERS) as pool:
-        for low in range(0, len(units), UNITS_AT_ONCE):
-            for rows, failed in pool.map(lambda unit: unit.read(archive.store, HEADERS), units[low : low + UNITS_AT_ONCE]):
-                headers.left_out += (LeftOut(path=error.path, reason=error.reason) for error in failed)
-                headers.count(rows)
+    for units in by_day(archive.units("snapshots")).values():  # a day at a time bounds the memory
+        rows, failed = read_units(archive, units)
+        headers.left_out += failed
+        headers.count(rows)
     return headers
+
+
+def read_units(archive: Archive, units: Sequence[Unit]) -> tuple[pa.Table, list[LeftOut]]:
+    """The ``HEADERS`` of some units, and the files that proved unreadable."""
+    found, failed = [HEADERS.empty_table()], list[LeftOut]()
+    with ThreadPoolExecutor(READERS) as pool:
+        for rows, errors in pool.map(lambda unit: unit.read(archive.store, HEADERS), units):
+            found.append(rows)
+            failed += (LeftOut(path=error.path, reason=error.reason) for error in errors)
+    return pa.concat_tables(found), failed
 
 
 def _joined(parts: Sequence[Ends]) -> Ends:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from detector.analysis.counters import KEYS, TALLIED, TALLY, Ends, merged, tallied
+from detector.analysis.counters import DAILY, DAY, KEYS, TALLIED, TALLY, Ends, merged, tallied
 from detector.analysis.results import Results
 from detector.analysis.verdicts import FOUND, columns_for, verdicts_on
 from detector.archive.files import ArchiveError, ArchiveFiles
+from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.schema import SNAPSHOTS
-from detector.archive.units import Unit
+from detector.archive.units import Unit, by_day
 from detector.core.registry import PredicateSettings, find_predicates
 
 VERDICTS = "verdicts"
@@ -48,18 +49,18 @@ class Evaluate:
 
     def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
         """As :meth:`~detector.analysis.engine.Kernel.work`."""
-        heads: list[pa.Table] = []
+        for day, own in by_day(units).items():
+            heads: list[pa.Table] = []
+            self.results.write_part(VERDICTS, day, part, self._found(store, own, heads), FOUND)
+            yield from heads
 
-        def found() -> Iterator[pa.Table]:
-            for each in evaluated(store, units, self.predicates, self.settings):
-                if isinstance(each, ArchiveError):
-                    heads.append(_left_out(each))
-                else:
-                    heads.append(_heads(each))
-                    yield each
-
-        self.results.write_part(VERDICTS, part, found(), FOUND)
-        yield from heads
+    def _found(self, store: ArchiveFiles, units: Iterable[Unit], heads: list[pa.Table]) -> Iterator[pa.Table]:
+        for each in evaluated(store, units, self.predicates, self.settings):
+            if isinstance(each, ArchiveError):
+                heads.append(_left_out(each))
+            else:
+                heads.append(heads_of(each))
+                yield each
 
     def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
         """As :meth:`~detector.analysis.engine.Kernel.merge`."""
@@ -68,36 +69,42 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Units of ``reports`` to one tally; ``ends``: by archive, when each snapshot began and ended."""
+    """Units of ``reports`` to a tally of each day; ``ends``: by archive, when each snapshot began and ended."""
 
     ends: Mapping[str, Ends]
 
     name = "count reports"
-    schema = TALLY
-    keys = KEYS
+    schema = DAILY
+    keys = (*KEYS, DAY)
 
     def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:  # noqa: ARG002
         """As :meth:`~detector.analysis.engine.Kernel.work`."""
-        gathered: list[pa.Table] = []
-        for unit in units:
-            rows, failed = unit.read(store, TALLIED)
-            gathered.append(tallied(rows, self.ends))
-            for error in failed:
-                row = {"kind": LEFT_OUT, "one": error.path, "two": error.reason, "archive": "", "snapshot": 0, "samples": 1}
-                gathered.append(pa.Table.from_pylist([row], schema=TALLY))
-            if len(gathered) >= TALLIES_AT_ONCE:
-                gathered = [merged(gathered)]
-        yield from gathered
+        for day, own in by_day(units).items():
+            gathered: list[pa.Table] = []
+            for unit in own:
+                rows, failed = unit.read(store, TALLIED)
+                gathered.append(tallied(rows, self.ends))
+                for error in failed:
+                    row = {"kind": LEFT_OUT, "one": error.path, "two": error.reason, "archive": "", "snapshot": 0, "samples": 1}
+                    gathered.append(pa.Table.from_pylist([row], schema=TALLY))
+                if len(gathered) >= TALLIES_AT_ONCE:
+                    gathered = [merged(gathered)]
+            tally = merged(gathered)
+            yield tally.append_column(DAILY.field(DAY), pa.repeat(pa.scalar(day, pa.string()), tally.num_rows))
 
     def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
         """As :meth:`~detector.analysis.engine.Kernel.merge`."""
-        return merged(tables)
+        return merged(tables, DAILY)
 
 
 def evaluated(
-    store: ArchiveFiles, units: Iterable[Unit], predicates: Iterable[str], settings: Mapping[str, PredicateSettings]
+    store: ArchiveFiles,
+    units: Iterable[Unit],
+    predicates: Iterable[str],
+    settings: Mapping[str, PredicateSettings],
+    wanted: Wanted = EVERYTHING,
 ) -> Iterator[pa.Table | ArchiveError]:
-    """The verdicts on the snapshots of some units, as ``FOUND``; or why a file could not be read after all."""
+    """The verdicts on the ``wanted`` snapshots of some units, as ``FOUND``; or why a file could not be read after all."""
     asked = find_predicates(tuple(predicates), settings)
     columns = pa.schema([SNAPSHOTS.field(name) for name in columns_for(asked)])
     gathered: list[pa.Table] = []
@@ -105,6 +112,7 @@ def evaluated(
     for unit in units:
         rows, failed = unit.read(store, columns)
         yield from failed
+        rows = wanted.rows(rows)
         gathered.append(rows)
         reports += pc.sum(rows.column("members")).as_py() or 0
         if reports >= REPORTS_AT_ONCE:
@@ -114,7 +122,8 @@ def evaluated(
         yield verdicts_on(pa.concat_tables(gathered), asked, findings=True)
 
 
-def _heads(verdicts: pa.Table) -> pa.Table:
+def heads_of(verdicts: pa.Table) -> pa.Table:
+    """The ``HEADS`` of verdicts."""
     empty = pa.nulls(verdicts.num_rows, pa.string())
     return pa.table([*(verdicts.column(name) for name in HEADS.names[:-2]), empty, empty], schema=HEADS)
 

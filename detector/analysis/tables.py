@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from detector.analysis.counters import MICROSECONDS
+from detector.analysis.counters import MICROSECONDS, TALLY, merged
 from detector.archive.local_state_rows import Row
 from detector.archive.schema import REAL, TEXT, WHOLE
 
@@ -59,7 +59,8 @@ SCHEMAS = {
 
 
 def totals(tally: pa.Table, period_seconds: float) -> dict[str, list[Row]]:
-    """By name, the rows of the result tables that one merged tally gives: all of ``SCHEMAS`` but coverage and missing."""
+    """By name, the rows of the result tables of a tally, also of one by day: all of ``SCHEMAS`` but coverage and missing."""
+    tally = merged([tally.select(TALLY.names)])
     kinds = {kind: tally.filter(pc.equal(tally.column("kind"), kind)).to_pylist() for kind in KINDS}
     return {
         "clocks": _clocks(kinds["clock"]),

@@ -17,8 +17,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from detector.archive.files import ArchiveFile, ArchiveFiles, Positions, Scan
 
@@ -38,6 +41,54 @@ class Piece:
     def end(self) -> int:
         """The position after its last row."""
         return self.first + self.file.rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Snapshots and days that a reader wants, both ends included; None and the empty text: no bound."""
+
+    snapshot_min: int | None = None
+    snapshot_max: int | None = None
+    day_min: str = ""
+    day_max: str = ""
+
+    @property
+    def all(self) -> bool:
+        """Whether nothing is left out."""
+        return self == EVERYTHING
+
+    def has_day(self, day: str) -> bool:
+        """Whether rows of this day may be wanted."""
+        return (not self.day_min or day >= self.day_min) and (not self.day_max or day <= self.day_max)
+
+    def has_snapshots(self, low: int, high: int) -> bool:
+        """Whether a snapshot between ``low`` and ``high`` may be wanted."""
+        return (self.snapshot_min is None or high >= self.snapshot_min) and (
+            self.snapshot_max is None or low <= self.snapshot_max
+        )
+
+    def rows(self, rows: pa.Table) -> pa.Table:
+        """Those of the snapshots wanted."""
+        for bound, keep in ((self.snapshot_min, pc.greater_equal), (self.snapshot_max, pc.less_equal)):
+            if bound is not None:
+                rows = rows.filter(keep(rows.column("snapshot"), bound))
+        return rows
+
+
+EVERYTHING = Wanted()
+
+
+def ranges(pieces: Iterable[Piece], wanted: Wanted) -> Iterator[tuple[int, int]]:
+    """The ranges of positions, in order, in which wanted rows may be; each is of one file."""
+    for piece in pieces:
+        if wanted.all or not piece.file.spans:
+            yield piece.first, piece.end
+        elif wanted.has_day(piece.file.day):
+            at = piece.first
+            for span in piece.file.spans:
+                if wanted.has_snapshots(span.low, span.high):
+                    yield at, at + span.rows
+                at += span.rows
 
 
 def in_order(files: Iterable[ArchiveFile]) -> tuple[Piece, ...]:

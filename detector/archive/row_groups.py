@@ -18,6 +18,7 @@ class Span(NamedTuple):
     groups: tuple[int, ...]
     low: int
     high: int
+    rows: int = 0
 
 
 SNAPSHOT_MAX = 2**63 - 1
@@ -45,9 +46,10 @@ def spans_of(footer: pq.FileMetaData) -> tuple[Span, ...]:
         low, high = (numbers.min, numbers.max) if known else (0, SNAPSHOT_MAX)
         if spans and (last is None or not known or low == last):
             before = spans.pop()
-            spans.append(Span((*before.groups, group), min(before.low, low), max(before.high, high)))
+            groups, rows = (*before.groups, group), before.rows + footer.row_group(group).num_rows
+            spans.append(Span(groups, min(before.low, low), max(before.high, high), rows))
         else:
-            spans.append(Span((group,), low, high))
+            spans.append(Span((group,), low, high, footer.row_group(group).num_rows))
         last = high if known else None
     return tuple(spans)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from detector.archive.deduplicate import KEYS, once
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles, LeftOut, Scan
+from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.schema import TABLES
 
 
@@ -31,6 +32,16 @@ class Unit:
     table: str
     pieces: tuple[Piece, ...]
     rows: float
+
+    @property
+    def day(self) -> str:
+        """The day whose results it belongs to: that of its first file's folder."""
+        return self.pieces[0].file.day
+
+    @property
+    def source(self) -> list[tuple[str, int, tuple[int, ...]]]:
+        """What it is read from: each file's place in the archive and size, and the row groups."""
+        return [(f"{self.table}/{file.day}/{file.name}", file.bytes, groups) for file, groups in self.pieces]
 
     def read(self, store: ArchiveFiles, schema: pa.Schema) -> tuple[pa.Table, list[ArchiveError]]:
         """The rows, as ``schema``: columns of the table with some of their fields; and why any file could not be read."""
@@ -66,9 +77,14 @@ class Archive:
         """Rows in the good files of ``table``."""
         return sum(file.rows for file in self.files(table))
 
-    def units(self, table: str) -> list[Unit]:
-        """What there is to read of ``table``, by archive and snapshot."""
-        spans = [(file.archive, span, file) for file in self.files(table) for span in file.spans]
+    def units(self, table: str, wanted: Wanted = EVERYTHING) -> list[Unit]:
+        """What there is to read of ``table``, by archive and snapshot; row groups with none ``wanted`` are passed over."""
+        spans = [
+            (file.archive, span, file)
+            for file in self.files(table)
+            for span in file.spans
+            if wanted.has_day(file.day) and wanted.has_snapshots(span.low, span.high)
+        ]
         units: list[Unit] = []
         reach: tuple[str, int] = ("", -1)
         for archive, span, file in sorted(spans, key=lambda each: (each[0], each[1].low, each[2].path)):
@@ -89,6 +105,14 @@ def open_archive(location: str, *, since: str = "", until: str = "") -> Archive:
     store.check()
     scans = {table: store.scan(table, since=since, until=until) for table in TABLES}
     return Archive(store=store, scans=scans, since=since, until=until)
+
+
+def by_day(units: Iterable[Unit]) -> dict[str, list[Unit]]:
+    """Units by the day whose results they belong to."""
+    found: dict[str, list[Unit]] = {}
+    for unit in units:
+        found.setdefault(unit.day, []).append(unit)
+    return found
 
 
 def shares(units: Sequence[Unit], most: int) -> list[list[Unit]]:

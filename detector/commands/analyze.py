@@ -61,6 +61,7 @@ LEFT_OUT_MAX = 10
     multiple=True,
     help="Also evaluate this predicate; repeatable. deadlock and gridlock are always evaluated.",
 )
+@click.option("--again", is_flag=True, help="Evaluate all days, also those whose files are as in the analysis before.")
 @predicate_settings("STILLTRUE_ANALYZE_SET")
 def analyze(
     archive: str,
@@ -71,6 +72,7 @@ def analyze(
     since: datetime | None,
     until: datetime | None,
     predicates: tuple[str, ...],
+    again: bool,
     settings: dict[str, dict[str, Any]],
 ) -> None:
     """Evaluate predicates over every snapshot of ARCHIVE (a directory or URI), and write tables and a report."""
@@ -92,7 +94,7 @@ def analyze(
             raise CommandError(f"{archive}: no snapshots{_between(since, until)}{_left_out(len(found.left_out))}")
         chosen = _engine(engine, master, found.rows("reports"))
         with (_local if chosen == "local" else _spark)(steps, master) as working:
-            result = run(working, found, out, (*PREDICATES, *predicates), steps.begin, settings)
+            result = run(working, found, out, (*PREDICATES, *predicates), steps.begin, settings, again=again)
     except (ArchiveError, CountsError, PluginError, UnknownPredicateError) as error:
         raise CommandError(str(error.args[0] if error.args else error)) from None
     except OSError as error:

@@ -10,12 +10,14 @@ import click
 from detector.commands.shared.connection import security_options
 from detector.commands.shared.run import CommandError
 from detector.commands.shared.settings_option import predicate_settings
+from detector.ops.address import AddressError, parse_address
 from stilltrue.runtime.credentials import Security
 
 EPILOG = """\b
 Examples:
   stilltrue stream stilltrue-data/archive --out verdicts --once
   stilltrue stream --detector 127.0.0.1:7600 --out verdicts
+  stilltrue stream s3://bucket/archive --out s3://bucket/verdicts --state /shared/state
   stilltrue stream s3://bucket/archive --out /shared/verdicts --master spark://host:7077 --predicate termination
 
 Stop it at any time, in any way, and start it again with the same --out: it goes on where it was, and no verdict is lost or
@@ -28,10 +30,16 @@ or no Java.
 @click.argument("archive", required=False)
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
     required=True,
     envvar="STILLTRUE_OUT",
-    help="Directory for the verdicts and the stream's state; must be shared by all workers.",
+    help="Directory for the verdicts and the stream's state, shared by all workers; or a URI for the verdicts alone.",
+)
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="STILLTRUE_STATE",
+    show_envvar=True,
+    help="Directory for the stream's state, shared by all workers; needed if --out is a URI.",
 )
 @click.option("--detector", metavar="HOST:PORT", help="Read from this live detector instead of ARCHIVE.")
 @security_options
@@ -52,13 +60,18 @@ or no Java.
     "--late-seconds", type=click.FloatRange(min=0), default=86400.0, show_default=True,
     help="Reports this late still correct the verdict of a snapshot that was finished without them.",
 )  # fmt: skip
+@click.option(
+    "--metrics", metavar="HOST:PORT", envvar="STILLTRUE_STREAM_METRICS", show_envvar=True,
+    help="Serve /metrics for Prometheus here: lag, snapshots waiting and given up, reports late, verdicts corrected.",
+)  # fmt: skip
 @click.option("--skip-lost", is_flag=True, help="Continue if the detector has removed rows before they were read.")
 @click.option("--once", is_flag=True, help="Process what is there, then exit.")
 @predicate_settings("STILLTRUE_STREAM_SET")
 def stream(
     archive: str | None,
     *,
-    out: Path,
+    out: str,
+    state: Path | None,
     detector: str | None,
     security: Security,
     master: str | None,
@@ -66,12 +79,20 @@ def stream(
     settings: dict[str, dict[str, Any]],
     give_up_seconds: float,
     late_seconds: float,
+    metrics: str | None,
     skip_lost: bool,
     once: bool,
 ) -> None:
     """Write the verdict on every snapshot of ARCHIVE (a directory or URI), or of a live detector, as they come."""
     if (archive is None) is (detector is None):
         raise CommandError("name either an ARCHIVE or a --detector")
+    try:
+        listen = None if metrics is None else parse_address(metrics)
+    except AddressError as error:
+        raise CommandError(f"--metrics: {error}") from None
+    remote = "://" in out
+    if remote and state is None:
+        raise CommandError(f"--out {out} is a URI: the stream's state needs a directory of its own, --state DIR")
     given = {
         "address": detector,
         "tls_ca_file": security.ca,
@@ -89,8 +110,9 @@ def stream(
         text = f"the pipeline needs PySpark 4.2 or newer and pyarrow ({error}): pip install 'stilltrue-detector[spark]'"
         raise CommandError(text) from None
     stream_options = StreamOptions(
-        archive=archive, options=options, out=out.absolute(), master=master, predicates=predicates,
-        settings=settings, give_up_seconds=give_up_seconds, late_seconds=late_seconds, once=once,
+        archive=archive, options=options, out=(state or Path(out)).absolute(), results=out if state else "", master=master,
+        predicates=predicates, settings=settings, give_up_seconds=give_up_seconds, late_seconds=late_seconds, metrics=listen,
+        once=once,
     )  # fmt: skip
     try:
         progress = run(stream_options, lambda text: click.echo(text, err=True))
@@ -107,4 +129,4 @@ def stream(
         if count
     ]
     finished = progress.finished_count()
-    click.echo(f"{', '.join([f'{finished} snapshots finished', *more])}; verdicts: {out / 'verdicts'}")
+    click.echo(f"{', '.join([f'{finished} snapshots finished', *more])}; verdicts: {out}/verdicts")

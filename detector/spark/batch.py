@@ -20,12 +20,13 @@ from pyspark.sql.types import StructType
 
 from detector.analysis import incidents as past
 from detector.analysis.assembly import HEADER, STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, assembled
-from detector.analysis.kernels import REPORTS_AT_ONCE, evaluated
+from detector.analysis.kernels import REPORTS_AT_ONCE
 from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for, verdicts_on
-from detector.archive.files import ArchiveError, ArchiveFiles
+from detector.archive.files import ArchiveFiles
 from detector.archive.schema import TABLES
 from detector.archive.units import Archive, Unit, shares
 from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
+from detector.spark.source.verdict_source import archive_verdicts
 
 UNITS_PER_CORE = 4
 """Tasks that each core gets: enough to even out, few enough that each is worth its start."""
@@ -46,7 +47,7 @@ def table(spark: SparkSession, archive: Archive, name: str) -> DataFrame:
     files = archive.files(name)
     if not files:
         return spark.createDataFrame([], schema)
-    prefix = _prefix(archive.store)
+    prefix = native_prefix(archive.store)
     reader = spark.read.schema(schema).option("basePath", f"{prefix}{archive.store.root}/{name}")
     return reader.parquet(*[prefix + file.path for file in files])
 
@@ -56,17 +57,11 @@ def verdicts_of_archive(
 ) -> DataFrame:
     """The verdicts of ``predicates`` (``settings`` by name) on every snapshot of ``archive``, with findings; no shuffle.
 
-    A file that proves torn on the way fails the job with its name.
+    With a filter on ``snapshot``, only the snapshots that it leaves are read and evaluated. A file that proves torn on the way
+    fails the job with its name.
     """
-    names, chosen = tuple(predicates), dict(settings)
-
-    def work(store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:  # noqa: ARG001
-        for found in evaluated(store, units, names, chosen):
-            if isinstance(found, ArchiveError):
-                raise found
-            yield found
-
-    return over_units(spark, archive.store.location, archive.units("snapshots"), work, FOUND)
+    tasks = UNITS_PER_CORE * spark.sparkContext.defaultParallelism
+    return archive_verdicts(spark, archive, predicates, settings, tasks=tasks)
 
 
 def verdicts_of_reports(
@@ -184,6 +179,7 @@ def _in_one_task(verdicts: DataFrame, work: Callable[[pa.Table], pa.Table], sche
     return verdicts.select(*FINDING_COLUMNS).repartition(1).mapInArrow(mapped, spark_schema(schema))
 
 
-def _prefix(store: ArchiveFiles) -> str:
+def native_prefix(store: ArchiveFiles) -> str:
+    """What Spark itself calls the storage: the one place where schemes are mapped."""
     scheme = store.location.split("://", 1)[0] if "://" in store.location else "file"
     return "file://" if scheme == "file" else f"{'s3a' if scheme == 's3' else scheme}://"

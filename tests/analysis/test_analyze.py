@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,9 +16,9 @@ from click.testing import CliRunner
 from detector.analysis.analyze import analyze
 from detector.analysis.engine import Kernel, LocalEngine
 from detector.analysis.result import Analysis
-from detector.analysis.results import CountsError
+from detector.analysis.results import CountsError, Results
 from detector.archive.compact import compact
-from detector.archive.files import ArchiveFiles
+from detector.archive.files import ArchiveFile, ArchiveFiles
 from detector.archive.row_decoder import verdict_of
 from detector.archive.units import Unit, open_archive
 from detector.archive.writer import ArchiveWriter
@@ -101,9 +102,69 @@ def test_compaction_meanwhile_loses_nothing(location: Path, tmp_path: Path) -> N
     wanted = analyze(LocalEngine(), archive, str(tmp_path / "out"), progress=lambda _: None)
     assert compact(archive.store).before
     said: list[str] = []
-    found = analyze(LocalEngine(), archive, str(tmp_path / "out"), progress=said.append)
+    found = analyze(LocalEngine(), archive, str(tmp_path / "later"), progress=said.append)
     assert [each for each in said if "trying again" in each] == ["files were compacted meanwhile: trying again"]
     assert found == wanted
+
+
+def _listed(out: Path, table: str) -> dict[str, int]:
+    """The files of a result table with their times of modification."""
+    return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in sorted(out.rglob(f"{table}/day=*/*.parquet"))}
+
+
+def test_days_that_were_evaluated_are_not_read_again(
+    analysed: tuple[Path, Path, Analysis], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = tmp_path / "archive", str(tmp_path / "out")
+    shutil.copytree(analysed[0], folder)
+    analyze(LocalEngine(), open_archive(str(folder)), out, progress=lambda _: None)
+    before = _listed(tmp_path / "out", "verdicts")
+    changed = sorted(folder.glob("snapshots/day=*"))[-1]
+    for path in sorted(changed.glob("*.parquet")):
+        shutil.copy(path, path.with_name(f"copy-{path.name}"))
+    opened: list[str] = []
+    read = ArchiveFiles.read_parts
+
+    def counted(store: ArchiveFiles, file: ArchiveFile, *more: Any) -> pa.Table:
+        opened.append(file.path)
+        return read(store, file, *more)
+
+    monkeypatch.setattr(ArchiveFiles, "read_parts", counted)
+    said: list[str] = []
+    found = analyze(LocalEngine(), open_archive(str(folder)), out, progress=said.append)
+    assert {Path(path).parent.name for path in opened} == {changed.name}
+    after = _listed(tmp_path / "out", "verdicts")
+    kept = {path: at for path, at in before.items() if changed.name not in path}
+    assert kept.items() <= after.items()
+    assert not {path for path in before if changed.name in path} & set(after), "what the manifest does not name is gone"
+    assert "1 of the days were evaluated before, and their files are the same" in said
+    monkeypatch.undo()
+    anew = analyze(LocalEngine(), open_archive(str(folder)), str(tmp_path / "anew"), progress=lambda _: None)
+    assert found == anew
+    for table in ("verdicts", "incidents", "pools", "clocks", "coverage"):
+        told = [sorted(map(str, pq.read_table(tmp_path / name / table).to_pylist())) for name in ("out", "anew")]
+        assert told[0] == told[1], table
+    analyze(LocalEngine(), open_archive(str(folder)), out, ("termination",), progress=said.append)
+    assert "termination" in {row["predicate"] for row in pq.read_table(tmp_path / "out" / "verdicts").to_pylist()}
+
+
+def test_an_analysis_that_is_cut_short_leaves_the_results_of_the_one_before(
+    location: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(location=str(tmp_path / "out"))
+    analyze(LocalEngine(), open_archive(str(location)), results.location, progress=lambda _: None)
+    before, report = results.last(), (tmp_path / "out" / "report.html").read_text()
+    monkeypatch.setattr(Results, "commit", _full)
+    with pytest.raises(OSError, match="full"):
+        analyze(LocalEngine(), open_archive(str(location)), results.location, ("termination",), progress=lambda _: None)
+    assert results.last() == before
+    assert (tmp_path / "out" / "report.html").read_text() == report
+    rows = results.read(before.tables["verdicts"], pa.schema([("predicate", pa.string())]))
+    assert set(rows.column("predicate").to_pylist()) == {"deadlock", "gridlock"}
+
+
+def _full(*_: object) -> None:
+    raise OSError("the disk is full")
 
 
 def test_the_command_over_a_torn_archive_and_again(analysed: tuple[Path, Path, Analysis]) -> None:

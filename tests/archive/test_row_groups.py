@@ -35,7 +35,7 @@ def test_groups_are_put_together_where_a_snapshot_goes_on(
 
 def test_without_statistics_a_file_is_one_span(tmp_path: Path) -> None:
     pq.write_table(pa.table({"snapshot": [1, 2, 3]}), tmp_path / "x.parquet", row_group_size=1, write_statistics=False)
-    assert spans_of(pq.read_metadata(tmp_path / "x.parquet")) == (Span((0, 1, 2), 0, SNAPSHOT_MAX),)
+    assert spans_of(pq.read_metadata(tmp_path / "x.parquet")) == (Span((0, 1, 2), 0, SNAPSHOT_MAX, 3),)
 
 
 def test_some_fields_of_some_columns_are_read(tmp_path: Path) -> None:

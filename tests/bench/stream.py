@@ -104,7 +104,7 @@ def _run(name: str, pieces: DataFrame, plan: StreamPlan, location: str) -> None:
 
 def _reports(plan: StreamPlan, batch: int) -> int:
     """The reports of the snapshots that a micro-batch finished."""
-    files = (plan.folder.results / f"batch={batch}").glob("*.parquet")
+    files = (plan.out / "verdicts" / f"batch={batch}").glob("*.parquet")
     members = [value for file in files for value in pq.read_table(file, columns=["members"]).column(0).to_pylist()]
     return int(sum(members)) // len(plan.predicates)
 

@@ -29,6 +29,15 @@ def test_wrong_usage_is_one_line(arguments: list[str], words: str, tmp_path: Pat
     assert result.stderr.count("\n") == 1
 
 
+def test_results_at_a_uri_need_a_directory_for_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(stream, ["archive", "--out", "s3://bucket/verdicts"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("stilltrue: --out s3://bucket/verdicts is a URI: ")
+    assert "--state DIR" in result.stderr
+    assert list(tmp_path.iterdir()) == [], "no folder called s3:"
+
+
 def test_a_detector_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

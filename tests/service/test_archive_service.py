@@ -44,6 +44,19 @@ async def _described(detector: Any, table: str) -> list[tuple[int, int]]:
     return [(each.since, each.until) for each in told.ranges]
 
 
+async def test_only_ranges_that_may_have_wanted_rows_are_named(start_detector: Any, archived: Path, run: Judged) -> None:
+    async with start_detector(archived) as detector:
+        everything = await _described(detector, "snapshots")
+        request = pb.DescribeArchiveRequest(table="snapshots", snapshot_min=12, snapshot_max=13, day_min="2026-01-01")
+        (told,) = (await detector.stub.DescribeArchive(request, timeout=10)).tables
+        (some,) = [(each.since, each.until) for each in told.ranges]
+        assert some in everything
+        rows = await _read(detector, table="snapshots", since=some[0], until=some[1])
+        assert {12, 13} <= set(rows.column("snapshot").to_pylist())
+        request = pb.DescribeArchiveRequest(table="snapshots", snapshot_min=12, snapshot_max=13, day_max="2026-01-01")
+        assert not (await detector.stub.DescribeArchive(request, timeout=10)).tables[0].ranges
+
+
 async def _read(detector: Any, **request: Any) -> pa.Table:
     call = detector.stub.ReadArchive(pb.ReadArchiveRequest(**request), timeout=30)
     responses = [response async for response in call]

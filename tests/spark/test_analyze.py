@@ -51,7 +51,7 @@ def test_both_engines_give_every_table_alike(spark: SparkSession, planted: Path,
         analyze(engine, archive, str(tmp_path / name), progress=lambda _: None)
         summaries[name] = json.loads((tmp_path / name / "summary.json").read_text()) | {"engine": ""}
     assert summaries["one"] == summaries["two"] == summaries["spark"]
-    tables = sorted(path.name for path in (tmp_path / "one").iterdir() if path.is_dir())
+    tables = sorted(path.name for path in (tmp_path / "one").iterdir() if path.is_dir() and path.name[0] != "_")
     assert {"verdicts", "incidents", "near_misses", "pools"} <= set(tables)
     for name in tables:
         assert _table(tmp_path / "one" / name) == _table(tmp_path / "two" / name) == _table(tmp_path / "spark" / name), name
@@ -122,4 +122,4 @@ def test_a_signal_ends_it_without_a_page_of_java(planted: Path, tmp_path: Path, 
     assert said[0] == "starting Spark ...\n"
     assert said[-1] == "stilltrue: interrupted\n"
     assert all(" s  " in line for line in said[1:-1] if line.strip()), "nothing of Java's own"
-    assert not (out / "report.html").exists()
+    assert (out / "report.html").read_text() == "of an earlier time", "with the tables of that time"

@@ -6,19 +6,27 @@ import re
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Not
 
+from detector.analysis.kernels import evaluated
+from detector.archive.offsets import Wanted
 from detector.archive.row_decoder import verdict_of
+from detector.archive.schema import SNAPSHOTS
 from detector.archive.units import open_archive
 from detector.core.registry import find_predicates
 from detector.spark import batch
 from detector.spark.batch import _whole_snapshots, table, verdicts_of_archive, verdicts_of_reports
 from detector.spark.session import SparkFailedError, plainly
+from detector.spark.source.bounds import bounds
 from stilltrue.model import Verdict
 from tests.synthetic.random_snapshots import Judged, judged
 
+ONE = Wanted(snapshot_min=300, snapshot_max=300)
+IDS = pa.schema([SNAPSHOTS.field("snapshot")])
 PREDICATES = ("deadlock", "gridlock", "termination", "token-lost")
 
 
@@ -86,6 +94,42 @@ def test_a_partition_of_any_size_is_taken_a_few_snapshots_at_a_time(
     archive = open_archive(str(location))
     frame = verdicts_of_reports(table(spark, archive, "reports"), PREDICATES, headers=table(spark, archive, "snapshots"))
     assert _verdicts(frame) == list(run.verdicts)
+
+
+def test_a_filter_on_the_snapshot_evaluates_no_other(
+    spark: SparkSession, run: Judged, location: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = open_archive(str(location))
+    frame = verdicts_of_archive(spark, archive, PREDICATES)
+    assert _verdicts(frame.where("snapshot = 300 and predicate <> 'gridlock'")) == [
+        verdict for verdict in run.verdicts if verdict.snapshot.id == 300 and verdict.predicate != "gridlock"
+    ]
+    assert frame.where("snapshot = 300").rdd.getNumPartitions() < frame.rdd.getNumPartitions()
+    assert [unit.read(archive.store, IDS)[0].num_rows < run.snapshots.num_rows for unit in archive.units("snapshots", ONE)] == [
+        True
+    ]
+    found = pa.concat_tables(list(evaluated(archive.store, archive.units("snapshots"), ["deadlock"], {}, ONE)))
+    assert found.column("snapshot").to_pylist() == [300]
+
+
+@pytest.mark.parametrize(
+    ("filters", "low", "high"),
+    [
+        ([EqualTo(("snapshot",), 7)], 7, 7),
+        ([In(("snapshot",), (9, None, 4))], 4, 9),
+        ([GreaterThan(("snapshot",), 3), LessThanOrEqual(("snapshot",), 8), LessThan(("snapshot",), 9)], 3, 8),
+        ([Not(EqualTo(("snapshot",), 7)), EqualTo(("begun",), 7.0), EqualTo(("waits", "snapshot"), 7)], None, None),
+    ],
+)
+def test_filters_narrow_and_never_leave_out_too_much(filters: list[Filter], low: int | None, high: int | None) -> None:
+    found = bounds(filters)
+    assert (found.snapshot_min, found.snapshot_max) == (low, high)
+    assert (found.day_min, found.day_max) == ("", "")
+
+
+def test_days_of_filters_on_the_beginning() -> None:
+    begun = [GreaterThanOrEqual(("begun",), 1_790_021_600.0), LessThan(("begun",), 1_790_208_000.0)]
+    assert bounds(begun, begun_days=True) == Wanted(day_min="2026-09-21", day_max="2026-09-24")
 
 
 def test_a_filter_on_the_day_or_the_snapshot_reads_less(spark: SparkSession, location: Path) -> None:

@@ -54,7 +54,7 @@ class ArchiveService:
         """Which positions each table has."""
         await self._check(request.table or TABLES[0], context)
         wanted = (request.table,) if request.table else TABLES
-        return await self._call(lambda: _described([self._indexes[name] for name in wanted]), context)
+        return await self._call(lambda: _described([self._indexes[name] for name in wanted], request), context)
 
     async def read(self, request: pb.ReadArchiveRequest, context: Context) -> None:
         """Write the rows to ``context``, batch after batch."""
@@ -132,14 +132,22 @@ def _indexes(directory: Path) -> dict[str, Index]:
     return {table: Index(store, table) for table in TABLES}
 
 
-def _described(indexes: list[Index]) -> pb.DescribeArchiveResponse:
+def _described(indexes: list[Index], request: pb.DescribeArchiveRequest) -> pb.DescribeArchiveResponse:
+    from detector.archive.offsets import Wanted, ranges  # noqa: PLC0415 - pyarrow is an extra
+
+    wanted = Wanted(
+        snapshot_min=request.snapshot_min if request.HasField("snapshot_min") else None,
+        snapshot_max=request.snapshot_max if request.HasField("snapshot_max") else None,
+        day_min=request.day_min,
+        day_max=request.day_max,
+    )
     for index in indexes:
         index.refresh()
     return pb.DescribeArchiveResponse(
         tables=[
             pb.ArchiveTable(
                 name=index.table,
-                ranges=[pb.ArchiveRange(since=piece.first, until=piece.end) for piece in index.pieces],
+                ranges=[pb.ArchiveRange(since=since, until=until) for since, until in ranges(index.pieces, wanted)],
             )
             for index in indexes
         ]

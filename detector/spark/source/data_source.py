@@ -15,14 +15,16 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from detector.archive.offsets import EVERYTHING
 from detector.archive.reader import ColumnError, columns_schema
 from detector.archive.schema import TABLES
 from detector.ops.address import AddressError, parse_address
 from detector.spark.batch import spark_schema
+from detector.spark.source.bounds import PUSHDOWN, bounds
 from detector.spark.source.remote import Remote, RemoteError
 from stilltrue.runtime.credentials import Security, SecurityRefusedError
 
@@ -55,7 +57,7 @@ class SourceOptionError(ValueError):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("stilltrue")`` known to a session.
+    """Make ``format("stilltrue")`` known to a session, and let filters reach Python sources there.
 
     The workers of a local session take this Python, where the packages are, unless somebody has chosen another.
     """
@@ -63,6 +65,7 @@ def register(spark: SparkSession) -> None:
     chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
     if (context.master or "").startswith("local") and not chosen:
         context.pythonExec = sys.executable
+    spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(StilltrueSource)
 
 
@@ -169,12 +172,18 @@ class _Reader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._bounds = EVERYTHING
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
+        """Files and row groups without wanted rows are passed over; Spark applies the filters to the rows of the others."""
+        self._bounds = bounds(filters, begun_days=True)
+        yield from filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        ranges = self._options.remote.ranges(self._options.table)
-        if not ranges:
-            return []
-        return parts(ranges, ranges[0][0], ranges[-1][1], self._options.rows_per_partition)
+        ranges, rows = self._options.remote.ranges(self._options.table, self._bounds), self._options.rows_per_partition
+        if self._bounds.all:
+            return parts(ranges, ranges[0][0], ranges[-1][1], rows) if ranges else []
+        return [part for range_ in ranges for part in parts([range_], *range_, rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _rows(self._options, partition, whole=False)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from detector.archive.offsets import EVERYTHING, Wanted
 from stilltrue.runtime.credentials import Security, SecurityRefusedError
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import detector_pb2_grpc
@@ -56,11 +57,24 @@ class Remote:
     retry_seconds: float = 60.0
     """How long a detector that is down, or has too many readers, is tried again."""
 
-    def ranges(self, table: str) -> tuple[tuple[int, int], ...]:
-        """The ranges of positions that have rows, in order: first, and after the last. Raises :class:`RemoteError`."""
+    def ranges(self, table: str, wanted: Wanted = EVERYTHING) -> tuple[tuple[int, int], ...]:
+        """The ranges of positions that may have ``wanted`` rows, in order: first, and after the last.
+
+        Raises
+        ------
+        RemoteError
+            When the detector cannot be asked.
+        """
+        request = pb.DescribeArchiveRequest(
+            table=table,
+            snapshot_min=wanted.snapshot_min,
+            snapshot_max=wanted.snapshot_max,
+            day_min=wanted.day_min,
+            day_max=wanted.day_max,
+        )
 
         def ask(stub: Any) -> tuple[tuple[int, int], ...]:
-            answer = stub.DescribeArchive(pb.DescribeArchiveRequest(table=table), timeout=CALL_SECONDS)
+            answer = stub.DescribeArchive(request, timeout=CALL_SECONDS)
             return tuple((each.since, each.until) for each in answer.tables[0].ranges)
 
         patience = _Patience(self)

@@ -25,6 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,10 +33,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from detector.analysis.assembly import HEADER_SOURCE, STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS
 from detector.analysis.results import CountsError
 from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for
+from detector.archive.files import ArchiveFiles
 from detector.archive.schema import conformed
 from detector.core.registry import PredicateSettings, find_predicates
 from detector.ops.atomic_file import sync
-from detector.spark.batch import spark_schema
+from detector.spark.batch import native_prefix, spark_schema
 from detector.spark.source.archive_files import NAME as FILES
 from detector.spark.source.archive_files import ArchiveFilesSource
 from detector.spark.source.data_source import NAME, register
@@ -46,6 +48,7 @@ from detector.spark.streaming.progress import RESULTS, Folder, Newest, Pending, 
 
 GIVE_UP_SECONDS = 600.0
 LATE_SECONDS = 86_400.0
+KEY = ("archive", "snapshot", "scope", "predicate")
 REPORTS_PER_HEADER = 10
 ROWS_PER_TASK_MIN = 50_000
 LEFT_OUT = pa.schema([("path", pa.string()), ("reason", pa.string())])
@@ -57,12 +60,13 @@ PACKED_AT_ONCE = 16
 class StreamPlan:
     """The folders of results and state, the predicates, and the patience of the assembly.
 
-    ``out`` is a path that all workers share. ``give_up_seconds`` and ``late_seconds``: see rule 1. ``settings``: of the
-    predicates, by name. ``bytes_per_batch_max``: of an archive's files; ``rows_per_batch_max``: of a detector's reports.
-    ``buckets`` is fixed by the first batch.
+    ``out`` is a path that all workers share; ``results``: a directory or URI for the results, if not ``out``.
+    ``give_up_seconds`` and ``late_seconds``: see rule 1. ``settings``: of the predicates, by name. ``bytes_per_batch_max``: of
+    an archive's files; ``rows_per_batch_max``: of a detector's reports. ``buckets`` is fixed by the first batch.
     """
 
     out: Path
+    results: str = ""
     predicates: tuple[str, ...] = ("deadlock", "gridlock")
     settings: Mapping[str, PredicateSettings] = field(default_factory=dict)
     give_up_seconds: float = GIVE_UP_SECONDS
@@ -81,7 +85,7 @@ class StreamPlan:
     @property
     def folder(self) -> Folder:
         """Our record of what has been made of it."""
-        return Folder(state=self.out / "_stream" / "state", results=self.out)
+        return Folder(state=self.out / "_stream" / "state", results=self.results or self.out)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -131,10 +135,12 @@ def start(pieces: DataFrame, plan: StreamPlan, *, location: str = "", once: bool
 def verdicts(spark: SparkSession, plan: StreamPlan) -> DataFrame:
     """All verdicts so far with their findings; of each the newest revision."""
     plan.folder.publish(plan.folder.last())
-    if not any((plan.out / "verdicts").glob("batch=*")):
+    store = ArchiveFiles(plan.results or str(plan.out))
+    if not any(store.filesystem.get_file_info(fs.FileSelector(f"{store.root}/verdicts", allow_not_found=True))):
         return spark.createDataFrame([], spark_schema(FOUND))
-    found = spark.read.schema(spark_schema(FOUND)).parquet(str(plan.out / "verdicts")).drop("batch")
-    same = Window.partitionBy("archive", "snapshot", "scope", "predicate")
+    files = spark.read.schema(spark_schema(FOUND)).parquet(f"{native_prefix(store)}{store.root}/verdicts")
+    found = files.drop("batch").dropDuplicates([*KEY, "revision"])
+    same = Window.partitionBy(*KEY)
     newest = F.max(F.coalesce("revision", F.lit(0))).over(same)
     return found.withColumn("newest", newest).where(F.coalesce("revision", F.lit(0)) == F.col("newest")).drop("newest")
 

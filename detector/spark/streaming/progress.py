@@ -11,6 +11,7 @@ from typing import Any
 
 from detector.ops.atomic_file import write_atomically
 from detector.spark.streaming.interval_set import Finished
+from detector.spark.streaming.published import Published
 
 KEPT = 2
 VERSION = 2
@@ -89,10 +90,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """``state``: the commits, and the rows of unfinished snapshots; ``results``: in it a folder for each of ``RESULTS``."""
+    """``state``: the commits, and the rows of unfinished snapshots; ``results``: a directory or URI with the ``RESULTS``."""
 
     state: Path
-    results: Path
+    results: Path | str
 
     def last(self) -> Progress:
         """After the newest committed batch; before the first: nothing. Raises :class:`ProgressError`."""
@@ -108,6 +109,8 @@ class Folder:
         write_atomically(self.state / f"batch-{progress.batch:012d}.json", json.dumps(asdict(progress)).encode())
         self.publish(progress)
         self._forget(progress)
+        for table in RESULTS:
+            self._published.compact(table)
 
     def publish(self, progress: Progress) -> None:
         """Let readers see the results of a committed batch. Idempotent."""
@@ -116,9 +119,12 @@ class Folder:
         for table in RESULTS:
             made = self.made(progress) / table
             if made.exists():
-                (self.results / table).mkdir(parents=True, exist_ok=True)
-                made.rename(self.results / table / f"batch={progress.batch}")
+                self._published.put(made, table, progress.batch)
         shutil.rmtree(self.made(progress), ignore_errors=True)
+
+    @property
+    def _published(self) -> Published:
+        return Published(location=str(self.results), state=self.state)
 
     def clear(self) -> None:
         """Remove results that were in the making when a batch was cut short."""

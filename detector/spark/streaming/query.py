@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,10 +14,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from detector.analysis.results import CountsError
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.core.registry import PluginError, PredicateSettings, UnknownPredicateError, find_predicates
+from detector.ops.address import Address
 from detector.spark.java import JavaError
 from detector.spark.session import SparkFailedError, interruptible, open_session, plainly, reason
 from detector.spark.source.data_source import SourceOptionError, source_options
 from detector.spark.source.remote import RemoteError
+from detector.spark.streaming.metrics import served
 from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start
 from detector.spark.streaming.progress import Progress, ProgressError
 
@@ -36,11 +38,13 @@ class StreamOptions:
     archive: str | None
     options: Mapping[str, str]
     out: Path
+    results: str
     master: str | None
     predicates: tuple[str, ...]
     settings: Mapping[str, PredicateSettings]
     give_up_seconds: float
     late_seconds: float
+    metrics: Address | None
     once: bool
 
 
@@ -73,6 +77,7 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
         source_options({**stream.options, "retry_seconds": "2"}).remote.ranges("snapshots")
     plan = StreamPlan(
         out=stream.out,
+        results=stream.results,
         predicates=asked,
         settings=stream.settings,
         give_up_seconds=stream.give_up_seconds,
@@ -80,6 +85,13 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
     )
     plan.out.mkdir(parents=True, exist_ok=True)
     plan.folder.last()  # of an earlier version it is refused before Spark starts
+    with nullcontext() if stream.metrics is None else served(plan.folder, stream.metrics.host, stream.metrics.port) as port:
+        if stream.metrics is not None:
+            progress(f"metrics: http://{replace(stream.metrics, port=port or 0)}/metrics")
+        return _streamed(stream, plan, progress)
+
+
+def _streamed(stream: StreamOptions, plan: StreamPlan, progress: Callable[[str], None]) -> Progress:
     progress("starting Spark ...")
     with interruptible():
         spark = open_session(stream.master)

@@ -58,6 +58,10 @@ def test_all_rows_in_any_number_of_parts(
         few = _load(source, address, table="snapshots", columns="members, snapshot")
         assert few.columns == ["snapshot", "members"]
         assert sorted(row.snapshot for row in few.collect()) == list(range(1, 41))
+        one = _load(source, address, rows_per_partition=37).where("snapshot = 33 and begun > 1.5e9")
+        assert _rows(one) == [row for row in rows if row["snapshot"] == 33]
+        assert one.rdd.getNumPartitions() < frame.rdd.getNumPartitions()
+        assert _load(source, address).where("begun < 1.5e9").count() == 0
     wanted_reports = [made.assembled.reports[name] for made in short.made for name in sorted(made.assembled.reports)]
     assert [report_of({**row, "facts": list(row["facts"].items()), **_maps(row)}) for row in rows] == wanted_reports
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from random import Random
+from urllib.request import urlopen
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from detector.analysis.assembly import STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, header_rows
@@ -19,12 +23,16 @@ from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
 from detector.spark.streaming.bucket import Assembled, Patience, assemble, fragment_schema
 from detector.spark.streaming.interval_set import Finished
+from detector.spark.streaming.metrics import StreamMetrics, served
 from detector.spark.streaming.packing import PIECES, opened, packing
 from detector.spark.streaming.progress import Folder, Pending, Progress, ProgressError, continued
+from detector.spark.streaming.published import BATCHES_MIN, Published
 from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, WorldShape, judged, random_snapshots
 
 DEADLOCK = find_predicate("deadlock")
 SCHEMA = fragment_schema(WAIT_REPORT_COLUMNS)
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -238,3 +246,78 @@ def test_reports_of_a_snapshot_given_up_for_good_are_counted(short: Judged, tmp_
     pieces = pa.RecordBatch.from_pylist([{"table": "reports", "path": path}], schema=PIECES)
     packed = [row for batch in work([pieces]) for row in batch.to_pylist()]
     assert [row["late"] for row in packed if row["late"] is not None] == [numbers.count(2)]
+
+
+def test_the_metrics_say_what_the_newest_commit_says(tmp_path: Path) -> None:
+    folder = Folder(state=tmp_path / "state", results=tmp_path / "out")
+    folder.state.mkdir()
+    names = [family.name for family in StreamMetrics(folder).collect()]
+    assert "stilltrue_stream_lag_seconds" not in names, "nothing has been seen"
+    pending = {1: Pending(file="x", snapshots=3, given_up=2, rows=9, due={"a": 1.0})}
+    newest = {"a": (500.0, 400.0), "b": (450.0, None)}
+    folder.commit(Progress(batch=7, pending=pending, newest=newest, verdicts=11, corrected=5, late=4))
+    told = {
+        sample.name.removeprefix("stilltrue_stream_"): sample.value
+        for family in StreamMetrics(folder, clock=lambda: 1000.0).collect()
+        for sample in family.samples
+    }
+    assert told == {
+        "snapshots_waiting": 3, "snapshots_given_up": 2, "batches": 7, "lag_seconds": 600.0,
+        "verdicts_total": 11, "verdicts_corrected_total": 5, "reports_late_total": 4,
+    }  # fmt: skip
+    with served(folder, "127.0.0.1", 0) as port, urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        assert "stilltrue_stream_lag_seconds" in answer.read().decode()
+    rules = (ROOT / "docs" / "examples" / "stream.rules.yaml").read_text()
+    assert {name.removeprefix("stilltrue_stream_") for name in re.findall(r"\bstilltrue_stream_\w+", rules)} <= told.keys()
+    for name in re.findall(r"alert: (\w+)", rules):
+        page = (ROOT / "docs" / "runbooks" / f"{name}.md").read_text()
+        assert f"/docs/runbooks/{name}.md" in rules
+        assert all(heading in page for heading in ("## What it means", "## What to look at", "## What to do"))
+
+
+def _batches(published: Published, state: Path, count: int) -> None:
+    for batch in range(count):
+        made = state / "making" / "verdicts"
+        made.mkdir(parents=True)
+        pq.write_table(pa.table({"snapshot": [2 * batch, 2 * batch + 1]}), made / "come-0.parquet")
+        published.put(made, "verdicts", batch)
+        shutil.rmtree(state / "making")
+
+
+def _numbers(folder: Path) -> list[int]:
+    files = [path for path in folder.glob("verdicts/batch=*/*.parquet") if path.name[0] != "_"]
+    return sorted(number for path in files for number in pq.ParquetFile(path).read().column("snapshot").to_pylist())
+
+
+def test_many_small_results_become_one_file_and_none_is_lost(tmp_path: Path) -> None:
+    published = Published(location=str(tmp_path / "out"), state=tmp_path)
+    _batches(published, tmp_path, BATCHES_MIN - 1)
+    assert published.compact("verdicts") == 0
+    shutil.rmtree(tmp_path / "out")
+    _batches(published, tmp_path, BATCHES_MIN)
+    assert published.compact("verdicts") == BATCHES_MIN
+    (folder,) = (tmp_path / "out" / "verdicts").iterdir()
+    assert (folder.name, len(list(folder.iterdir()))) == (f"batch={BATCHES_MIN - 1}", 1)
+    assert _numbers(tmp_path / "out") == list(range(2 * BATCHES_MIN))
+
+
+@pytest.mark.parametrize("step", ["move", "remove"])
+def test_putting_together_is_finished_by_the_next_start(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut short before the new file has its name, or before the old ones have gone: no row is lost, or stays twice."""
+    published = Published(location=str(tmp_path / "out"), state=tmp_path)
+    _batches(published, tmp_path, BATCHES_MIN)
+
+    def cut(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        if step == "move":
+            patched.setattr(Published, "finish", lambda self: cut() if (tmp_path / "compacting.json").exists() else None)
+        else:
+            patched.setattr(ArchiveFiles, "remove", cut)
+        with pytest.raises(KeyboardInterrupt):
+            published.compact("verdicts")
+    assert set(_numbers(tmp_path / "out")) == set(range(2 * BATCHES_MIN))
+    for _ in range(2):
+        published.finish()
+        assert _numbers(tmp_path / "out") == list(range(2 * BATCHES_MIN))

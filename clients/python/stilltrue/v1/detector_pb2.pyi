@@ -78,10 +78,18 @@ class AskResponse(_message.Message):
     def __init__(self, verdict: _Optional[_Union[_snapshot_pb2.Verdict, _Mapping]] = ...) -> None: ...
 
 class DescribeArchiveRequest(_message.Message):
-    __slots__ = ["table"]
+    __slots__ = ["day_max", "day_min", "snapshot_max", "snapshot_min", "table"]
+    DAY_MAX_FIELD_NUMBER: _ClassVar[int]
+    DAY_MIN_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_MAX_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_MIN_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    day_max: str
+    day_min: str
+    snapshot_max: int
+    snapshot_min: int
     table: str
-    def __init__(self, table: _Optional[str] = ...) -> None: ...
+    def __init__(self, table: _Optional[str] = ..., snapshot_min: _Optional[int] = ..., snapshot_max: _Optional[int] = ..., day_min: _Optional[str] = ..., day_max: _Optional[str] = ...) -> None: ...
 
 class DescribeArchiveResponse(_message.Message):
     __slots__ = ["tables"]

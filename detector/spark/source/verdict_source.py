@@ -1,0 +1,89 @@
+"""The verdicts on an archive's snapshots as a data source: only the snapshots that a query's filters leave are evaluated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from detector.analysis.kernels import evaluated
+from detector.analysis.verdicts import FOUND
+from detector.archive.files import ArchiveError, ArchiveFiles
+from detector.archive.offsets import EVERYTHING
+from detector.archive.units import Archive, Unit, open_archive, shares
+from detector.core.registry import PredicateSettings
+from detector.spark.source.bounds import PUSHDOWN, bounds
+
+NAME = "stilltrue-verdicts"
+
+
+def archive_verdicts(
+    spark: SparkSession, archive: Archive, predicates: Sequence[str], settings: Mapping[str, PredicateSettings], *, tasks: int
+) -> DataFrame:
+    """Rows of ``FOUND``, from ``archive`` as it is when the query runs, in at most ``tasks`` parts."""
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(VerdictSource)
+    options = {
+        "location": archive.store.location,
+        "since": archive.since,
+        "until": archive.until,
+        "predicates": json.dumps(list(predicates)),
+        "settings": json.dumps({name: dict(values) for name, values in settings.items()}),
+        "tasks": str(tasks),
+    }
+    return spark.read.format(NAME).options(**options).load()
+
+
+@dataclass
+class Part(InputPartition):
+    """Units that one task evaluates."""
+
+    units: list[Unit]
+
+
+class VerdictSource(DataSource):
+    """What Spark asks for by the name ``stilltrue-verdicts``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Of ``FOUND``."""
+        return from_arrow_schema(FOUND)
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        """For ``spark.read``."""
+        return _Reader(dict(self.options))
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+        self._bounds = EVERYTHING
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
+        """Snapshots outside the filters' bounds are not evaluated; Spark applies the filters to the verdicts on the others."""
+        self._bounds = bounds(filters)
+        yield from filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        archive = open_archive(self._options["location"], since=self._options["since"], until=self._options["until"])
+        return [Part(units) for units in shares(archive.units("snapshots", self._bounds), int(self._options["tasks"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        asked: list[str] = json.loads(self._options["predicates"])
+        settings: dict[str, dict[str, Any]] = json.loads(self._options["settings"])
+        for found in evaluated(ArchiveFiles(self._options["location"]), partition.units, asked, settings, self._bounds):
+            if isinstance(found, ArchiveError):
+                raise found
+            yield from found.to_batches()

@@ -1,0 +1,69 @@
+"""The metrics of a running stream, for Prometheus: read from the stream's own state whenever somebody asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from detector.spark.streaming.progress import Folder, Progress
+
+READ_TRIES_MAX = 3
+
+
+class StreamMetrics(Collector):
+    """What the newest committed batch says."""
+
+    def __init__(self, folder: Folder, clock: Callable[[], float] = time.time) -> None:
+        """``clock``: seconds since the epoch."""
+        self._folder = folder
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        """As prometheus_client asks."""
+        progress = self._progress()
+        gauges = {
+            "snapshots_waiting": ("Snapshots without a verdict that wait for reports.", progress.waiting()),
+            "snapshots_given_up": ("Snapshots with a verdict that were finished without some reports.", progress.given_up()),
+            "batches": ("The number of the newest committed micro-batch; -1 before the first.", progress.batch),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"stilltrue_stream_{name}", text, value=value)
+        marks = progress.watermarks().values()
+        if marks:  # the archive that is furthest behind
+            text = "How long ago the newest snapshot began whose reports and header the stream has seen."
+            yield GaugeMetricFamily("stilltrue_stream_lag_seconds", text, value=max(0.0, self._clock() - min(marks)))
+        counters = {
+            "verdicts": ("Verdicts written, corrected ones included.", progress.verdicts),
+            "verdicts_corrected": ("Verdicts that late reports corrected.", progress.corrected),
+            "reports_late": ("Reports that came too late to count.", progress.late),
+        }
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"stilltrue_stream_{name}", text, value=value)
+
+    def _progress(self) -> Progress:
+        """A commit removes what is older than the one before it: who reads slowly looks again."""
+        for _ in range(READ_TRIES_MAX):
+            try:
+                return self._folder.last()
+            except FileNotFoundError:
+                continue
+        return self._folder.last()
+
+
+@contextmanager
+def served(folder: Folder, host: str, port: int) -> Iterator[int]:
+    """Serve ``/metrics`` while the block runs; the port. Raises OSError when it cannot listen there."""
+    registry = CollectorRegistry()
+    registry.register(StreamMetrics(folder))
+    server, thread = start_http_server(port, host, registry)
+    try:
+        yield int(server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

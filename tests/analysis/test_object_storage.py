@@ -1,0 +1,86 @@
+"""An archive and its results in an object store: a real server that speaks S3, on loopback."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from moto.server import ThreadedMotoServer
+from pyarrow import fs
+
+from detector.analysis.analyze import analyze
+from detector.analysis.engine import LocalEngine
+from detector.analysis.results import Results
+from detector.archive.compact import compact
+from detector.archive.files import ArchiveFiles
+from detector.archive.units import open_archive
+from detector.archive.writer import ArchiveWriter
+from detector.commands.analyze import analyze as command
+from tests.synthetic.hostile_archives import HARMLESS, NAMES, doubted_run, wanted, written
+
+ARCHIVE, OUT = "s3://stilltrue-tests/archive", "s3://stilltrue-tests/out"
+KEYS = pa.schema([("archive", pa.string()), ("snapshot", pa.int64()), ("predicate", pa.string()), ("holds", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[fs.FileSystem]:
+    """The bucket's file system; what anybody needs to reach it is in the environment, under AWS's own names."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        for name, value in (("ACCESS_KEY_ID", "tests"), ("SECRET_ACCESS_KEY", "tests"), ("REGION", "us-east-1")):
+            environment.setenv(f"AWS_{name}", value)
+        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        made, _ = fs.FileSystem.from_uri("s3://stilltrue-tests?allow_bucket_creation=true")
+        made.create_dir("stilltrue-tests")
+        yield made
+    server.stop()
+
+
+def _told(results: Results) -> dict[tuple[str | None, int, str], str]:
+    rows = results.read(results.last().tables["verdicts"], KEYS).to_pylist()
+    return {(row["archive"], row["snapshot"], row["predicate"]): row["holds"] for row in rows}
+
+
+def test_written_compacted_and_analysed_there(storage: fs.FileSystem, tmp_path: Path) -> None:
+    """The same verdicts as from a disk; a second analysis reads no snapshot again, and the bucket holds nothing left over."""
+    folder = written(tmp_path / "archive")
+    HARMLESS["doubled"](folder)
+    fs.copy_files(str(folder), ARCHIVE.removeprefix("s3://"), destination_filesystem=storage)
+    compact(ArchiveFiles(ARCHIVE))
+    said: list[str] = []
+    first = analyze(LocalEngine(), open_archive(ARCHIVE), OUT, NAMES, progress=said.append)
+    results = Results(location=OUT)
+    truth = {key: verdict.holds.value for key, verdict in wanted(doubted_run()).items()}
+    assert _told(results) == truth
+    again = analyze(LocalEngine(), open_archive(ARCHIVE), OUT, NAMES, progress=said.append)
+    assert again == first
+    assert "1 of the days were evaluated before, and their files are the same" in said
+    assert _told(results) == truth
+    named = {f"out/{file.path}" for files in results.last().tables.values() for file in files}
+    there = storage.get_file_info(fs.FileSelector("stilltrue-tests/out", recursive=True))
+    found = {entry.path.removeprefix("stilltrue-tests/") for entry in there if entry.type == fs.FileType.File}
+    assert found == named | {"out/_manifest/000000000002.json", "out/summary.json", "out/report.html"}
+
+
+def test_a_detectors_writer_and_the_command(storage: fs.FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = ArchiveWriter(ArchiveFiles(f"{ARCHIVE}-2"), archive="one", reports_max=40)
+    for made in doubted_run().made[:9]:
+        writer.add(made.assembled, members=made.members)
+    writer.flush()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(command, [f"{ARCHIVE}-2", "--out", f"{OUT}-2"])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.endswith(f"report: {OUT}-2/report.html\n")
+    assert storage.get_file_info("stilltrue-tests/out-2/report.html").size > 1000
+    assert list(tmp_path.iterdir()) == [], "nothing on the disk"
+    refused = CliRunner().invoke(command, ["s3://stilltrue-tests/none", "--out", f"{OUT}-2"])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "no archive here" in refused.stderr
