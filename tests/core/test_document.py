@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.core.document.reader import DocumentError, parse_document, read_document, write_document
+from detector.core.registry import ask
 from detector.core.verdict import write_verdict
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from detector.predicates.termination import Termination
-from stilltrue.model import Activity, ProcessName, ProcessState
+from stilltrue.model import Activity, Holds, ProcessName, ProcessState
 
 PROCESSES = st.sampled_from(["a", "b", "c", "d"])
 PARTIES = st.builds(lambda process, name: f"{process}{name}", PROCESSES, st.sampled_from(["", "/x", "/y#1"]))
@@ -47,6 +49,16 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "waits": waits(),
         "in_transit": st.lists(messages, max_size=3),
         "missing": st.lists(PROCESSES, max_size=2),
+        "forgetful": st.lists(PROCESSES, max_size=2),
+        "doubts": st.dictionaries(PROCESSES, st.text(max_size=4), max_size=2),
+        "set_aside": st.dictionaries(PROCESSES, st.text(max_size=4), max_size=2),
+        "membership": st.lists(
+            st.fixed_dictionaries(
+                {"about": st.sampled_from(["all", "states", "false"]), "text": st.text(max_size=4)},
+                optional={"predicate": st.sampled_from(["deadlock", ""]), "decisive": st.lists(PROCESSES, max_size=2)},
+            ),
+            max_size=2,
+        ),
         "previous": waits(),
         "begun": TIMES,
         "id": st.integers(0, 9),
@@ -66,6 +78,37 @@ def test_writing_and_reading_back_changes_no_verdict_and_neither_does_any_order(
     for predicate in (Deadlock(), Gridlock(), Termination()):
         verdicts = [json.dumps(write_verdict(predicate.evaluate(each))) for each in (snapshot, again, shuffled)]
         assert len(set(verdicts)) == 1
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        {"forgetful": ["a"]},
+        {"doubts": {"a": "a thread is at work"}},
+        {"membership": [{"about": "states", "text": "1 of 2 expected have joined"}]},
+        {"membership": [{"about": "all", "text": "gathering: 1 of 2 are back", "decisive": ["b"]}]},
+    ],
+)
+def test_what_made_an_answer_undetermined_is_in_the_document(doubt: dict[str, Any]) -> None:
+    idle = {"processes": {"a": {"activity": "idle"}}}
+    assert ask(Termination(), read_document(idle)).holds is Holds.TRUE
+    snapshot = read_document(idle | doubt)
+    assert ask(Termination(), snapshot).holds is Holds.UNDETERMINED
+    assert ask(Termination(), read_document(write_document(snapshot))) == ask(Termination(), snapshot)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"doubts": {"a": 1}}, "doubts.a: must be a string"),
+        ({"doubts": ["a"]}, "doubts: must be an object"),
+        ({"forgetful": [""]}, "forgetful"),
+        ({"membership": [{"about": ["all"]}]}, 'membership[0].about: must be "all" or "states" or "false"'),
+    ],
+)
+def test_doubts_that_make_no_sense_are_refused(document: dict[str, Any], says: str) -> None:
+    with pytest.raises(DocumentError, match=re.escape(says)):
+        read_document(document)
 
 
 def test_a_process_named_anywhere_is_active_unless_it_is_missing() -> None:

@@ -28,7 +28,11 @@ NEAR_SHARE_MIN = 0.78
 class ObjectKind(Enum):
     """The kinds of object in a document, each with its known keys."""
 
-    DOCUMENT = ("begun", "ended", "id", "in_transit", "missing", "previous", "processes", "scope", "waits")
+    DOCUMENT = (
+        "begun", "doubts", "ended", "forgetful", "id", "in_transit", "membership", "missing", "previous", "processes", "scope",
+        "set_aside", "waits",
+    )  # fmt: skip
+    MEMBERSHIP = ("about", "decisive", "predicate", "text")
     PROCESS = ("activity", "facts", "labels", "service")
     WAIT = ("among", "deadline", "needs", "number", "since", "uncoloured", "waiter", "what")
     MESSAGE = ("facts", "source", "target", "what")

@@ -25,12 +25,14 @@ from detector.core.document.values import (
     whole,
 )
 from detector.core.document.writer import write_document
+from detector.core.membership_doubt import About, MembershipDoubt
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns, WaitError, columns_of_lists
 from stilltrue.model import (
     Activity,
     Facts,
     Message,
+    ProcessName,
     ProcessState,
     SnapshotId,
     SnapshotRef,
@@ -39,6 +41,7 @@ from stilltrue.model import (
 __all__ = ["DocumentError", "key_of", "message_order", "parse_document", "read_document", "write_document"]
 
 NAN = float("nan")
+_ABOUT = {about.value: about for about in About}
 ACTIVITIES = {activity.value: activity for activity in Activity}
 
 
@@ -93,7 +96,7 @@ def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key
     top = object_of(raw, ())
     keys = KeyCheck(on_unknown_key)
     keys.check(ObjectKind.DOCUMENT, top, lambda _: ())
-    missing = tuple(sorted({process(name, ("missing", at)) for at, name in enumerate(list_of(top, "missing", ()))}))
+    missing = _processes(top, "missing")
     processes = {
         process(name, ("processes", name)): _state(value, ("processes", name), keys)
         for name, value in sorted(object_of(top.get("processes", {}), ("processes",)).items())
@@ -111,6 +114,37 @@ def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key
             )
         ),
         missing=missing,
+        forgetful=_processes(top, "forgetful"),
+        doubts=_reasons(top, "doubts"),
+        set_aside=_reasons(top, "set_aside"),
+        membership=tuple(
+            _membership(value, ("membership", at), keys) for at, value in enumerate(list_of(top, "membership", ()))
+        ),
+    )
+
+
+def _processes(top: Mapping[str, Any], key: str) -> tuple[ProcessName, ...]:
+    return tuple(sorted({process(name, (key, at)) for at, name in enumerate(list_of(top, key, ()))}))
+
+
+def _reasons(top: Mapping[str, Any], key: str) -> dict[ProcessName, str]:
+    """A reason for each of some processes."""
+    reasons = object_of(top.get(key, {}), (key,))
+    return {process(name, (key, name)): text_of(reasons, name, (key,)) for name in sorted(reasons)}
+
+
+def _membership(raw: object, path: Path, keys: KeyCheck) -> MembershipDoubt:
+    value = object_of(raw, path)
+    keys.check(ObjectKind.MEMBERSHIP, value, lambda _: path)
+    about = value.get("about")
+    if not isinstance(about, str) or about not in _ABOUT:
+        refuse(" or ".join(f'"{one}"' for one in _ABOUT), about, (*path, "about"))
+    decisive = enumerate(list_of(value, "decisive", path))
+    return MembershipDoubt(
+        about=_ABOUT[about],
+        text=text_of(value, "text", path),
+        predicate=text_of(value, "predicate", path),
+        decisive=tuple(process(name, (*path, "decisive", at)) for at, name in decisive),
     )
 
 

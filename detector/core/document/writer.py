@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from detector.core.membership_doubt import MembershipDoubt
 from detector.core.snapshot import Snapshot
 from detector.core.times import write_time
 from detector.graph.columns import WaitColumns
@@ -20,7 +21,23 @@ def write_document(snapshot: Snapshot) -> dict[str, Any]:
     document["waits"] = _written_waits(snapshot.waits)
     document["in_transit"] = [_written_message(message) for message in snapshot.in_transit]
     document["missing"] = list(snapshot.missing)
-    return document
+    return document | _written_doubts(snapshot)
+
+
+def _written_doubts(snapshot: Snapshot) -> dict[str, Any]:
+    """What keeps some answers undetermined, where there is any of it."""
+    doubts: dict[str, Any] = {
+        "forgetful": list(snapshot.forgetful),
+        "doubts": dict(snapshot.doubts),
+        "set_aside": dict(snapshot.set_aside),
+        "membership": [_written_membership(doubt) for doubt in snapshot.membership],
+    }
+    return {key: value for key, value in doubts.items() if value}
+
+
+def _written_membership(doubt: MembershipDoubt) -> dict[str, Any]:
+    extra = {"predicate": doubt.predicate, "decisive": list(doubt.decisive)}
+    return {"about": doubt.about.value, "text": doubt.text} | {key: value for key, value in extra.items() if value}
 
 
 def _written_state(state: ProcessState) -> dict[str, Any]:

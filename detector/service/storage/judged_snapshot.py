@@ -26,10 +26,7 @@ class JudgedSnapshot:
 
     def document(self) -> str:
         """The snapshot document, as JSON."""
-        document = write_document(self._assembled.snapshot)
-        if self._assembled.orphans:
-            document["set_aside"] = dict(self._assembled.snapshot.set_aside)
-        return json.dumps(document, separators=(",", ":"))
+        return json.dumps(write_document(self._assembled.snapshot), separators=(",", ":"))
 
     def answer(self) -> pb.GetSnapshotResponse:
         """The answer to a request for this snapshot."""
