@@ -339,7 +339,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cancellation 6",
         "a task that a handler awaits is not cancelled with it",
         "jobs",
-        "safe, exact",
+        "safe, exact, live",
         (parts.Cancellation, "_may_be_cancelled", parts.only_handlers),
     ),
     _mutant(
