@@ -15,6 +15,7 @@ from tests.chaos.processors import Window, busy_seconds, used_seconds
 TRUE, FALSE = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE
 
 
+@pytest.mark.longer
 @pytest.mark.slow
 @pytest.mark.live
 @pytest.mark.timeout(900)

@@ -24,6 +24,7 @@ EXECUTOR = {"SPARK_EXECUTOR_MEMORY": "1g", "SPARK_DRIVER_URL": "spark://driver:7
                "SPARK_JAVA_OPT_1": "-Db=2"}  # fmt: skip
 
 
+@pytest.mark.longer
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_rendered_application_runs_in_local_mode(rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path) -> None:

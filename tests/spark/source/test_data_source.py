@@ -179,6 +179,7 @@ def test_parts_leave_nothing_out() -> None:
     assert after_rows(ranges, 504, 3) == 504
 
 
+@pytest.mark.longer
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_documented_snippet_runs_as_it_stands_with_another_python_first_on_the_path(

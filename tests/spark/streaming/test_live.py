@@ -24,7 +24,7 @@ from detector.core.verdict import write_verdict
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.batch import verdicts_of_archive
 from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start, verdicts
-from stilltrue.model import CallNumber, Holds, ProcessId, SnapshotId, Verdict, process_of
+from stilltrue.model import CallNumber, Holds, ProcessId, ProcessState, SnapshotId, Verdict, process_of
 from stilltrue.protocol.report import Report
 from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, judged
 
@@ -43,6 +43,7 @@ def _end(query: Any) -> None:
     assert query.exception() is None
 
 
+@pytest.mark.longer
 def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
     spark: SparkSession, run: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:
@@ -133,5 +134,7 @@ def _finished(number: int, snapshot: Snapshot) -> RandomSnapshot:
         )
         for name, member in members.items()
     }  # fmt: skip
-    whole = Assembled(snapshot=replace(snapshot, ref=ref), outcome=Outcome.COMPLETE, begun_by="period", reports=reports)
+    states = {name: snapshot.processes.get(name, ProcessState()) for name in names}
+    reported = replace(snapshot, ref=ref, processes=states)
+    whole = Assembled(snapshot=reported, outcome=Outcome.COMPLETE, begun_by="period", reports=reports)
     return RandomSnapshot(assembled=whole, members=members)
