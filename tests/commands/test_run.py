@@ -1,0 +1,14 @@
+"""``stilltrue run`` of the detector's command; the agent's own is in tests/client/test_launch.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_a_detector_that_is_no_address_is_refused() -> None:
+    """As where its value was forgotten: ``--detector -- python app.py``."""
+    command = [sys.executable, "-m", "detector", "run", "--detector", "--", sys.executable, "-c", "print('begun')"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--detector" in done.stderr
