@@ -1,7 +1,8 @@
 """Runs programs from the package index plain and under `stilltrue run`, and compares: what they print, and who has joined.
 
 ``python -m tests.apps.run [NAME ...]``; each in a virtual environment of its own under build/apps, in which nothing of ours is.
-The programs are in ``programs/``: they know nothing of the agent, and print lines that begin with RESULT.
+The programs are in ``programs/``: they know nothing of the agent, and print lines that begin with RESULT. An attached program
+stays until all of its processes have been seen (``programs/watched.py``).
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class Watch:
     """Who has been a member while a program ran, and what the agent said it could not see of it."""
 
     detector: str
+    expected: Mapping[str, int]
+    all_seen: Path
+    """Made once all that are expected have been seen."""
     seen: dict[str, dict[str, Any]] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -61,6 +65,13 @@ class Watch:
             asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
             if asked.returncode == 0:
                 self.seen |= {agent["process"]: agent for agent in json.loads(asked.stdout)}
+            if not self.missing():
+                self.all_seen.touch()
+
+    def missing(self) -> dict[str, int]:
+        """Of which services too few processes have been seen, and how many are expected."""
+        seen = self.members()
+        return {service: count for service, count in self.expected.items() if seen.get(service, 0) < count}
 
     def members(self) -> dict[str, int]:
         """How many processes of each service."""
@@ -96,23 +107,23 @@ def told(command: list[Any], **more: str) -> list[str]:
 def difference(name: str) -> list[str]:
     """What is different about this program with the agent; empty: nothing."""
     python, program = room_of(name), f"{APPS[name].program}.py"
-    plain = told([python, program], LINGER="1")
+    plain = told([python, program])
     with tempfile.TemporaryDirectory() as data:
         command: list[str | Path] = [BIN / "stilltrue", "serve", "--port", "0", "--http-port", "0", "--data", data]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as detector:
-            watch = Watch(_address(detector))
+            watch = Watch(_address(detector), APPS[name].members, Path(data, "all-seen"))
             watcher = threading.Thread(target=watch.watch)
             watcher.start()
             try:
-                attached = told([BIN / "stilltrue", "run", "--detector", watch.detector, "--", python, program], LINGER="1")
+                run = [BIN / "stilltrue", "run", "--detector", watch.detector, "--", python, program]
+                attached = told(run, WATCHED=str(watch.all_seen))
             finally:
                 watch.over.set()
                 watcher.join()
                 detector.terminate()
                 detector.wait(30)
     found = [] if plain == attached else [f"plain {plain}", f"attached {attached}"]
-    missing = {service: count for service, count in APPS[name].members.items() if watch.members().get(service, 0) < count}
-    if missing:
+    if watch.missing():
         found.append(f"not all have joined: {watch.members()}, not {dict(APPS[name].members)}")
     print(f"{name}: {plain}\n  members: {watch.members()}")
     return found + watch.blind()

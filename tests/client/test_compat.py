@@ -16,7 +16,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frames_of_threads, innermost_frames, variables_of
-from tests.client.look_worlds import PATIENCE_SECONDS, LoopWorld, Stuck, serving
+from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, Stuck, serving
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ async def test_what_is_not_understood_is_no_wait(world: World) -> None:
 async def test_a_task_about_to_be_cancelled_is_not_stuck(world: World) -> None:
     held: list[asyncio.Task[Any]] = []
 
-    async def body(world: World) -> None:
+    async def body(_: object) -> None:
         held.append(asyncio.ensure_future(world.stuck(b"")))
         await asyncio.wait(held)
 

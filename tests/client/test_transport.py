@@ -15,7 +15,7 @@ from stilltrue.protocol.report import Connection, Report, SentOver
 from stilltrue.runtime.compat import options_of, target_of
 from stilltrue.runtime.transport.channelz import SERVERS, TARGETS, peer_address, was_connected_once
 from stilltrue.runtime.transport.endpoint import Endpoint
-from tests.client.look_worlds import PATIENCE_SECONDS, Stuck, report_of, report_when, serving
+from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, report_of, report_when, serving
 
 Agents = Callable[..., Agent]
 OPTIONS = (("grpc.use_local_subchannel_pool", 1),)

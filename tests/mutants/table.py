@@ -394,7 +394,7 @@ MUTANTS = (
         "stilltrue.runtime.look.ways_out",
         "below.setdefault(id(task), []).append(one)",
         "pass",
-        "tests/client/test_ways_out.py::test_a_watchdog_over_a_job_is_a_way_out_of_what_the_job_awaits",
+        "tests/client/look/test_ways_out_of_tasks.py::test_a_watchdog_over_a_job_is_a_way_out_of_what_the_job_awaits",
         quick=True,
     ),
     Mutant(
@@ -402,21 +402,21 @@ MUTANTS = (
         "stilltrue.runtime.look.ways_out",
         'one.add(f"task {other.get_name()}, which may fail in the same task group", holder, other)',
         "pass",
-        "tests/client/test_ways_out.py::test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out",
+        "tests/client/look/test_ways_out_of_tasks.py::test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out",
     ),
     Mutant(
         "who awaits since the cut is not doubt",
         "stilltrue.runtime.look.ways_out",
         'one.doubt = one.doubt or f"task {task.get_name()} has begun to await it since the cut"',
         "pass",
-        "tests/client/test_ways_out.py::test_a_task_that_has_begun_to_await_since_the_cut_is_doubt",
+        "tests/client/look/test_ways_out_of_tasks.py::test_a_task_that_has_begun_to_await_since_the_cut_is_doubt",
     ),
     Mutant(
         "more ways out than are told do not count",
         "stilltrue.runtime.look.ways_out",
         'self.doubt = self.doubt or f"more than {WAYS_OUT_MAX} parties may end its wait"',
         "pass",
-        "tests/client/test_ways_out.py::test_more_ways_out_than_are_told_are_doubt",
+        "tests/client/look/test_ways_out_of_tasks.py::test_more_ways_out_than_are_told_are_doubt",
     ),
     # checkpoints
     Mutant(

@@ -2,19 +2,18 @@
 
 import glob
 import logging
-import os
 import tempfile
-import time
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from watched import wait_until_seen
 
 logging.disable(logging.WARNING)
 TEXT = ["a stable property that holds", "still holds", "a property that held"] * 20
 
 
 def split(line):
-    time.sleep(0.05 if os.environ.get("LINGER") else 0)
+    wait_until_seen()
     return line.split()
 
 

@@ -8,6 +8,7 @@ import tempfile
 import time
 
 import dagster
+from watched import wait_until_seen
 
 
 @dagster.op
@@ -48,7 +49,7 @@ def main():
         with dagster.DagsterInstance.get() as instance:
             with dagster.execute_job(dagster.reconstructable(sums), instance=instance) as result:
                 print("RESULT job", result.success, result.output_for_node("total"))
-        time.sleep(2 if os.environ.get("LINGER") else 0)
+        wait_until_seen()
         client.shutdown_server()
         print("RESULT exit", server.wait(60))
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 from fastapi import FastAPI
+from watched import wait_until_seen
 
 
 @contextlib.asynccontextmanager
@@ -56,7 +57,7 @@ def main():
             answers = list(clients.map(lambda number: get(f"{url}book{number % 3}"), range(400)))
         seen = sorted({answer.split(',"worker"')[0] for answer in answers})
         print("RESULT", len(answers), seen, get(url + "none"))
-        linger(2)
+        wait_until_seen()
     finally:
         web.terminate()
         print("RESULT exit", web.wait(30))
@@ -75,11 +76,6 @@ def wait_for(url):
         except OSError:
             time.sleep(0.1)
     raise TimeoutError(url)
-
-
-def linger(seconds):
-    """Stay for a while, so that whoever watches has a chance to."""
-    time.sleep(seconds if os.environ.get("LINGER") else 0)
 
 
 if __name__ == "__main__":

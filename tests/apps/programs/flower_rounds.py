@@ -1,6 +1,5 @@
 """Flower 1.21: a server and two clients, three rounds of federated averaging over gRPC. Prints the model of each round."""
 
-import os
 import socket
 import subprocess
 import sys
@@ -11,6 +10,7 @@ warnings.simplefilter("ignore")
 
 import flwr
 import numpy
+from watched import wait_until_seen
 
 
 class Client(flwr.client.NumPyClient):
@@ -33,7 +33,7 @@ def serve(address):
     strategy = flwr.server.strategy.FedAvg(min_fit_clients=2, min_evaluate_clients=2, min_available_clients=2)
     history = flwr.server.start_server(server_address=address, config=flwr.server.ServerConfig(num_rounds=3), strategy=strategy)
     print("RESULT losses", history.losses_distributed)
-    time.sleep(2 if os.environ.get("LINGER") else 0)
+    wait_until_seen()
 
 
 def main():
@@ -42,7 +42,7 @@ def main():
         return
     if len(sys.argv) == 4:
         flwr.client.start_client(server_address=sys.argv[2], client=Client(float(sys.argv[3])).to_client())
-        time.sleep(2 if os.environ.get("LINGER") else 0)
+        wait_until_seen()
         return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -10,6 +9,7 @@ from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import pubsub_v1
 from google.pubsub_v1 import types
+from watched import wait_until_seen
 
 MESSAGES = 60
 TOPIC, SUBSCRIPTION = "projects/p/topics/t", "projects/p/subscriptions/s"
@@ -89,7 +89,7 @@ def main():
     futures = [topics.publish(TOPIC, b"message %d" % number) for number in range(MESSAGES)]
     print("RESULT published", len({future.result(30) for future in futures}))
     print("RESULT received", all_here.wait(60), len(got), "over several streams:", emulator.streams > 2)
-    time.sleep(2 if os.environ.get("LINGER") else 0)
+    wait_until_seen()
     pulling.cancel()
     try:
         pulling.result(30)

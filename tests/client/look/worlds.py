@@ -95,6 +95,23 @@ class Stuck:
             assert self.inside.acquire(timeout=PATIENCE_SECONDS)
 
 
+Caller = Callable[[Any], object]
+
+
+def look_at_caller(alone: Callable[..., Agent], stuck: Stuck, caller: Caller, calls: int = 1) -> PartyLook:
+    """What is seen of a thread that runs ``caller`` with the stub of a stuck method, while it is stuck there."""
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        thread = threading.Thread(target=caller, args=(front.channel(channel).unary_unary("/s/Get"),), name="caller")
+        thread.start()
+        stuck.wait_for_callers(calls)
+        report = report_when(front, lambda report: any(wait.waiter == "front/thread:caller" for wait in report.waits))
+        seen = of(look_at(front, report), "front/thread:caller")
+        stuck.go.set()
+        thread.join()
+    return seen
+
+
 async def settle() -> None:
     """Until the tasks that can go on at once have done so."""
     for _ in range(20):
@@ -105,14 +122,18 @@ Body = Callable[["LoopWorld"], Awaitable[Any]]
 
 
 class LoopWorld:
-    """A front on an event loop whose handler runs a body of the test; ``stuck`` calls the back, which holds its callers."""
+    """A front on an event loop whose handler runs a body of the test.
+
+    ``stuck`` and ``upload`` call the back, which holds its callers until ``go``; ``quick`` comes back, ``fail`` fails.
+    """
 
     def __init__(self, front: Agent, back: Agent) -> None:
         self.front, self.back = front, back
         self.go = asyncio.Event()
         self.held = asyncio.Semaphore(0)
         self.body: Body
-        self.report: Report
+        self.cut: Report
+        """The front's report of the latest look."""
 
     async def start(self) -> None:
         async def do(request: bytes, context: Any) -> bytes:
@@ -127,8 +148,17 @@ class LoopWorld:
         async def hold_stream(requests: Any, context: Any) -> bytes:
             return await hold(await anext(requests), context)
 
+        async def quick(request: bytes, context: Any) -> bytes:
+            return request
+
+        async def failing(request: bytes, context: Any) -> bytes:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "nothing here")
+            return b""
+
         back: dict[str, Any] = {
             "Stuck": grpc.unary_unary_rpc_method_handler(hold),
+            "Quick": grpc.unary_unary_rpc_method_handler(quick),
+            "Fail": grpc.unary_unary_rpc_method_handler(failing),
             "Upload": grpc.stream_unary_rpc_method_handler(hold_stream),
         }
         self.servers = []
@@ -142,6 +172,8 @@ class LoopWorld:
         self.outside: Any = grpc.aio.insecure_channel(addresses[0])
         self.channel = self.front.channel(grpc.aio.insecure_channel(addresses[1]))
         self.stuck: Any = self.channel.unary_unary("/t.T/Stuck")
+        self.quick: Any = self.channel.unary_unary("/t.T/Quick")
+        self.fail: Any = self.channel.unary_unary("/t.T/Fail")
         self.upload: Any = self.channel.stream_unary("/t.T/Upload")
 
     async def stop(self) -> None:
@@ -169,7 +201,7 @@ class LoopWorld:
         for _ in range(stuck):
             await asyncio.wait_for(self.held.acquire(), PATIENCE_SECONDS)
         await settle()
-        report = self.report = report_of(self.front)
+        report = self.cut = report_of(self.front)
         if meanwhile is not None:
             await meanwhile()
         look = await asyncio.to_thread(look_at, self.front, report)

@@ -17,7 +17,7 @@ from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.look import LookRequest
 from stilltrue.runtime.compat import waiting_threads
-from tests.client.look_worlds import PATIENCE_SECONDS, LoopWorld, serving
+from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, serving
 
 
 def acting(agent: Agent) -> tuple[str, ...]:

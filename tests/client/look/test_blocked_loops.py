@@ -13,7 +13,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
-from tests.client.look_worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_when, serving
+from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_when, serving
 
 
 class FrontLoop:
@@ -61,13 +61,6 @@ def world(alone: Callable[..., Agent]) -> Iterator[FrontLoop]:
     world = FrontLoop(alone("front"))
     yield world
     world.stop()
-
-
-@pytest.fixture
-def stuck() -> Iterator[Stuck]:
-    stuck = Stuck()
-    yield stuck
-    stuck.go.set()
 
 
 def waits_of(report: Report, waiter: str) -> list[LocalWait]:

@@ -15,14 +15,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
-from tests.client.look_worlds import LoopWorld, Stuck, look_at, of, report_of, report_when, serving
-
-
-@pytest.fixture
-def stuck() -> Iterator[Stuck]:
-    stuck = Stuck()
-    yield stuck
-    stuck.go.set()
+from tests.client.look.worlds import LoopWorld, Stuck, look_at, of, report_of, report_when, serving
 
 
 @contextmanager

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import grpc.aio
-import pytest
 
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId, WaitNumber
 from stilltrue.protocol.look import LookRequest, Suspect
-from tests.client.look_worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_of, serving
-
-
-@pytest.fixture
-def stuck() -> Iterator[Stuck]:
-    stuck = Stuck()
-    yield stuck
-    stuck.go.set()
+from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_of, serving
 
 
 def test_a_thread_in_a_call_waits_for_it_still_and_stands_in_its_own_code(alone: Callable[..., Agent], stuck: Stuck) -> None:

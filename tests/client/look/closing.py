@@ -1,0 +1,97 @@
+"""Runs a holder of a channel or a server beside a party that is stuck, and tells whether it counts as a way out."""
+
+from __future__ import annotations
+
+import contextlib
+import sched
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from stilltrue import Agent
+from stilltrue.runtime.frames import frames_of_threads
+from tests.client.look.worlds import Stuck, holders, look_at, of, report_when, serving
+
+FAR_SECONDS = 60.0
+Holder = Callable[[Any, threading.Event], object]
+
+
+class Ended(BaseException):
+    """What interrupts a holder at the end of its test, as a signal would."""
+
+
+def interrupted(go: threading.Event) -> None:
+    """A sleep, and an interruption at the end of the test."""
+    if go.wait(FAR_SECONDS):
+        raise Ended
+
+
+class Other:
+    """Something else that can be closed."""
+
+    def __enter__(self) -> Other:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def sleeps_then_calls(go: threading.Event, what: Callable[[], object]) -> None:
+    """Call something long after the look."""
+    go.wait(FAR_SECONDS)
+    what()
+
+
+def sets_after(go: threading.Event, event: threading.Event) -> None:
+    """Set an event at the end of the test only."""
+    go.wait()
+    event.set()
+
+
+def may_close_the_channel(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> bool:
+    """Whether a thread that waits for a call may be freed by who runs ``holder``, which owns the channel."""
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as address:
+        channel = front.channel(grpc.insecure_channel(address))
+        return bool(seen_beside(front, stuck, channel.unary_unary("/s/Get"), channel, holder))
+
+
+def seen_beside(
+    front: Agent, stuck: Stuck, call: Any, owned: Any, holder: Holder, party: str = "front/thread:caller"
+) -> list[str]:
+    """The ways out of the stuck ``party`` while a thread runs ``holder``, told by whether they are open."""
+
+    def calls() -> None:
+        with contextlib.suppress(grpc.RpcError):
+            call(b"")
+
+    def holds() -> None:
+        with contextlib.suppress(Ended):
+            holder(owned, stuck.go)
+
+    beside = threading.Thread(target=holds, name="holder")
+    caller = threading.Thread(target=calls, name="caller")
+    caller.start()
+    stuck.wait_for_callers()
+    beside.start()
+    end = time.monotonic() + FAR_SECONDS
+    while not _is_at_rest(beside):
+        assert time.monotonic() < end
+    report = report_when(front, lambda report: any(wait.waiter.startswith(party) for wait in report.waits))
+    seen = holders(of(look_at(front, report), party))
+    stuck.go.set()
+    caller.join()
+    beside.join()
+    return list(dict.fromkeys(seen))
+
+
+def _is_at_rest(thread: threading.Thread) -> bool:
+    """Whether a thread has come to where it waits."""
+    codes = [frame.f_code for frame in frames_of_threads().get(thread.ident or 0, [])]
+    return threading.Thread.start.__code__ not in codes and codes[0].co_filename in (threading.__file__, sched.__file__)

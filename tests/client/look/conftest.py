@@ -1,0 +1,25 @@
+"""What the tests of the second look share: a method that is stuck, and a front on an event loop that calls it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from stilltrue import Agent
+from tests.client.look.worlds import LoopWorld, Stuck
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.go.set()
+
+
+@pytest.fixture
+async def world(alone: Callable[..., Agent]) -> AsyncIterator[LoopWorld]:
+    world = LoopWorld(alone("front"), alone("back"))
+    await world.start()
+    yield world
+    await world.stop()

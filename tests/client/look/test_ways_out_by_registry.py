@@ -1,0 +1,135 @@
+"""Who sweeps a registry of calls in flight may cancel them; who only counts them may not."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from tests.client.look.worlds import (
+    Stuck,
+    holders,
+    look_at_caller,
+)
+
+FAR_SECONDS = 60.0
+
+
+class Entry:
+    """A call in flight, in a registry."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+
+    def look_at(self) -> None:
+        """Give it up; a global function has the same name."""
+        self.call.cancel()
+
+    def tell(self) -> bool:
+        """Tell of it."""
+        return bool(self.call.done())
+
+
+class InFlight:
+    """A registry of calls in flight, swept now and then."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.weak: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def add(self, call: Any) -> None:
+        """Keep a call."""
+        self.entries = [Entry(call)]
+        self.weak[1] = call
+
+    def sweep(self) -> None:
+        """Give up what took too long."""
+        for entry in self.entries:
+            entry.look_at()
+
+    def count(self) -> int:
+        """Say how many there are."""
+        return sum(entry.tell() for entry in self.entries)
+
+
+_IN_FLIGHT = InFlight()
+
+
+def _sweeps(go: threading.Event, held: InFlight) -> None:
+    go.wait()
+    held.sweep()
+
+
+def _sweeps_the_global(go: threading.Event, _: object) -> None:
+    go.wait()
+    _IN_FLIGHT.sweep()
+
+
+def _cancels_by_name(go: threading.Event, held: InFlight) -> None:
+    go.wait()
+    for entry in held.entries:
+        operator.methodcaller("cancel")(entry.call)
+
+
+def _cancels_those_that_live(go: threading.Event, held: weakref.WeakValueDictionary[int, Any]) -> None:
+    go.wait()
+    for call in held.values():
+        call.cancel()
+
+
+def _counts(go: threading.Event, held: InFlight) -> None:
+    go.wait()
+    held.count()
+
+
+def _counts_the_global(go: threading.Event, _: object) -> None:
+    go.wait()
+    _IN_FLIGHT.count()
+
+
+@pytest.mark.parametrize(
+    ("sweeper", "expected"),
+    [
+        (_sweeps, ["-"]),
+        (_sweeps_the_global, ["-"]),
+        (_cancels_by_name, ["-"]),
+        (_cancels_those_that_live, ["-"]),
+        (_counts, []),
+        (_counts_the_global, []),
+    ],
+)
+def test_who_sweeps_a_registry_of_calls_may_cancel_them(
+    alone: Callable[..., Agent], stuck: Stuck, sweeper: Callable[[threading.Event, Any], None], expected: list[str]
+) -> None:
+    registry = _IN_FLIGHT if sweeper in {_sweeps_the_global, _counts_the_global} else InFlight()
+    held = registry.weak if sweeper is _cancels_those_that_live else registry
+    other = threading.Thread(target=sweeper, args=(stuck.go, held if registry is not _IN_FLIGHT else None))
+
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        registry.add(call)
+        with contextlib.suppress(grpc.FutureCancelledError):
+            call.result()
+
+    other.start()
+    assert holders(look_at_caller(alone, stuck, caller)) == expected
+    other.join()
+
+
+def test_a_timer_that_sweeps_a_registry_may_cancel_them(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        _IN_FLIGHT.add(call)
+        timer = threading.Timer(FAR_SECONDS, lambda: _IN_FLIGHT.sweep())  # noqa: PLW0108 - its code is what names the method
+        timer.start()
+        call.result()
+        timer.cancel()
+
+    assert holders(look_at_caller(alone, stuck, caller)) == ["-"]
