@@ -1,4 +1,4 @@
-"""What people read: times that no clock here can show, names that no encoding can write."""
+"""What people read: times that no clock here can show, names that no encoding can write, victims named once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from detector.cli import cli
+from detector.commands.shared.render import print_verdict
 from detector.commands.shared.run import quietly
 from detector.core.times import local_time, read_time
+from stilltrue.model import Holds, PartyName, Verdict, Witness
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,20 @@ def test_a_name_that_no_encoding_can_write_is_written_with_escapes(monkeypatch: 
         monkeypatch.setattr(sys, "stdout", out)
         assert quietly(cli, ["evaluate", "deadlock", str(file)]) == 0
         assert f"{name} waits for itself" in out.buffer.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_victims_are_named_once(capsys: pytest.CaptureFixture[str], told: bool) -> None:
+    parties = (PartyName("a/X#1"), PartyName("b/Y#1"))
+    suggestion = ("aborting 1 party would free all 2 (the fewest possible): b/Y#1",) if told else ()
+    verdict = Verdict(
+        predicate="deadlock",
+        holds=Holds.TRUE,
+        witness=Witness("cycle", parties, "cycle: a/X#1 -> b/Y#1 -> a/X#1"),
+        remainder=parties,
+        core=parties,
+        victims=parties[1:],
+        explanation=(*suggestion, "b/Y#1 is at app.py:7 in reserve"),
+    )
+    print_verdict(verdict)
+    assert capsys.readouterr().out.count("aborting") == 1

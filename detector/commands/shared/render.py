@@ -83,13 +83,13 @@ def _print(verdict: Verdict, head: str, out: Console) -> None:
 
 def _remaining_parts(verdict: Verdict) -> list[tuple[str, Sequence[str]]]:
     """The parts of a verdict that its evidence has not named yet."""
-    explained = " ".join(verdict.explanation[-1:])
+    suggested = " ".join(sentence for sentence in verdict.explanation if sentence.startswith("aborting "))
     parts: list[tuple[str, Sequence[str], bool]] = [
         ("core", verdict.core, set(verdict.core) != set(verdict.witness.parties)),
         ("behind it", verdict.behind, True),
         ("missing", verdict.missing, True),
         ("depends on", verdict.decisive, verdict.decisive != verdict.missing),
-        ("aborting these would free all", verdict.victims, not any(name in explained for name in verdict.victims)),
+        ("aborting these would free all", verdict.victims, not any(name in suggested for name in verdict.victims)),
     ]
     return [(word, names) for word, names, new in parts if names and new]
 
