@@ -47,7 +47,7 @@ def test_the_victims_are_named_once(capsys: pytest.CaptureFixture[str], told: bo
     verdict = Verdict(
         predicate="deadlock",
         holds=Holds.TRUE,
-        witness=Witness("cycle", parties, "cycle: a/X#1 -> b/Y#1 -> a/X#1"),
+        witness=Witness(kind="cycle", parties=parties, text="cycle: a/X#1 -> b/Y#1 -> a/X#1"),
         remainder=parties,
         core=parties,
         victims=parties[1:],
