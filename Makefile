@@ -15,7 +15,7 @@ PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test longer check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release site clean
+.PHONY: help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,13 +24,16 @@ demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that g
 	@$(BIN)/stilltrue demo
 
 test: setup ## set up and pass the tests, on all cores
-	$(BIN)/pytest tests -m "not soak and not longer and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests -m "not soak and not longer and not field and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
 
 longer: setup ## the tests that take half a minute and more each
 	$(BIN)/pytest tests -m longer -n $(CPUS) --max-worker-restart 0 --benchmark-disable
 
+field: setup ## published deadlocks, with the real libraries and servers: the table in docs/field.md (about two minutes)
+	$(BIN)/pytest tests/field -m field -n $(CPUS) --max-worker-restart 0 --benchmark-disable
+
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
-	$(BIN)/pytest tests -q -m "not slow and not soak and not longer and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests -q -m "not slow and not soak and not longer and not field and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 

@@ -1,0 +1,45 @@
+"""Writes docs/field.md from the entries of the catalogue: ``python -m tests.field.table``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.field.entry import Entry, entries
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "field.md"
+_PROGRAMS = "https://github.com/stilltrue/stilltrue/blob/main/tests/field/programs"
+_INTRODUCTION = """# Field catalogue
+
+Deadlocks that people published, each rebuilt as a small program with the library it was reported for (and the real server,
+where there is one), and each with near misses: programs that look alike and go on by themselves. `make field` runs all of
+them under a real detector. The core must be exactly the parties of the table, with file and line, and no party of a near
+miss may be called.
+
+Written by `python -m tests.field.table`; do not edit. A program's comments say where the parties of the core stand.
+
+| source | what happens | library | predicate | the core | near misses, which are not called |
+|---|---|---|---|---|---|
+"""
+
+
+def document() -> str:
+    """The page."""
+    return _INTRODUCTION + "".join(f"{_row(one)}\n" for one in entries())
+
+
+def _row(entry: Entry) -> str:
+    core = sorted(entry.expected("core").items(), key=lambda item: (item[0][1:], item[0][0]))
+    places = [f"{service}, line {line}" + (f" ({count} parties)" if count > 1 else "") for (service, _, line), count in core]
+    cells = (
+        f"[{entry.source}]({entry.url})",
+        entry.what,
+        entry.library,
+        f"`{entry.predicate}`",
+        f"[{entry.path.name}]({_PROGRAMS}/{entry.path.name}): {'; '.join(places)}",
+        "; ".join(entry.near.values()),
+    )
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document())

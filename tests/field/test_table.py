@@ -1,0 +1,24 @@
+"""The catalogue as it is written down: docs/field.md is fresh, every program exists, and says who is in its core."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.field.entry import PROGRAMS, Entry, entries
+from tests.field.table import DOCUMENT, document
+
+
+def test_the_page_is_what_the_entries_say() -> None:
+    assert DOCUMENT.read_text() == document(), "docs/field.md is stale: run 'python -m tests.field.table'"
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.program)
+def test_an_entry_names_its_source_its_core_and_a_near_miss(entry: Entry) -> None:
+    assert entry.expected("core")
+    assert entry.near
+    assert entry.url.rpartition("/")[2].isdigit()
+
+
+def test_every_program_has_its_entry() -> None:
+    programs = {path.stem for path in PROGRAMS.glob("*.py")} - {"field_program"}
+    assert programs == {entry.program for entry in entries()}
