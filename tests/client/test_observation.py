@@ -231,7 +231,7 @@ async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, m
 
 @pytest.mark.parametrize(
     ("name", "broken"),
-    [("TASKS_MAX", 0), ("Workers", lambda _: 1 / 0), ("siblings_of", lambda _: 1 / 0)],
+    [("TASKS_MAX", 0), ("LiveScene", lambda *_: 1 / 0), ("siblings_of", lambda _: 1 / 0)],
     ids=["too many tasks", "threads that cannot be read", "a task that cannot be read"],
 )
 async def test_what_cannot_be_observed_leaves_every_wait_in_doubt(

@@ -8,7 +8,6 @@ ending by themselves, so that doubt never makes a TRUE.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,10 +17,11 @@ from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, LocalWait, PartyTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.blocked_threads import Blocked, Workers
 from stilltrue.runtime.frames import innermost_frames
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import Places
+from stilltrue.runtime.seen.scene import LiveScene
+from stilltrue.runtime.seen.wait import SeenWait, Stand
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 
 TASKS_MAX = 10_000
@@ -38,6 +38,7 @@ class _Seen:
     awaited: Awaited | None = None
     deadline: float | None = None
     worker: PartyName | None = None
+    wait: SeenWait | None = None
     holder: tuple[PartyName, Task] | None = None
     rivals: tuple[Task, ...] = ()
     children: list[Task] = field(default_factory=list)
@@ -51,9 +52,10 @@ class Observer:
         """``parties`` knows the tasks; ``is_stopping`` says whether some server of the process is being stopped."""
         self._parties = parties
         self._is_stopping = is_stopping
-        self._numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float]] = {}
+        self._numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float, object]] = {}
         self._before = self._numbers
         self._seen: dict[WaitNumber, Callable[[], bool]] = {}
+        self._handles: dict[PartyName, tuple[Any, ...]] = {}
         self._next: int = OBSERVED_MIN
         self.waiting: frozenset[PartyName] = frozenset()
         """The parties whose waits were seen at the newest cut."""
@@ -62,8 +64,7 @@ class Observer:
         """The observation at a cut taken ``now`` (epoch). Never raises."""
         known = self._parties.tasks()
         try:
-            workers = Workers(self._parties)
-            seen = self._observe(known, now, workers)
+            seen = self._observe(known, now, LiveScene(self._parties, now))
             return replace(seen, deadlines={**seen.deadlines, **self._stopped(now)}) if self._is_stopping() else seen
         except Exception:  # noqa: BLE001 - on any doubt, every wait of every task may end by itself
             return Observation(deadlines={party: now for _, party in known})
@@ -74,8 +75,9 @@ class Observer:
         stand = (*places.threads.values(), *(places.of_task(task, party) for task, party in self._parties.tasks()))
         return {place.party: now for place in stand if place.party is not None and places.is_of_stopping_server(place)}
 
-    def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: Workers) -> Observation:
+    def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveScene) -> Observation:
         blocked = workers.blocked()
+        known += workers.blocked_tasks(dict(known))
         if not known and not blocked:
             return Observation()
         if len(known) > TASKS_MAX:
@@ -84,7 +86,7 @@ class Observer:
         self._hold(seen, workers)
         for one in seen.values():  # the second look
             if one.future is not None and blocking_future(one.task) is not one.future:
-                one.awaited, one.worker, one.deadline = None, None, now
+                one.awaited, one.worker, one.wait, one.deadline = None, None, None, now
         self._pass_on_deadlines(seen)
         self._pass_on_rivals(seen)
         waits = self._waits(seen, blocked, now, workers)
@@ -102,7 +104,7 @@ class Observer:
         }
         return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held))
 
-    def _hold(self, seen: dict[Task, _Seen], workers: Workers) -> None:
+    def _hold(self, seen: dict[Task, _Seen], workers: LiveScene) -> None:
         """Find the tasks that can do nothing before the one that blocks their loop goes on."""
         holders = {loop: (party, task) for loop, party, task in workers.loops().values()}
         for one in seen.values() if holders else ():
@@ -117,9 +119,13 @@ class Observer:
         same = self._seen.get(number)
         return same is not None and same()
 
+    def handles_of(self, party: PartyName) -> tuple[Any, ...]:
+        """What ends the wait of a party that was seen at the newest cut, when it is cancelled, closed or set."""
+        return self._handles.get(party, ())
+
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    def _look(self, known: list[tuple[Task, PartyName]], now: float, workers: Workers) -> dict[Task, _Seen]:
+    def _look(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveScene) -> dict[Task, _Seen]:
         """Every known task, and those it awaits, transitively."""
         clocks: dict[asyncio.AbstractEventLoop, tuple[dict[int, float] | None, float]] = {}
         seen: dict[Task, _Seen] = {}
@@ -132,13 +138,14 @@ class Observer:
             try:
                 self._look_at(one, clocks, now, workers)
             except Exception:  # noqa: BLE001 - on any doubt the task may go on
-                one.awaited, one.worker, one.deadline, one.rivals, one.children, one.others = None, None, now, (), [], []
+                one.awaited, one.worker, one.wait, one.deadline = None, None, None, now
+                one.rivals, one.children, one.others = (), [], []
             root = self._parties.root_of(task, party)
             pending += [(other, self._parties.of(other, root)) for other in one.others if other not in seen]
         return seen
 
     def _look_at(
-        self, one: _Seen, clocks: dict[Any, tuple[dict[int, float] | None, float]], now: float, workers: Workers
+        self, one: _Seen, clocks: dict[Any, tuple[dict[int, float] | None, float]], now: float, workers: LiveScene
     ) -> None:
         task = one.task
         one.future = future = blocking_future(task)
@@ -166,7 +173,10 @@ class Observer:
                 ends.append(one.awaited.until + offset)
         elif not isinstance(future, asyncio.Task):
             source = compat.source_of(future)
-            one.worker = None if source is None else workers.thread_on(source)
+            ident = None if source is None else workers.runs_item(source)
+            one.worker = None if ident is None else workers.party_of(ident)
+            one.wait = workers.wait_of_task(task) if one.worker is None else None
+            ends += [one.wait.until] if one.wait is not None and one.wait.until is not None else []
         one.rivals = siblings_of(task)
         one.deadline = min(ends, default=None)
         one.others = [*one.children, *one.rivals, *awaiters(task)]
@@ -194,16 +204,17 @@ class Observer:
 
     # -- telling -------------------------------------------------------------------------------------------------------
 
-    def _waits(self, seen: dict[Task, _Seen], blocked: list[Blocked], now: float, workers: Workers) -> tuple[LocalWait, ...]:
-        read_waits = [(one, among) for one in seen.values() if (among := _among(one, seen)) is not None]
-        self._before, self._numbers, self._seen = self._numbers, {}, {}
+    def _waits(
+        self, seen: dict[Task, _Seen], blocked: list[tuple[PartyName, Stand, SeenWait]], now: float, workers: LiveScene
+    ) -> tuple[LocalWait, ...]:
+        read_waits = [(one, among) for one in seen.values() if (among := _among(one, seen, workers)) is not None]
+        self._before, self._numbers, self._seen, self._handles = self._numbers, {}, {}, {}
         waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
         waits += [self._wait_for_loop(one, *one.holder, now) for one in seen.values() if one.holder is not None]
-        for thread in blocked:
-            workers_on = [self._worker_on(thing, seen, workers) for thing in thread.things]
-            known = tuple(dict.fromkeys(target for target in workers_on if target is not None))
-            if None not in workers_on and (known != (thread.party,) or thread.ident in workers.loops()):
-                waits.append(self._wait_of_thread(thread, known, now))
+        for party, stand, wait in blocked:
+            known = _enders(wait, workers)
+            if known and (known != (party,) or stand.ident in workers.loops() or stand.ident in (wait.enders or ())):
+                waits.append(self._wait_of_thread(party, stand, wait, known, now))
         self.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
 
@@ -228,55 +239,78 @@ class Observer:
 
         number, since = self._number(id(one.task), one.future, now, same)
         needs = len(among) if one.awaited is not None and one.awaited.needs_all else 1
-        return LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)
+        found = LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)
+        if one.wait is None:
+            return found
+        self._handles[one.party] = one.wait.handles
+        needs = len(among) if one.wait.needs is None else one.wait.needs
+        return replace(found, needs=needs, uncoloured=True, what=_text(one.wait, among))
 
-    def _wait_of_thread(self, one: Blocked, among: tuple[PartyName, ...], now: float) -> LocalWait:
-        weak, ident = ref(one.on), one.ident
+    def _wait_of_thread(
+        self, party: PartyName, stand: Stand, wait: SeenWait, enders: tuple[PartyName, ...], now: float
+    ) -> LocalWait:
+        weak, ident = ref(wait.on), stand.ident
+        where = None if wait.once else _where(ident)
 
         def same() -> bool:
+            if where is not None:
+                return _where(ident) == where
             frame = innermost_frames().get(ident)
             awaited = None if frame is None else compat.awaited_at(frame)
             return awaited is not None and awaited[0] is weak()
 
-        number, since = self._number(ident, one.on, now, same)
-        joins = isinstance(one.on, threading.Thread)
-        what = f"the end of {among[0]}" if joins else f"the result of a future that {' or '.join(among)} works on"
+        number, since = self._number(ident, wait.on, now, same, where)
+        self._handles[party] = wait.handles
+        among = tuple(PartyTarget(party=ender) for ender in enders)
         return LocalWait(
-            waiter=one.party,
+            waiter=party,
             number=number,
-            among=tuple(PartyTarget(party=party) for party in among),
-            needs=len(among) if one.needs_all else 1,
+            among=among,
+            needs=len(among) if wait.needs is None else wait.needs,
+            deadline=wait.until,
             since=since,
             uncoloured=True,
-            what=what,
+            what=_text(wait, among),
         )
 
-    def _worker_on(self, thing: Any, seen: dict[Task, _Seen], workers: Workers) -> PartyName | None:
-        """The party whose end is waited for, or that completes a future: another thread, or a task."""
-        if isinstance(thing, threading.Thread):
-            return None if thing.ident is None else workers.party_of(thing.ident)
-        source = compat.source_of(thing)
-        if not isinstance(source, asyncio.Task):
-            return workers.thread_on(thing) or workers.loop_awaited(thing)
-        if source in seen:
-            return seen[source].party
-        holders = {loop: party for loop, party, _ in workers.loops().values()}
-        return holders.get(source.get_loop())
+    def _number(
+        self, waiter: int, future: Any, now: float, same: Callable[[], bool], where: object = None
+    ) -> tuple[WaitNumber, float]:
+        """The number of this wait for ``future``, and since when it is seen; as before while it is the same.
 
-    def _number(self, waiter: int, future: Any, now: float, same: Callable[[], bool]) -> tuple[WaitNumber, float]:
-        """The number of this wait for ``future``, and since when it is seen; as before while it is the same."""
+        ``where``: what changes when the waiter runs.
+        """
         key = (waiter, id(future))
         before = self._before.get(key)
-        if before is None or before[0]() is not future:
-            before = (ref(future), WaitNumber(self._next), now)
+        if before is None or before[0]() is not future or before[3] != where:
+            before = (ref(future), WaitNumber(self._next), now, where)
             self._next += 1
         self._numbers[key] = before
         self._seen[before[1]] = same
         return before[1], before[2]
 
 
-def _among(one: _Seen, seen: dict[Task, _Seen]) -> tuple[PartyTarget, ...] | None:
+def _where(ident: int) -> tuple[object, ...]:
+    """What changes when a thread runs: its innermost frame, the instruction there, its processor time."""
+    frame = innermost_frames().get(ident)
+    return (id(frame), None if frame is None else frame.f_lasti, compat.processor_time(ident))
+
+
+def _text(wait: SeenWait, among: tuple[PartyTarget, ...]) -> str:
+    return wait.what.format(" or ".join(target.party for target in among))
+
+
+def _enders(wait: SeenWait, workers: LiveScene) -> tuple[PartyName, ...]:
+    """The parties that end a wait; none if one of them is unknown, or too few are different."""
+    found = [workers.party_of(ender) for ender in wait.enders or ()]
+    known = tuple(dict.fromkeys(party for party in found if party is not None))
+    return known if None not in found and len(known) >= (wait.needs or 1) else ()
+
+
+def _among(one: _Seen, seen: dict[Task, _Seen], workers: LiveScene) -> tuple[PartyTarget, ...] | None:
     """What a task waits for; None if it may go on by itself."""
+    if one.wait is not None:
+        return tuple(PartyTarget(party=party) for party in _enders(one.wait, workers)) or None
     if one.worker is not None:
         return (PartyTarget(party=one.worker),)
     awaited = one.awaited

@@ -20,6 +20,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frame_of, frames_of_threads, variables_of
 from stilltrue.runtime.incoming_call import IncomingCall
 from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.seen.registry import may_wait
 from stilltrue.runtime.tasks import Task
 
 STACK_LENGTH_MAX = 12
@@ -242,9 +243,7 @@ def blocked_loops(
             continue
         task = compat.current_task_of(loop)
         within = list(itertools.takewhile(lambda frame: not compat.is_step(frame.f_code), frames[:at]))
-        blocks = (
-            any(frame.f_code.co_filename.startswith(_BLOCKING) for frame in within) or compat.awaited_at(frames[0]) is not None
-        )
+        blocks = any(frame.f_code.co_filename.startswith(_BLOCKING) for frame in within) or may_wait(within)
         if task is not None and blocks and not parties.is_anothers(task):
             root = next((root for root in list(parties.roots.values()) if root.task is task), None)
             found[ident] = (loop, parties.of(task, root), task)

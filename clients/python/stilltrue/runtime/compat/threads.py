@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import queue
 import sched
+import sys
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import _base, thread
 from types import CodeType, FrameType
@@ -25,6 +27,8 @@ _EVENT_WAIT: CodeType = threading.Event.wait.__code__
 _SEVERAL = frozenset({_base.wait.__code__, _base.as_completed.__code__})
 _ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
 _EXECUTOR_FILE = thread.__file__
+_OF_THREAD = 6
+"""In the system's number of a clock: the processor time of one thread (CPUCLOCK_SCHED, CPUCLOCK_PERTHREAD)."""
 SCHED_FILE = sched.__file__
 
 
@@ -58,6 +62,18 @@ def native_ids() -> frozenset[int]:
     """The system's numbers of the threads that Python has started: unlike identities, they are not soon given again."""
     threads = list(threading._active.values())  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
     return frozenset(thread.native_id for thread in threads if thread.native_id is not None)
+
+
+def processor_time(ident: int) -> float | None:
+    """The processor time of a thread so far (it changes whenever the thread runs); None where the system does not say."""
+    thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
+    native = None if thread is None else thread.native_id
+    if native is None or sys.platform != "linux":
+        return None
+    try:
+        return time.clock_gettime((~native << 3) | _OF_THREAD)
+    except OSError:  # it is gone
+        return None
 
 
 def waiting_threads() -> dict[int, Where]:

@@ -64,7 +64,9 @@ class Looker:
 
     def _see(self, places: Places, parties: Iterable[PartyName], carried: Container[PartyName]) -> dict[PartyName, Found]:
         stand = [place for party in parties if (place := places.find(party)) is not None]
-        search = Search(places, self._open_calls(), self._live.clock(), Budget(), self._waiting(), carried)
+        search = Search(
+            places, self._open_calls(), self._live.clock(), Budget(), self._waiting(), carried, self._observer.handles_of
+        )
         return search.find(stand)
 
     def _waiting(self) -> frozenset[PartyName]:

@@ -61,7 +61,7 @@ _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 _PLAIN = (dict, *_CONTAINERS)
 """What can end nothing: ``set.discard`` as a callback is no way out for what else is in the set."""
-_PASSED_BY = (
+PASSED_BY = (
     type(None),
     str,
     bytes,
@@ -122,11 +122,11 @@ class Reach:
             seen[id(thing)] = thing  # kept alive, or its identity may be given anew
             if id(thing) in self._targets:
                 found.add(id(thing))
-            elif not issubclass(type(thing), _PASSED_BY):
-                near = _named_by(thing)
+            elif not issubclass(type(thing), PASSED_BY):
+                near = named_by(thing)
                 if near is not None:
                     todo.extend(near)
-                elif _is_open(thing):
+                elif is_open(thing):
                     objects.append(thing)
         return found, objects
 
@@ -145,11 +145,11 @@ class Reach:
             seen[id(thing)] = thing  # kept alive, or its identity may be given anew
             if id(thing) in self._targets:
                 found.add(id(thing))
-            elif not issubclass(type(thing), _PASSED_BY):
-                near = _named_by(thing)
+            elif not issubclass(type(thing), PASSED_BY):
+                near = named_by(thing)
                 if near is not None:
                     todo.extend(near)
-                elif _is_open(thing):
+                elif is_open(thing):
                     todo.extend(gc.get_referents(thing))
         if not todo and not found:
             self._barren |= seen
@@ -157,7 +157,7 @@ class Reach:
         return self._behind[id(root)][1]
 
 
-def _named_by(thing: Any) -> Iterable[Any] | None:
+def named_by(thing: Any) -> Iterable[Any] | None:
     """What ``thing`` holds by rule 1; None for an object of any other kind. Runs none of its code."""
     kind = type(thing)
     if issubclass(kind, _CALLABLES):
@@ -182,7 +182,7 @@ def _first(things: Iterable[Any]) -> list[Any]:
         return []
 
 
-def _is_open(thing: Any) -> bool:
+def is_open(thing: Any) -> bool:
     """Whether the walk may pass through an object (rule 3)."""
     if not gc.is_tracked(thing):
         return False
@@ -252,13 +252,13 @@ def _kinds(near: Iterable[Any]) -> tuple[type, ...]:
     todo = deque(near)
     while todo and len(seen) < KINDS_WALK_MAX:
         thing = todo.popleft()
-        if id(thing) in seen or issubclass(type(thing), _PASSED_BY):
+        if id(thing) in seen or issubclass(type(thing), PASSED_BY):
             continue
         seen[id(thing)] = thing  # kept alive, or its identity may be given anew
-        held = _named_by(thing)
+        held = named_by(thing)
         if held is not None:
             todo.extend(held)
-        elif _is_open(thing):
+        elif is_open(thing):
             kinds[type(thing)] = None
             todo.extend(gc.get_referents(thing))
     return tuple(kind for kind in kinds if _is_own(kind))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,12 +71,14 @@ class Search:
         budget: Budget,
         waiting: Container[PartyName] = (),
         carried: Container[PartyName] = (),
+        seen: Callable[[PartyName], Iterable[Any]] = lambda _: (),
     ) -> None:
         """``made`` are gRPC's own objects of the calls that are open; ``now`` is the time (epoch).
 
         ``waiting`` are the parties with a recorded wait; ``carried`` those whose own calls must last, too: whoever has their
-        contexts may end these.
+        contexts may end these. ``seen``: what ends the wait of a party that was seen at the cut.
         """
+        self._seen = seen
         self._carried = carried
         self._places = places
         self._waiting = waiting
@@ -110,7 +112,8 @@ class Search:
         return found
 
     def _to_find(self, place: Place) -> Found:
-        handles = handles_of(place) + (contexts_of(place) if place.party in self._carried else [])
+        handles = handles_of(place) + ([] if place.party is None else list(self._seen(place.party)))
+        handles += contexts_of(place) if place.party in self._carried else []
         return Found(place, handles, [] if place.task is None else kin_of(place.task))
 
     # -- who acts ------------------------------------------------------------------------------------------------------

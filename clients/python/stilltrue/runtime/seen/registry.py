@@ -1,0 +1,54 @@
+"""The resolvers, in the order in which they are asked, and which of them a frame concerns."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.seen import results
+from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+
+RESOLVERS: tuple[Resolver, ...] = (*results.RESOLVERS,)
+FRAMES_MAX = 16
+"""How deep inside the application's frame a library waits at most."""
+_OURS = str(Path(__file__).parents[2])
+
+
+def resolve(stand: Stand, scene: Scene) -> SeenWait | None:
+    """What the wait is that somebody stands in; None if none knows it. Of several libraries the outermost is asked first."""
+    frames = stand.frames[:FRAMES_MAX]
+    for at in range(len(frames) - 1, -1, -1):
+        for resolver in _concerned(frames[at].f_code):
+            found = resolver.read(stand, at, scene)
+            if found is not None and not _is_recorded(frames[: at + 1]):
+                return found
+    for resolver in _ANYWHERE if frames else ():
+        found = resolver.read(stand, 0, scene)
+        if found is not None and not _is_recorded(frames[:1]):
+            return found
+    return None
+
+
+def may_wait(frames: Sequence[FrameType]) -> bool:
+    """Whether a thread with these frames, innermost first, may stand in a wait that a resolver knows."""
+    if not frames:
+        return False
+    return compat.awaited_at(frames[0]) is not None or any(_concerned(frame.f_code) for frame in frames[:FRAMES_MAX])
+
+
+def _is_recorded(within: Sequence[FrameType]) -> bool:
+    """Whether the wait is one of the agent's own, which is recorded."""
+    return any(frame.f_code.co_filename.startswith(_OURS) for frame in within)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _concerned(code: CodeType) -> tuple[Resolver, ...]:
+    """The resolvers whose waits stand in this code."""
+    file = code.co_filename.replace("\\", "/")
+    return tuple(one for one in RESOLVERS if any(code.co_qualname == name and file.endswith(end) for end, name in one.places))
+
+
+_ANYWHERE = tuple(one for one in RESOLVERS if not one.places)

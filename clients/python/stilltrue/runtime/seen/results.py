@@ -1,0 +1,24 @@
+"""Waits for what others work on: ``Future.result()``, ``concurrent.futures.wait`` and ``as_completed``, ``Thread.join()``.
+
+They wait for the party that completes each future (the executor's thread that runs its item, or the task that
+``run_coroutine_threadsafe`` made), or for the thread. With a timeout of its own the thread counts as active.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+
+
+def _read(stand: Stand, _: int, __: Scene) -> SeenWait | None:
+    awaited = None if stand.task is not None else compat.awaited_at(stand.frames[0])
+    if awaited is None:
+        return None
+    on, things, needs_all = awaited
+    what = "the end of {}" if isinstance(on, threading.Thread) else "the result of a future that {} works on"
+    return SeenWait(on=on, enders=things, needs=None if needs_all else 1, what=what, once=True)
+
+
+RESOLVERS = (Resolver((), _read),)

@@ -1,0 +1,238 @@
+"""The threads and tasks of the process at one moment, for the resolvers; each part is read once, when it is asked for.
+
+Rules:
+
+1. Who runs an executor's item completes its future; a task of ``run_coroutine_threadsafe`` completes the future that it was
+   made for. An event loop goes on when the task that blocks its thread does: whatever has yet to run on it waits for that task.
+2. What is found in the frames of a thread or task is held by it: its variables, what lists, tuples, sets and dictionaries of
+   these hold, and what is found inside these objects, nearest first. If there was no time to look everywhere, nothing is found.
+3. A thread or task known to another agent of this process only is nobody here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime import compat
+from stilltrue.runtime.frames import frame_of, frames_of_threads, variables_of
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.places import blocked_loops, is_ours, served_by
+from stilltrue.runtime.seen.registry import resolve
+from stilltrue.runtime.seen.wait import Ender, SeenWait, Stand, Task
+from stilltrue.runtime.tasks import blocking_future
+
+TASKS_MAX = 2_000
+"""Tasks of one loop that are looked at; the others count as active."""
+WALK_SECONDS_MAX = 0.02
+"""Processor time for finding what threads and tasks hold."""
+
+
+class LiveScene:
+    """The scene as it is now."""
+
+    def __init__(self, parties: Parties, now: float) -> None:
+        """``parties`` names the threads and tasks; ``now`` is the time (epoch)."""
+        self._parties = parties
+        self.now = now
+        self._frames: dict[int, list[FrameType]] | None = None
+        self._stands: dict[int, Stand] | None = None
+        self._of_tasks: dict[Task, Stand] | None = None
+        self._items: dict[int, tuple[Any, int]] | None = None
+        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
+        self._waits: dict[Task, SeenWait | None] = {}
+
+    def epoch(self, monotonic: float) -> float:
+        """The time (epoch) of a reading of ``time.monotonic()``."""
+        return self.now + monotonic - time.monotonic()
+
+    # -- who stands where ----------------------------------------------------------------------------------------------
+
+    def stands(self) -> Mapping[int, Stand]:
+        """Every thread but the one that looks, by its identity."""
+        if self._stands is None:
+            own = threading.get_ident()
+            self._stands = {ident: Stand(tuple(frames), ident) for ident, frames in self._all_frames().items() if ident != own}
+        return self._stands
+
+    def stands_of_tasks(self) -> Mapping[Task, Stand]:
+        """The tasks of all loops that run; those that run themselves have no frames here."""
+        if self._of_tasks is None:
+            found: dict[Task, Stand] = {}
+            loops = (
+                loop for frames in self._all_frames().values() for one in frames if (loop := compat.loop_in(one)) is not None
+            )
+            for loop in dict.fromkeys(loops):
+                for task in (compat.tasks_of(loop) or ())[:TASKS_MAX]:
+                    found[task] = stand_of_task(task)
+            self._of_tasks = found
+        return self._of_tasks
+
+    def wait_of(self, stand: Stand) -> SeenWait | None:
+        """What somebody who stands there is blocked in; None if that is unknown."""
+        return resolve(stand, self)
+
+    def blocked(self) -> list[tuple[PartyName, Stand, SeenWait]]:
+        """The threads that stand in a wait which a resolver knows."""
+        found = []
+        for ident, stand in self.stands().items():
+            wait = self.wait_of(stand)
+            party = None if wait is None else self.party_of(ident)
+            if wait is not None and party is not None:
+                found.append((party, stand, wait))
+        return found
+
+    def blocked_tasks(self, known: Mapping[Task, PartyName]) -> list[tuple[Task, PartyName]]:
+        """The tasks besides those ``known`` that stand in a wait which a resolver knows."""
+        found = []
+        for task in self.stands_of_tasks():
+            if task not in known and self.wait_of_task(task) is not None:
+                party = self._of_task(task)
+                found += [(task, party)] if party is not None else []
+        return found
+
+    def wait_of_task(self, task: Task) -> SeenWait | None:
+        """What a suspended task is blocked in; None if that is unknown."""
+        if task not in self._waits:
+            stand = self.stands_of_tasks().get(task) or stand_of_task(task)
+            self._waits[task] = resolve(stand, self) if stand.future is not None else None
+        return self._waits[task]
+
+    # -- whom that is --------------------------------------------------------------------------------------------------
+
+    def party_of(self, who: Ender) -> PartyName | None:
+        """The party that somebody is, or that completes a future; None if unknown."""
+        if isinstance(who, str):
+            return who
+        if isinstance(who, int):
+            return self.loops()[who][1] if who in self.loops() else self._of_thread(who)
+        if isinstance(who, threading.Thread):
+            return None if who.ident is None else self._of_thread(who.ident)
+        if isinstance(who, asyncio.Task):
+            return self._of_task(who)
+        source = compat.source_of(who)
+        if compat.is_task(source):
+            return self._of_task(source)
+        worker = self.runs_item(who)
+        return self._begun_by(who) if worker is None else self._of_thread(worker)
+
+    def loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
+        """By thread: the loops that are blocked, by which party, and by which task."""
+        if self._loops is None:
+            self._loops = blocked_loops(self._parties, self._all_frames())
+        return self._loops
+
+    def runs_item(self, future: Any) -> int | None:
+        """The thread that runs the executor's item of this future."""
+        if self._items is None:
+            self._items = {
+                id(item): (item, ident)
+                for ident, frames in self._all_frames().items()
+                if (item := compat.item_run_by(frames)) is not None
+            }
+        known = self._items.get(id(future))
+        return None if known is None else known[1]
+
+    def _of_thread(self, ident: int) -> PartyName | None:
+        """The call that a thread serves, or the thread; None when it is another agent's."""
+        call, _ = served_by(self._all_frames().get(ident, []))
+        if call is not None:
+            return call.served.party if call.session.parties is self._parties else None
+        thread = compat.threads().get(ident)
+        if thread is None or thread is threading.current_thread() or self._parties.is_anothers(thread):
+            return None
+        return self._parties.of_thread(thread)
+
+    def _of_task(self, task: Task) -> PartyName | None:
+        """The party of a task; of one that has yet to begin on a loop that is blocked, the party that blocks it."""
+        if self._parties.is_anothers(task):
+            return None
+        if not self._parties.knows(task):
+            holder = next((party for loop, party, _ in self.loops().values() if loop is task.get_loop()), None)
+            if holder is not None:
+                return holder
+        root = next((root for root in self._parties.roots.copy().values() if root.task is task), None)
+        return self._parties.of(task, root)
+
+    def _begun_by(self, future: Any) -> PartyName | None:
+        """The party that blocks the loop on which a coroutine has yet to begin that completes this future; None if unknown."""
+        for loop, holder, _ in self.loops().values():
+            if any(compat.is_begun_for(future, handle) for handle in compat.handles_of(loop) or ()):
+                return holder
+        return None
+
+    # -- who holds what (rule 2) ---------------------------------------------------------------------------------------
+
+    def holders(self, things: Iterable[Any]) -> Mapping[int, frozenset[Ender]]:
+        """By ``id`` of each of these, the threads and tasks in whose frames it is found."""
+        wanted = {id(thing): thing for thing in things}
+        found = dict.fromkeys(wanted, frozenset[Ender]())
+        found.update({id(thing): who for thing, who in self.found(lambda thing: id(thing) in wanted)})
+        return found
+
+    def found(self, wanted: Callable[[Any], bool]) -> list[tuple[Any, frozenset[Ender]]]:
+        """The objects in the frames of threads and tasks for which ``wanted`` says so, and in whose frames they are."""
+        budget = Budget(WALK_SECONDS_MAX)
+        things: dict[int, Any] = {}
+        who: dict[int, set[Ender]] = {}
+        for stand in (*self.stands().values(), *self.stands_of_tasks().values()):
+            roots = [one for frame in stand.frames if not is_ours(frame.f_code) for one in variables_of(frame).values()]
+            for thing in _walk(roots, wanted, budget):
+                things[id(thing)] = thing
+                who.setdefault(id(thing), set()).add(self._as_task(stand))
+            if budget.spent:
+                return []
+        return [(thing, frozenset(who[key])) for key, thing in things.items()]
+
+    def _as_task(self, stand: Stand) -> Ender:
+        """A thread whose loop a task blocks is that task."""
+        return self.loops()[stand.ident][2] if stand.ident in self.loops() else stand.who
+
+    def _all_frames(self) -> dict[int, list[FrameType]]:
+        if self._frames is None:
+            self._frames = frames_of_threads()
+        return self._frames
+
+
+def stand_of_task(task: Task) -> Stand:
+    """Where a task stands that is suspended."""
+    future = blocking_future(task)
+    if future is None:
+        return Stand((), task=task)
+    chain = reversed(compat.chain_of(task.get_coro()))
+    return Stand(tuple(frame for one in chain if (frame := frame_of(one)) is not None), task=task, future=future)
+
+
+def _walk(roots: Iterable[Any], wanted: Callable[[Any], bool], budget: Budget) -> list[Any]:
+    """What is wanted among ``roots`` and what these hold, nearest first; not looked for inside what is wanted."""
+    found: list[Any] = []
+    seen: dict[int, Any] = {}
+    todo = deque(roots)
+    near, far = NEAR_MAX, FAR_MAX
+    while todo and near and far and budget.step():
+        thing = todo.popleft()
+        if id(thing) in seen:
+            continue
+        seen[id(thing)] = thing  # kept alive, or its identity may be given anew
+        near -= 1
+        if wanted(thing):
+            found.append(thing)
+            continue
+        if issubclass(type(thing), PASSED_BY):
+            continue
+        held = named_by(thing)
+        if held is not None:
+            todo.extend(held)
+        elif is_open(thing):
+            far -= 1
+            todo.extend(gc.get_referents(thing))
+    return found

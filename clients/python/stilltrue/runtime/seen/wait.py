@@ -1,0 +1,109 @@
+"""What a resolver is given, and what it answers: where somebody stands, what that waits for, and who can end the wait.
+
+Rules for resolvers:
+
+1. They read frames and attributes only, never take a lock, never run code of the application, never change anything.
+2. A wait has all its enders or none: if anybody else could end it, or that cannot be known, ``enders`` is None. Then what
+   it is blocked in is told to people, and it counts as active.
+3. ``on`` is the same object as long as the wait is. It must allow weak references.
+4. ``handles`` are what ends the wait when somebody cancels, closes or sets it: the second look searches for those who hold
+   one and speak of ending things.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Protocol
+
+from stilltrue.model import PartyName
+
+Task = asyncio.Task[Any]
+Ender = int | threading.Thread | Task | Future[Any] | PartyName
+"""Who ends a wait: a thread (or its identity), a task, whoever completes a future, or a party by name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stand:
+    """Where a thread (``ident``) or a suspended ``task`` stands: its ``frames``, innermost first.
+
+    ``future`` is what the task is suspended on.
+    """
+
+    frames: tuple[FrameType, ...]
+    ident: int = 0
+    task: Task | None = None
+    future: Any = None
+
+    @property
+    def who(self) -> Ender:
+        """The thread or task."""
+        return self.ident if self.task is None else self.task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SeenWait:
+    """A wait until ``needs`` (None: all) of ``enders`` have acted; ``enders`` None: it is unknown who ends it.
+
+    ``on``: what is waited for (rule 3); ``once``: nobody waits for it twice (a future), so the same object is the same wait.
+    ``until``: when (epoch) it ends by itself. ``what``: what is awaited, for people; ``{}`` stands for the enders' names.
+    ``handles``: see rule 4.
+    """
+
+    on: Any
+    enders: tuple[Ender, ...] | None
+    needs: int | None = 1
+    until: float | None = None
+    what: str = ""
+    handles: tuple[Any, ...] = ()
+    once: bool = False
+
+
+class Scene(Protocol):
+    """The threads and tasks of the process at one moment."""
+
+    @property
+    def now(self) -> float:
+        """The time (epoch)."""
+        ...
+
+    def epoch(self, monotonic: float) -> float:
+        """The time (epoch) of a reading of ``time.monotonic()``."""
+        ...
+
+    def stands(self) -> Mapping[int, Stand]:
+        """Every thread but the one that looks, by its identity."""
+        ...
+
+    def stands_of_tasks(self) -> Mapping[Task, Stand]:
+        """The tasks of all loops that run (the first few thousand): a task that runs has no frames here."""
+        ...
+
+    def holders(self, things: Iterable[Any]) -> Mapping[int, frozenset[Ender]]:
+        """By ``id`` of each of these, the threads and tasks in whose frames it is found."""
+        ...
+
+    def found(self, wanted: Callable[[Any], bool]) -> list[tuple[Any, frozenset[Ender]]]:
+        """The objects in the frames of threads and tasks for which ``wanted`` says so, and in whose frames they are."""
+        ...
+
+    def runs_item(self, future: Any) -> int | None:
+        """The thread that runs the executor's item of this future."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """Reads one kind of wait.
+
+    ``places``: the functions (end of the file's name, qualified name) in whose frames such waits stand; empty: anywhere.
+    ``read`` is given where somebody stands, the index of such a frame (0 if anywhere) and the scene; it answers None if this
+    is not such a wait.
+    """
+
+    places: tuple[tuple[str, str], ...]
+    read: Callable[[Stand, int, Scene], SeenWait | None]
