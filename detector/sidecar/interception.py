@@ -147,7 +147,7 @@ class TrackedInboundCall:
         """The call is complete."""
         headers = _without_ours(headers)
         pair = self._program.ends(self._call)
-        if self._call.stamped and _fits(headers, limit):
+        if pair is not None and self._call.stamped and _fits(headers, limit):
             return [*headers, _header(pair)]
         return headers
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stilltrue.model import Activity, CallNumber, PartyName, SnapshotId
+from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.look import Look, LookRequest, Suspect
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget
-from stilltrue.protocol.stamp import decode, encode
+from stilltrue.protocol.stamp import Stamp, decode, encode, marked
 from tests.client.recorders import CHANNEL, cut, recorder, stamp
 
 
@@ -18,7 +18,62 @@ def test_rule_1_every_message_bears_the_colour_its_sender_has_by_then() -> None:
     cut(a, 7)
     assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].colour == 7
     served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
-    assert a.replied(served).colour == 7
+    reply = a.replied(served)
+    assert reply is not None
+    assert reply.colour == 7
+
+
+def test_rule_1_a_reply_needs_no_stamp_once_its_caller_knows_who_answers_and_the_colour_is_the_requests() -> None:
+    a, b, channel = recorder("a"), recorder("b"), ChannelRecord("b:1")
+
+    def exchange(*, failed: bool = False, cut_for: int = 0) -> Stamp | None:
+        made, request = a.sent(method="/s/M", channel=channel, now=0.0)
+        served, _ = b.arrived(decode(encode(request)), method="/s/M", now=0.0)
+        if cut_for:
+            cut(b, cut_for)
+        reply = b.replied(served, failed=failed)
+        a.settled(made, reply, 0.0)
+        return reply
+
+    assert exchange() is not None  # so a gets to know b
+    assert exchange() is None
+    assert channel.servers == {"b": 1}
+    assert not channel.strangers
+    assert exchange(failed=True) is not None
+    reply = exchange(cut_for=5)
+    assert reply is not None
+    assert (reply.colour, a.colour) == (5, 5)
+    assert exchange() is None
+
+
+def test_rule_1_another_process_or_incarnation_behind_the_same_address_stamps_its_first_reply() -> None:
+    a, channel = recorder("a"), ChannelRecord("b:1")
+    again = Recorder(process=ProcessId(service="b", instance=ProcessName("b"), incarnation=2))
+    replies = []
+    for server in (recorder("b"), recorder("c"), again):
+        made, request = a.sent(method="/s/M", channel=channel, now=0.0)
+        reply = server.replied(server.arrived(request, method="/s/M", now=0.0)[0])
+        a.settled(made, reply, 0.0)
+        replies.append(reply)
+    assert None not in replies
+    assert channel.servers == {"b": 2, "c": 1}
+
+
+def test_rule_1_every_reply_to_a_hedged_call_is_stamped() -> None:
+    a, b, channel = recorder("a"), recorder("b"), ChannelRecord("b:1", copies_max=2, hedged=True)
+    for _ in range(2):
+        made, request = a.sent(method="/s/M", channel=channel, now=0.0)
+        reply = b.replied(b.arrived(request, method="/s/M", now=0.0)[0])
+        a.settled(made, reply, 0.0)
+        assert reply is not None
+
+
+def test_a_request_says_whom_its_sender_knows_and_what_else_follows_a_stamp_is_no_such_word() -> None:
+    one = stamp()._replace(known=marked(ProcessName("b"), 1))
+    assert decode(encode(one)) == one
+    assert decode(f"{encode(stamp())};{'0' * 32}") == stamp()
+    assert decode(f"{encode(stamp())};~{'0' * 300}~") == stamp()
+    assert decode(f"{encode(one)};{'0' * 32}") is None
 
 
 def test_rule_2_a_message_of_a_newer_colour_makes_the_process_cut_before_it_is_handled() -> None:

@@ -285,6 +285,21 @@ MUTANTS = (
         "tests/client/test_recorder.py::test_a_call_of_before_a_fork_settles_nothing_in_the_child",
     ),
     Mutant(
+        "who is not known to the caller is silent",
+        "stilltrue.protocol.recorder",
+        "if stamp is not None and known and self._mark in known:",
+        "if stamp is not None:",
+        "tests/client/test_recorder.py::test_rule_1_another_process_or_incarnation_behind_the_same_address_stamps_its_first_reply",
+        quick=True,
+    ),
+    Mutant(
+        "a failed call's reply is silent",
+        "stilltrue.protocol.recorder",
+        "if served.heard == self.colour and not (failed or stamped):",
+        "if served.heard == self.colour and not stamped:",
+        "tests/client/test_recorder.py::test_rule_1_a_reply_needs_no_stamp_once_its_caller_knows_who_answers_and_the_colour_is_the_requests",
+    ),
+    Mutant(
         "nobody remembers who answered",
         "stilltrue.protocol.recorder",
         "made.channel.answered_by(stamp.source, stamp.incarnation)",

@@ -197,7 +197,7 @@ class World:
             return
         pair = call.target.program.ends(call.inbound)
         if call.maker is not None:
-            self.net.append(lambda: self.answer_reaches_maker(call, decode(pair[1])))
+            self.net.append(lambda: self.answer_reaches_maker(call, None if pair is None else decode(pair[1])))
 
     def answer_reaches_maker(self, call: Call, stamp: Stamp | None) -> None:
         assert call.maker is not None

@@ -101,10 +101,10 @@ class Program:
         if call.wait is not None:
             self._answered_meanwhile(call)
 
-    def ends(self, call: InboundCall) -> Pair:
+    def ends(self, call: InboundCall) -> Pair | None:
         """The program completed its reply; returns our stamp for it."""
         self.answers(call)
-        pair = self.live.replied(call.served)
+        pair = self.live.replied(call.served, stamped=True)
         self._over(call, answered=True)
         return pair
 

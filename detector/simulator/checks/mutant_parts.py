@@ -68,6 +68,16 @@ def never(_right: Any) -> property:
     return property(lambda _: False)
 
 
+def silent_once_known(right: Function) -> Function:
+    """A reply to a caller that knows who answers bears no stamp, whatever the colour."""
+
+    def replied(self: Recorder, served: Any, **rest: Any) -> Stamp | None:
+        stamp: Stamp | None = right(self, served, **rest)
+        return stamp if served.heard < 0 else None
+
+    return replied
+
+
 def arrives_then_cuts(right: Function) -> Function:
     """The request is recorded, and then the cut is made that should have come first."""
 
@@ -95,7 +105,7 @@ def serves_all_before(right: Function) -> Function:
 
 def high_floor(right: Function) -> Function:
     """The stamp says that nothing is outstanding."""
-    return lambda self, number: right(self, number)._replace(floor=CallNumber(number + 1))
+    return lambda self, number, *known: right(self, number, *known)._replace(floor=CallNumber(number + 1))
 
 
 def sees_no_reply(right: Function) -> Function:

@@ -128,6 +128,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (parts.Recorder, "coloured", parts.nothing),
     ),
     _mutant(
+        "1",
+        "a reply of a newer colour bears no stamp",
+        "tokens fans pools",
+        "orphans, theorem 1, safe",
+        (parts.Recorder, "replied", parts.silent_once_known),
+    ),
+    _mutant(
         "2",
         "a process cuts after it has handled the message",
         "tokens fans pools",

@@ -52,7 +52,7 @@ class _Call:
     made: ClientCall
     caller: ProcessName
     stamp: Stamp
-    replies: dict[ProcessName, Stamp] = field(default_factory=dict)
+    replies: dict[ProcessName, Stamp | None] = field(default_factory=dict)
 
 
 class Stage:

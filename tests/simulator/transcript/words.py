@@ -21,8 +21,10 @@ from stilltrue.protocol.report import (
 from stilltrue.protocol.stamp import Stamp
 
 
-def stamp_in_words(stamp: Stamp) -> str:
+def stamp_in_words(stamp: Stamp | None) -> str:
     """``stamp: a, call 1, colour 0, floor 1``."""
+    if stamp is None:
+        return "no stamp: its colour is the request's, and the caller knows who answers"
     return f"stamp: {stamp.source}, call {stamp.number}, colour {stamp.colour}, floor {stamp.floor}"
 
 

@@ -164,7 +164,10 @@ def _end(call: IncomingCall, context: Any) -> None:
     """The behaviour has returned, or raised."""
     if not call.over:
         try:
-            context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context.code())))
+            trailing = context.trailing_metadata()
+            stamped = call.end(trailing, failed=has_failed(context.code()))
+            if stamped is not trailing:
+                context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("a reply is stamped")
 
@@ -277,6 +280,9 @@ def _leave_to_pool(call: IncomingCall) -> None:
 def _end_in_thread(call: IncomingCall, context: RecordedSyncContext) -> None:
     if not call.over:
         try:
-            context.set_trailing_metadata(call.end(context.recorded_trailing, failed=has_failed(context.recorded_status)))
+            trailing = context.recorded_trailing
+            stamped = call.end(trailing, failed=has_failed(context.recorded_status))
+            if stamped is not trailing:
+                context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("a reply is stamped")

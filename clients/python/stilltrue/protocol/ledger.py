@@ -7,12 +7,17 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
-from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, ProcessName, WaitNumber
+from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.call_state import ClientState, ServerState
 from stilltrue.protocol.report import Caller, CallTarget, LocalWait, OutstandingCall, ServedCall
+from stilltrue.protocol.stamp import all_marked
 
 SERVERS_PER_CHANNEL_MAX = 64
+SERVERS_NAMED_MAX = 4
+"""Servers of a channel that a stamp names: the others stamp each reply."""
+NEVER_TOLD = SnapshotId(-1)
 NO_WAIT = WaitNumber(0)
 NO_REPLY: tuple[Facts, Facts] = (NO_FACTS, NO_FACTS)
 _SENT, _QUEUED = ClientState.SENT, ServerState.QUEUED  # members of an enum are slow to look up
@@ -23,7 +28,7 @@ _HUNG_UP = (ServerState.ABANDONED, ServerState.UNHEARD)
 class ChannelRecord:
     """A ``grpc.Channel``: its address, and which processes have answered on it."""
 
-    __slots__ = ("copies_max", "core_target", "dialled", "hedged", "servers", "strangers", "target")
+    __slots__ = ("copies_max", "core_target", "dialled", "hedged", "known", "servers", "strangers", "target")
 
     def __init__(self, target: str, *, copies_max: int = 1, hedged: bool = False, core_target: str | None = None) -> None:
         """``target``: the address as dialled; ``core_target``: as gRPC's core has it, if all calls on the channel go there.
@@ -36,15 +41,21 @@ class ChannelRecord:
         self.hedged = hedged
         self.servers: dict[ProcessName, int] = {}
         self.strangers = False
+        self.known = ""
+        """The marks of servers that have answered, as stamps have them."""
         self.dialled: Callable[[], object] | None = None
         """What gives gRPC's own channel, while there is one; opaque here."""
 
     def answered_by(self, server: ProcessName, incarnation: int) -> None:
         """A reply with this server's stamp came over the channel. Beyond the bound the oldest server becomes a stranger."""
+        if self.servers.get(server) == incarnation:
+            return
         if server not in self.servers and len(self.servers) >= SERVERS_PER_CHANNEL_MAX:
             del self.servers[next(iter(self.servers))]
             self.strangers = True
         self.servers[server] = incarnation
+        if not self.hedged:  # what is left of its calls when one copy is answered depends on the reply's stamp
+            self.known = all_marked(islice(self.servers.items(), SERVERS_NAMED_MAX))
 
 
 class ClientCall:
@@ -133,6 +144,7 @@ class ServerCall:
     __slots__ = (
         "caller",
         "deadline",
+        "heard",
         "interruptible",
         "method",
         "number",
@@ -172,6 +184,8 @@ class ServerCall:
         self.state = _QUEUED
         self.sent = 0
         self.received = 0
+        self.heard = NEVER_TOLD
+        """The colour of the request, if its sender knows who answers: a reply of the same colour needs no stamp (rule 1)."""
         self.taken = False
         """The facts that came with the request are the process's own."""
         self.reply: tuple[Facts, Facts] = NO_REPLY

@@ -2,7 +2,8 @@
 
 The rules (docs/design.md section 3; the code names them by number):
 
-1. Colour. Every message carries its sender's stamp: source, call number, colour.
+1. Colour. Every message carries its sender's stamp: source, call number, colour. A reply needs none if it would tell nothing:
+   it is no error, the colour is that of the request, and the request says that its sender knows who answers.
 2. Cut once, in time. On a marker for snapshot n, or a message of colour n, a process of a lower colour c cuts first, then
    handles the message; the cut serves every snapshot in (c, n].
 3. The sender remembers. A call is outstanding at its caller until its outcome is known there; the server remembers the numbers
@@ -46,7 +47,7 @@ from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.memory import Callers
 from stilltrue.protocol.observation import Observation, nothing_more
 from stilltrue.protocol.report import Caller, Hold, LocalWait, Pool, Report, ServedCall, Target
-from stilltrue.protocol.stamp import Stamp
+from stilltrue.protocol.stamp import Stamp, marked
 from stilltrue.protocol.step import Step
 from stilltrue.protocol.story import HappeningLog
 
@@ -102,6 +103,7 @@ class Recorder:
         self._source = process.instance
         self._incarnation = process.incarnation
         self._prefix = f"{process.instance}/"
+        self._mark = marked(process.instance, process.incarnation)
         self._made: dict[CallNumber, ClientCall] = {}
         self._lowest: Any = 1
         """No call with a lower number is outstanding."""
@@ -168,7 +170,7 @@ class Recorder:
         self._tell((count, self.colour, "sent", made))
         if self._in_doubt:
             self._doubts.expire(now)
-        return made, self._stamp(number)
+        return made, self._stamp(number, channel.known)
 
     def doubts_settled(self, numbers: Iterable[CallNumber]) -> None:
         """A server's record has settled these calls, which were in doubt (rule 8): a snapshot showed it."""
@@ -248,7 +250,7 @@ class Recorder:
         caller = None
         number = NO_CALL
         if stamp is not None:
-            source, incarnation, number, colour, floor = stamp
+            source, incarnation, number, colour, floor, known = stamp
             if colour > self.colour:
                 report = self.coloured(stamp, now)
             memory = self._memory_of((source, incarnation))  # type: ignore[call-overload]  # a Caller is such a pair
@@ -260,6 +262,8 @@ class Recorder:
         self._next_party = serial + 1
         name: Any = f"{self._prefix}{method[method.rfind('/') + 1 :]}#{serial}"
         served = ServerCall(serial, name, method, caller, number, pool, now, deadline, interruptible)
+        if stamp is not None and known and self._mark in known:
+            served.heard = colour
         self._served[serial] = served
         self.happenings = count = self.happenings + 1
         self._tell((count, self.colour, "arrived", served))
@@ -286,8 +290,8 @@ class Recorder:
         served.state = HANG_UP[served.state]
         self._happened("its caller hung up on", served)
 
-    def replied(self, served: ServerCall, *, failed: bool = False) -> Stamp:
-        """The service of a call is over: the stamp of its reply (rule 1). Idempotent.
+    def replied(self, served: ServerCall, *, failed: bool = False, stamped: bool = False) -> Stamp | None:
+        """The service of a call is over: the stamp of its reply, if it needs one or is to be ``stamped`` (rule 1). Idempotent.
 
         What a step deferred to the reply takes effect now (rule 7). ``failed``: with an error, or without any reply; then that
         step is not made, and facts of the request that were not taken go back with the error.
@@ -307,6 +311,8 @@ class Recorder:
             self._tell((count, self.colour, "failed" if failed else "replied", served))
         else:
             self._inherited.discard(served)
+        if served.heard == self.colour and not (failed or stamped):
+            return None
         return self._stamp(served.number)
 
     # -- stream items (rule 4) -----------------------------------------------------------------------------------------
@@ -415,6 +421,7 @@ class Recorder:
         """
         self.process = process
         self._source, self._incarnation, self._prefix = process.instance, process.incarnation, f"{process.instance}/"
+        self._mark = marked(process.instance, process.incarnation)
         self._inherited.update(self._made.values(), self._served.values())
         self._made.clear()
         self._served.clear()
@@ -541,7 +548,8 @@ class Recorder:
             self._doubts.add(made, now)
         else:
             made.state = SETTLE[made.state]
-            made.channel.strangers = made.channel.strangers or stamp is None
+            if stamp is None and not made.channel.known:  # else it may be from a server that is known
+                made.channel.strangers = True
         self.happenings = count = self.happenings + 1
         self._tell((count, self.colour, "settled" if stamp is not None else "in doubt" if in_doubt else "failed", made))
 
@@ -550,14 +558,14 @@ class Recorder:
         self._next_wait = number + 1
         return number
 
-    def _stamp(self, number: CallNumber) -> Stamp:
+    def _stamp(self, number: CallNumber, known: str = "") -> Stamp:
         floor, above, made = self._lowest, self._next_call, self._made
         while floor < above and floor not in made:  # not the first key: finding that skips all that were deleted
             floor += 1
         self._lowest = floor
         if self._in_doubt:
             floor = self._doubts.floor(floor)
-        stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor))
+        stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor, known))
         return stamp
 
 

@@ -1,13 +1,17 @@
 """The stamp that every message carries, and its one line of text in gRPC metadata.
 
 The text is ``source;incarnation;number;colour;floor``, all decimal but the source: short, printable, and the same in every
-language. A tag may follow (:mod:`stilltrue.protocol.stamp_tag`), which only holders of a key can check. A stamp that
-cannot be parsed is ignored: the message counts as one from outside (fail open).
+language. A request's may end with ``;~mark~mark~``: its sender knows the processes with these marks to serve its channel, so
+their replies need no stamp if it would say nothing new (rule 1). A tag may follow (:mod:`stilltrue.protocol.stamp_tag`),
+which only holders of a key can check. A stamp that cannot be parsed is ignored: the message counts as one from outside (fail
+open).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 
 from stilltrue.model import CallNumber, ProcessName, SnapshotId
@@ -23,13 +27,16 @@ NAME_LENGTH_MAX = 253
 SENDERS_MAX = 1_024
 """Senders whose names are parsed once."""
 _PARTS = 5
+_MARK_BYTES = 8
+_KNOWN_LENGTH_MAX = 200
 
 
 class Stamp(NamedTuple):
     """Who sent a message, its number, the sender's colour and floor (docs/design.md section 3, rules 1 and 3).
 
     ``number`` is the caller's number for the call, on the request and on the reply alike. ``floor`` is the lowest number that
-    is still outstanding at the source: each call below it is over for its caller. A tuple, since each message makes one.
+    is still outstanding at the source: each call below it is over for its caller. ``known``: the marks of the servers that the
+    caller knows. A tuple, since each message makes one.
     """
 
     source: ProcessName
@@ -37,6 +44,7 @@ class Stamp(NamedTuple):
     number: CallNumber
     colour: SnapshotId
     floor: CallNumber
+    known: str = ""
 
 
 _new = tuple.__new__  # makes a stamp twice as fast as by its name: one is made for each message
@@ -44,7 +52,18 @@ _new = tuple.__new__  # makes a stamp twice as fast as by its name: one is made 
 
 def encode(stamp: Stamp) -> str:
     """The stamp as a metadata value."""
-    return f"{stamp[0]};{stamp[1]};{stamp[2]};{stamp[3]};{stamp[4]}"
+    text = f"{stamp[0]};{stamp[1]};{stamp[2]};{stamp[3]};{stamp[4]}"
+    return f"{text};{stamp[5]}" if stamp[5] else text
+
+
+def marked(source: ProcessName, incarnation: int) -> str:
+    """The mark of a process, as ``known`` has it if its caller knows it."""
+    return f"~{blake2b(f'{source};{incarnation}'.encode(), digest_size=_MARK_BYTES).hexdigest()}~"
+
+
+def all_marked(processes: Iterable[tuple[ProcessName, int]]) -> str:
+    """The marks of several processes."""
+    return "".join(marked(*one)[:-1] for one in processes) + "~"
 
 
 def decode(text: str | bytes) -> Stamp | None:
@@ -52,8 +71,11 @@ def decode(text: str | bytes) -> Stamp | None:
     try:
         if isinstance(text, bytes):
             text = text.decode("ascii")
-        if text.count(";") == _PARTS:  # the last one is a tag
-            text = text[: text.rindex(";")]
+        known = ""
+        if text.count(";") == _PARTS:
+            text, _, known = text.rpartition(";")
+            if not known.startswith("~") or len(known) > _KNOWN_LENGTH_MAX:
+                known = ""  # a tag that nobody here can check
         sender, call, newest, lowest = text.rsplit(";", 3)
         number, colour, floor = int(call), int(newest), int(lowest)
         source, incarnation = _sender(sender)
@@ -61,7 +83,7 @@ def decode(text: str | bytes) -> Stamp | None:
         return None
     if not (0 <= number <= NUMBER_MAX and 0 <= colour <= NUMBER_MAX and 0 <= floor <= NUMBER_MAX):
         return None
-    stamp: Stamp = _new(Stamp, (source, incarnation, number, colour, floor))
+    stamp: Stamp = _new(Stamp, (source, incarnation, number, colour, floor, known))
     return stamp
 
 

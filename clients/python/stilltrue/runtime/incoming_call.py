@@ -19,7 +19,7 @@ from stilltrue.protocol.report import CallerTarget
 from stilltrue.runtime.callbacks import Callbacks
 from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX
 from stilltrue.runtime.session import Session
-from stilltrue.runtime.stamps import read_stamp, with_stamp, without_stamp
+from stilltrue.runtime.stamps import read_stamp, with_stamp
 from stilltrue.runtime.transport.endpoint import Endpoint
 
 KINDS = {
@@ -133,7 +133,10 @@ class IncomingCall:
     # -- the end; a second one changes nothing -------------------------------------------------------------------------
 
     def end(self, trailing: Any, *, failed: bool = False) -> Any:
-        """The call is answered: ``trailing`` with the reply's stamp and no other; without a stamp for an unstamped caller."""
+        """The call is answered: ``trailing`` with the reply's stamp, if it needs one, and no other.
+
+        Without a stamp for an unstamped caller. The very same object if nothing changes.
+        """
         if self.over:
             return trailing
         self.over = True
@@ -142,9 +145,8 @@ class IncomingCall:
             self.callbacks.call_ends()
         try:
             pair = self.live.replied(self.served, failed=failed)
-            if self.served.caller is None:  # rule 9: nothing is told to callers without a stamp
-                return without_stamp(trailing or ())
-            return with_stamp(trailing, pair)
+            # rule 9: nothing is told to callers without a stamp
+            return with_stamp(trailing, None if self.served.caller is None else pair)
         except Exception:  # noqa: BLE001 - fail open
             self.live.withdrawn(self.served)
             self.live.report_failure("a call is replied to")

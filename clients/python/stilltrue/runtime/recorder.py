@@ -257,14 +257,17 @@ class LockedRecorder:
         with self.lock:
             self.recorder.hung_up(served)
 
-    def replied(self, served: ServerCall, *, failed: bool = False) -> Pair:
-        """The call is answered; returns the stamp for the reply's trailing metadata. ``failed``: with an error."""
+    def replied(self, served: ServerCall, *, failed: bool = False, stamped: bool = False) -> Pair | None:
+        """The call is answered; returns the stamp for the reply's trailing metadata, None if it needs none.
+
+        ``failed``: with an error; ``stamped``: in any case.
+        """
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
         with lock:
-            stamp = self.recorder.replied(served, failed=failed)
-        return self._pair(stamp, served.method, reply=True)
+            stamp = self.recorder.replied(served, failed=failed, stamped=stamped)
+        return None if stamp is None else self._pair(stamp, served.method, reply=True)
 
     def withdrawn(self, served: ServerCall) -> None:
         """The call will not be served, or not completely. May run in a finalizer, so it is deferred to the next step."""
@@ -390,8 +393,11 @@ class LockedRecorder:
         return decode(known)
 
     def _pair(self, stamp: Stamp, method: str | bytes, *, reply: bool) -> Pair:
-        text, tags = encode(stamp), self.keys.tags
-        return METADATA_KEY, text if tags is None else tags.sign(text, _text(method), reply=reply)
+        tags = self.keys.tags
+        if tags is None:
+            return METADATA_KEY, encode(stamp)
+        # signed, each reply proves whose it is; an agent without keys reads what precedes one tag, and no more
+        return METADATA_KEY, tags.sign(encode(stamp._replace(known="")), _text(method), reply=reply)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

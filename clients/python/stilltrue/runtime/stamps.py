@@ -30,10 +30,10 @@ def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, *, repl
     return None if text is None else live.stamp_of(text, method, reply=reply)
 
 
-def with_stamp(metadata: Any, pair: Pair) -> Any:
-    """``metadata`` with this stamp and no other; anything else is returned unchanged, for gRPC to refuse."""
+def with_stamp(metadata: Any, pair: Pair | None) -> Any:
+    """``metadata`` with this stamp (None: with none) and no other; anything else is returned as it is, for gRPC to refuse."""
     if not metadata:
-        return (pair,)
+        return metadata if pair is None else (pair,)
     if isinstance(metadata, Mapping):
         return metadata
     try:
@@ -42,7 +42,8 @@ def with_stamp(metadata: Any, pair: Pair) -> Any:
         return metadata
     try:
         if all(len(entry) == 2 for entry in entries):
-            return (*without_stamp(entries), pair)
+            left = without_stamp(entries)
+            return left if pair is None else (*left, pair)
     except (TypeError, LookupError):
         pass
     return metadata if isinstance(metadata, Sequence) else entries

@@ -150,7 +150,10 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
                 state = context._state  # noqa: SLF001 - asking the context takes its lock, three times
                 state.trailing_metadata = call.end(state.trailing_metadata, failed=has_failed(state.code))
             else:
-                context.set_trailing_metadata(call.end(context.trailing_metadata(), failed=has_failed(context.code())))
+                trailing = context.trailing_metadata()
+                stamped = call.end(trailing, failed=has_failed(context.code()))
+                if stamped is not trailing:
+                    context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open
             call.withdraw()
             call.live.report_failure("a call is replied to")
