@@ -1,10 +1,12 @@
 """What the agent costs a unary call, both sides together, beside plain gRPC and beside what others put around a call.
 
-    python tests/bench/test_agent_cost.py [ROUNDS]      prints the table: medians, differences, ratios
-    pytest tests/bench/test_agent_cost.py               the same with few rounds; asserts behaviour, never times
+    python tests/bench/test_agent_cost.py [ROUNDS]      prints the tables: medians, differences, ratios; Python functions called
+    pytest tests/bench/test_agent_cost.py               the same with few rounds; asserts behaviour and counts, never times
 
 Every contender has its own server and channel in this one process; rounds are interleaved, so that what else the machine does
-falls on all alike. OpenTelemetry and py-grpc-prometheus take part where they are installed.
+falls on all alike, and their order changes. "cpu" is the processor time of the whole process (both sides) per call, which
+depends less on the load; the differences are medians over the rounds. OpenTelemetry and py-grpc-prometheus take part where they
+are installed.
 """
 
 from __future__ import annotations
@@ -13,15 +15,22 @@ import asyncio
 import importlib
 import statistics
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import FrameType
 from typing import Any
 
 import grpc
 import grpc.aio
 
+import stilltrue
 from stilltrue import Agent
 
 
@@ -45,7 +54,34 @@ METHOD = "/bench.Bench/Echo"
 NOBODY = "127.0.0.1:1"
 CALLS_PER_ROUND = 200
 WORKERS = 4
+AGENT = str(Path(stilltrue.__file__).parent)
+FUNCTIONS_SYNC_MAX = 58
+FUNCTIONS_AIO_MAX = 72
 Call = Callable[[bytes], Any]
+
+
+@dataclass
+class Taken:
+    """What the calls of one contender took: each call's seconds, and each round's seconds and processor seconds per call."""
+
+    seconds: list[float] = field(default_factory=list)
+    medians: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+
+    def add(self, seconds: list[float], processor: float) -> None:
+        """A round is over: ``seconds`` of each call, ``processor`` seconds of all of them."""
+        self.seconds += seconds
+        self.medians.append(statistics.median(seconds))
+        self.processor.append(processor / len(seconds))
+
+    def beyond(self, other: Taken) -> list[float]:
+        """How much longer the median call took than the other's, by round."""
+        return [mine - its for mine, its in zip(self.medians, other.medians, strict=True)]
+
+
+def shuffled(names: Iterable[str], seed: int) -> list[str]:
+    """The contenders in another order for each round."""
+    return Random(seed).sample(found := list(names), len(found))
 
 
 def echo(request: bytes, context: Any) -> bytes:
@@ -102,8 +138,8 @@ def serve(pool: ThreadPoolExecutor, interceptors: list[Any]) -> Iterator[str]:
         server.stop(0)
 
 
-def open_sync(stack: ExitStack) -> dict[str, Call]:
-    """Each contender's call."""
+def open_sync(stack: ExitStack, *, others: bool = True) -> dict[str, Call]:
+    """Each contender's call; ``others``: not only plain gRPC's and the agent's."""
 
     def dial(address: str) -> Any:
         return stack.enter_context(grpc.insecure_channel(address))
@@ -114,29 +150,30 @@ def open_sync(stack: ExitStack) -> dict[str, Call]:
     server = stack.enter_context(Agent("server", instance="server", detector=NOBODY))
     address = stack.enter_context(serve(server.pool(ThreadPoolExecutor(WORKERS)), [server.server_interceptor()]))
     calls["stilltrue"] = client.channel(dial(address)).unary_unary(METHOD)
-    for name, tracer in tracers().items():
+    for name, tracer in tracers().items() if others else ():
         interceptor = OTEL.server_interceptor(tracer_provider=tracer)
         address = stack.enter_context(serve(ThreadPoolExecutor(WORKERS), [interceptor]))
         channel = OTEL_CHANNELS.intercept_channel(dial(address), OTEL.client_interceptor(tracer_provider=tracer))
         calls[name] = channel.unary_unary(METHOD)
-    if PROM_CLIENT is not None and PROM_SERVER is not None:
+    if others and PROM_CLIENT is not None and PROM_SERVER is not None:
         address = stack.enter_context(serve(ThreadPoolExecutor(WORKERS), [PROM_SERVER.PromServerInterceptor()]))
         intercepted: Any = grpc.intercept_channel(dial(address), PROM_CLIENT.PromClientInterceptor())
         calls["py-grpc-prometheus"] = intercepted.unary_unary(METHOD)
     return calls
 
 
-def measure_sync(rounds: int) -> dict[str, list[float]]:
-    """Seconds of every call, by contender."""
+def measure_sync(rounds: int) -> dict[str, Taken]:
+    """What the calls of each contender took."""
     with ExitStack() as stack:
         calls = open_sync(stack)
-        seconds: dict[str, list[float]] = {name: [] for name in calls}
+        taken = {name: Taken() for name in calls}
         for number in range(rounds + 1):
-            for name, call in calls.items():
-                taken = [_timed(call) for _ in range(CALLS_PER_ROUND)]
+            for name in shuffled(calls, number):
+                begun = time.process_time()
+                seconds = [_timed(calls[name]) for _ in range(CALLS_PER_ROUND)]
                 if number:  # the first round warms up
-                    seconds[name] += taken
-        return seconds
+                    taken[name].add(seconds, time.process_time() - begun)
+        return taken
 
 
 def _timed(call: Call) -> float:
@@ -162,8 +199,8 @@ async def serve_aio(interceptors: list[Any]) -> AsyncIterator[str]:
         await server.stop(0)
 
 
-async def open_aio(stack: AsyncExitStack) -> dict[str, Call]:
-    """Each contender's call."""
+async def open_aio(stack: AsyncExitStack, *, others: bool = True) -> dict[str, Call]:
+    """Each contender's call; ``others``: not only plain gRPC's and the agent's."""
 
     async def dial(address: str, interceptors: list[Any] | None = None) -> Any:
         return await stack.enter_async_context(grpc.aio.insecure_channel(address, interceptors=interceptors))
@@ -174,7 +211,7 @@ async def open_aio(stack: AsyncExitStack) -> dict[str, Call]:
     server = stack.enter_context(Agent("server", instance="server", detector=NOBODY))
     address = await stack.enter_async_context(serve_aio([server.aio_server_interceptor()]))
     calls["stilltrue"] = client.channel(await dial(address)).unary_unary(METHOD)
-    for name, tracer in tracers().items():
+    for name, tracer in tracers().items() if others else ():
         interceptor = OTEL.aio_server_interceptor(tracer_provider=tracer)
         address = await stack.enter_async_context(serve_aio([interceptor]))
         channel = await dial(address, OTEL.aio_client_interceptors(tracer_provider=tracer))
@@ -182,17 +219,18 @@ async def open_aio(stack: AsyncExitStack) -> dict[str, Call]:
     return calls
 
 
-async def measure_aio(rounds: int) -> dict[str, list[float]]:
-    """Seconds of every call, by contender."""
+async def measure_aio(rounds: int) -> dict[str, Taken]:
+    """What the calls of each contender took."""
     async with AsyncExitStack() as stack:
         calls = await open_aio(stack)
-        seconds: dict[str, list[float]] = {name: [] for name in calls}
+        taken = {name: Taken() for name in calls}
         for number in range(rounds + 1):
-            for name, call in calls.items():
-                taken = [await _timed_aio(call) for _ in range(CALLS_PER_ROUND)]
+            for name in shuffled(calls, number):
+                begun = time.process_time()
+                seconds = [await _timed_aio(calls[name]) for _ in range(CALLS_PER_ROUND)]
                 if number:
-                    seconds[name] += taken
-        return seconds
+                    taken[name].add(seconds, time.process_time() - begun)
+        return taken
 
 
 async def _timed_aio(call: Call) -> float:
@@ -203,36 +241,95 @@ async def _timed_aio(call: Call) -> float:
     return taken
 
 
+# -- Python functions ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """The Python functions called in this thread and in those that begin meanwhile, by file."""
+    found: Counter[str] = Counter()
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            found[frame.f_code.co_filename] += 1
+
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def functions_sync() -> float:
+    """How many Python functions of the agent a call runs, both sides together."""
+    with counting() as found, ExitStack() as stack:
+        call = open_sync(stack, others=False)["stilltrue"]
+        call(b"x")
+        before = _of_the_agent(found)
+        for _ in range(CALLS_PER_ROUND):
+            call(b"x")
+        return (_of_the_agent(found) - before) / CALLS_PER_ROUND
+
+
+async def functions_aio() -> float:
+    """The same on an event loop."""
+    async with AsyncExitStack() as stack:
+        call = (await open_aio(stack, others=False))["stilltrue"]
+        await call(b"x")
+        with counting() as found:
+            for _ in range(CALLS_PER_ROUND):
+                await call(b"x")
+        return _of_the_agent(found) / CALLS_PER_ROUND
+
+
+def _of_the_agent(found: Counter[str]) -> int:
+    return sum(count for file, count in found.items() if file.startswith(AGENT))
+
+
 # -- telling -------------------------------------------------------------------------------------------------------------
 
 
-def table(title: str, seconds: dict[str, list[float]]) -> str:
+def table(title: str, taken: dict[str, Taken]) -> str:
     """Medians in microseconds, what each adds to plain gRPC, and that as a multiple of what the agent adds."""
-    medians = {name: statistics.median(taken) * 1e6 for name, taken in seconds.items()}
-    ours = medians["stilltrue"] - medians["plain"]
-    lines = [f"{title}, {len(seconds['plain'])} calls each", f"  {'':24}{'p50 us':>9}{'added us':>10}{'x ours':>8}"]
-    for name, median in medians.items():
-        added = median - medians["plain"]
+    plain, ours = taken["plain"], statistics.median(taken["stilltrue"].beyond(taken["plain"]))
+    heads = ("p50 us", "added us", "x ours", "cpu us", "added us")
+    lines = [f"{title}, {len(plain.seconds)} calls each", f"  {'':24}" + "".join(f"{head:>10}" for head in heads)]
+    for name, one in taken.items():
+        added = statistics.median(one.beyond(plain))
         ratio = f"{added / ours:.1f}" if name != "plain" and ours > 0 else ""
-        lines.append(f"  {name:24}{median:9.1f}{added:10.1f}{ratio:>8}")
+        p50, cpu = statistics.median(one.seconds), statistics.median(one.processor)
+        cpu_added = statistics.median(mine - its for mine, its in zip(one.processor, plain.processor, strict=True))
+        lines.append(f"  {name:24}{p50 * 1e6:10.1f}{added * 1e6:10.1f}{ratio:>10}{cpu * 1e6:10.1f}{cpu_added * 1e6:10.1f}")
     return "\n".join(lines)
 
 
 def test_every_contender_answers_and_the_table_names_them_all() -> None:
-    for title, seconds in (("sync", measure_sync(1)), ("aio", asyncio.run(measure_aio(1)))):
-        assert {"plain", "stilltrue"} <= set(seconds)
-        assert {len(taken) for taken in seconds.values()} == {CALLS_PER_ROUND}
-        text = table(title, seconds)
+    for title, taken in (("sync", measure_sync(1)), ("aio", asyncio.run(measure_aio(1)))):
+        assert {"plain", "stilltrue"} <= set(taken)
+        assert {len(one.seconds) for one in taken.values()} == {CALLS_PER_ROUND}
+        text = table(title, taken)
         print(text)
-        assert all(name in text for name in seconds)
+        assert all(name in text for name in taken)
 
 
 def test_the_table_tells_what_is_added_and_how_many_times_ours() -> None:
-    text = table("sync", {"plain": [100e-6], "stilltrue": [110e-6], "other": [150e-6]})
-    assert text.splitlines()[-1].split() == ["other", "150.0", "50.0", "5.0"]
+    plain, ours, other = Taken(), Taken(), Taken()
+    for one, microseconds in ((plain, 100), (ours, 110), (other, 150)):
+        one.add([microseconds / 1e6], microseconds / 1e6)
+    text = table("sync", {"plain": plain, "stilltrue": ours, "other": other})
+    assert text.splitlines()[-1].split() == ["other", "150.0", "50.0", "5.0", "150.0", "50.0"]
+
+
+def test_a_call_runs_few_functions_of_the_agent() -> None:
+    """The count does not depend on the load; what a change adds to the path of every call shows here."""
+    assert 0 < functions_sync() <= FUNCTIONS_SYNC_MAX
+    assert 0 < asyncio.run(functions_aio()) <= FUNCTIONS_AIO_MAX
 
 
 if __name__ == "__main__":
     ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     print(table("sync", measure_sync(ROUNDS)))
     print(table("aio", asyncio.run(measure_aio(ROUNDS))))
+    print(f"Python functions of the agent a call: sync {functions_sync():.1f}, aio {asyncio.run(functions_aio()):.1f}")

@@ -140,7 +140,6 @@ class Recorder:
 
     def sent(
         self,
-        *,
         method: str,
         channel: ChannelRecord,
         now: float,
@@ -193,7 +192,7 @@ class Recorder:
             made.wait = NO_WAIT
             self._happened("goes on without", made)
 
-    def settled(self, made: ClientCall, stamp: Stamp | None, now: float, *, in_doubt: bool = False) -> Report | None:
+    def settled(self, made: ClientCall, stamp: Stamp | None, now: float, in_doubt: bool = False) -> Report | None:
         """The outcome of a call is known (rule 3), or is in doubt (rule 8). Rule 2 comes first. Idempotent.
 
         While the step whose message it was is open, the outcome counts from the step's end (rule 7).
@@ -234,12 +233,11 @@ class Recorder:
     def arrived(
         self,
         stamp: Stamp | None,
-        *,
         method: str,
         now: float,
+        interruptible: bool = False,
         pool: str = "",
         deadline: float | None = None,
-        interruptible: bool = False,
     ) -> tuple[ServerCall, Report | None]:
         """A request arrived: its record, after the cut it may demand (rule 2). It is queued until :meth:`started`.
 
@@ -275,7 +273,7 @@ class Recorder:
         if deadline is not None:
             served.deadline = deadline
 
-    def started(self, served: ServerCall, *, deadline: float | None = None, interruptible: bool | None = None) -> None:
+    def started(self, served: ServerCall, deadline: float | None = None, interruptible: bool | None = None) -> None:
         """A worker took the call from the queue: it is a party now. Arguments replace what was known at the arrival."""
         served.state = START[served.state]
         if deadline is not None:
@@ -290,7 +288,7 @@ class Recorder:
         served.state = HANG_UP[served.state]
         self._happened("its caller hung up on", served)
 
-    def replied(self, served: ServerCall, *, failed: bool = False, stamped: bool = False) -> Stamp | None:
+    def replied(self, served: ServerCall, failed: bool = False, stamped: bool = False) -> Stamp | None:
         """The service of a call is over: the stamp of its reply, if it needs one or is to be ``stamped`` (rule 1). Idempotent.
 
         What a step deferred to the reply takes effect now (rule 7). ``failed``: with an error, or without any reply; then that

@@ -77,6 +77,8 @@ class IncomingCall:
 
     def hang_up(self) -> None:
         """The caller is gone, though the handler may go on."""
+        if self.over:  # as after every call: gRPC reports the end either way
+            return
         try:
             self.live.hung_up(self.served)
         except Exception:  # noqa: BLE001 - fail open

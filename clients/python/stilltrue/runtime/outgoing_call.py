@@ -120,14 +120,15 @@ class OutgoingCall:
     def answered(self, trailing: Any) -> None:
         """The reply arrived, with this trailing metadata."""
         try:
-            self._settle(read_stamp(self.live, trailing, self.made.method, reply=True), in_doubt=False)
+            stamp = read_stamp(self.live, trailing, self.made.method, reply=True) if trailing else None
+            self._settle(stamp, in_doubt=False)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a call ends")
 
     def ended(self, trailing: Any, code: Any) -> None:
         """gRPC reports the end of the call: its trailing metadata and status code."""
         try:
-            stamp = read_stamp(self.live, trailing, self.made.method, reply=True)
+            stamp = read_stamp(self.live, trailing, self.made.method, reply=True) if trailing else None
             self._settle(stamp, in_doubt=stamp is None and code is not grpc.StatusCode.OK and code not in ANSWERS)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a call ends")

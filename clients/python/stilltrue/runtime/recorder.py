@@ -164,9 +164,7 @@ class LockedRecorder:
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
-            made, stamp = self.recorder.sent(
-                method=method, channel=channel, now=now, party=party, deadline=deadline, waiting=waiting, step=step
-            )
+            made, stamp = self.recorder.sent(method, channel, now, party, deadline, waiting, step)
         return made, self._pair(stamp, method, reply=False)
 
     def awaits(self, made: ClientCall, timeout: float | None = None) -> None:
@@ -195,9 +193,9 @@ class LockedRecorder:
 
     def _settle(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> None:
         recorder = self.recorder
-        is_plain = stamp is not None and stamp[3] <= recorder.colour and not made.channel.hedged
-        now = 0.0 if is_plain else self.clock()  # no cut and no doubt: nobody asks for the time
-        report = recorder.settled(made, stamp, now, in_doubt=in_doubt)
+        needs_time = in_doubt or made.channel.hedged or (stamp is not None and stamp[3] > recorder.colour)  # a doubt, or a cut
+        now = self.clock() if needs_time else 0.0
+        report = recorder.settled(made, stamp, now, in_doubt)
         if report is not None:
             self._put(report)
 
@@ -229,7 +227,7 @@ class LockedRecorder:
         with lock:
             if not self.called:
                 self.called, self.covered = True, word_of_first_call(now)
-            served, report = self.recorder.arrived(stamp, method=method, now=now, interruptible=interruptible)
+            served, report = self.recorder.arrived(stamp, method, now, interruptible)
             if report is not None:
                 self._put(report)
         return served
@@ -240,7 +238,7 @@ class LockedRecorder:
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
         with lock:
-            self.recorder.started(served, deadline=deadline, interruptible=interruptible)
+            self.recorder.started(served, deadline, interruptible)
 
     def queued(self, served: ServerCall, pool: str, timeout: float | None = None) -> None:
         """The call waits behind a pool; ``timeout`` (seconds) is its remaining time."""
@@ -266,7 +264,7 @@ class LockedRecorder:
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
         with lock:
-            stamp = self.recorder.replied(served, failed=failed, stamped=stamped)
+            stamp = self.recorder.replied(served, failed, stamped)
         return None if stamp is None else self._pair(stamp, served.method, reply=True)
 
     def withdrawn(self, served: ServerCall) -> None:
