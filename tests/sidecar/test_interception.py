@@ -10,10 +10,10 @@ from detector.sidecar.http2.headers import Headers
 from detector.sidecar.interception import Inbound, Outbound
 from detector.sidecar.tracking.observer import TrackedCall
 from detector.sidecar.tracking.program import Program
-from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
-from stilltrue.protocol.stamp import encode
+from stilltrue.protocol.stamp import Stamp, encode
 from stilltrue.runtime.recorder import LockedRecorder
 
 REQUEST: Headers = [(b":path", b"/s/Place"), (b"content-type", b"application/grpc")]
@@ -73,7 +73,7 @@ def test_callers_without_a_stamp_are_told_nothing_even_if_the_program_echoes_wha
 def test_a_forwarded_stamp_is_replaced_by_our_own(program: Program) -> None:
     headers, _ = Outbound(program, ChannelRecord("stock:1")).opened([*REQUEST, STAMP, OTHER], None)
     ((_, stamp),) = [pair for pair in headers if pair[0] == STAMP[0]]
-    assert stamp == encode((ProcessName("orders"), 1, 1, SnapshotId(0), 1)).encode()  # type: ignore[arg-type]
+    assert stamp == encode(Stamp(ProcessName("orders"), 1, CallNumber(1), SnapshotId(0), CallNumber(1))).encode()
 
 
 def test_a_call_that_names_several_parties_has_no_known_caller(program: Program) -> None:
