@@ -9,9 +9,9 @@ VARIABLE = "_STILLTRUE_COMPLETE"
 
 
 @click.command(short_help="Print the script by which a shell completes names.")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 def completion(shell: str) -> None:
-    """Print a script for SHELL that completes commands, flags, predicates, scopes, processes and ids.
+    """Print a script for SHELL (bash, zsh, fish) that completes commands, flags, predicates, scopes, processes and ids.
 
     Names that only a detector knows are asked of the one in STILLTRUE_DETECTOR, for half a second at most.
 

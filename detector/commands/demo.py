@@ -33,7 +33,7 @@ Examples:
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("name", required=False, type=click.Choice(sorted(DEMOS)))
+@click.argument("name", required=False, type=click.Choice(sorted(DEMOS)), metavar="[SCENE]")
 @click.option("--keep", is_flag=True, help="Keep everything running afterwards, until Ctrl-C.")
 @click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(1, 86_400), help="How long `healthy` runs.")
 @click.option(
@@ -52,7 +52,7 @@ Examples:
 def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float, folder: Path | None) -> None:
     """Start a detector and real gRPC processes on loopback, let them deadlock, and show the verdict.
 
-    NAME is pools, locks, job or healthy; without it, pools and job run, and the archive of the
+    SCENE is pools, locks, job or healthy; without it, pools and job run, and the archive of the
     first is analysed (if pyarrow is installed). Everything is stopped at the end.
     """
     console = Console()

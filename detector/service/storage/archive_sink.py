@@ -104,7 +104,9 @@ class ArchiveSink:
         try:
             archive = archive_id(self._directory)
         except OSError as error:
-            self._log.failure("archive without its id", error, location=self._location, consequence="the service goes on")
+            self._log.failure(
+                "archive without its id", location=self._location, reason=str(error), consequence="the service goes on"
+            )
             archive = ""
         writer = ArchiveWriter(store, archive=archive, seconds_max=SECONDS_PER_FILE, journal=Journal(self._directory))
         self._recover(writer)
