@@ -20,6 +20,8 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
+from detector.release.materials import write_materials
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (".", "clients/python")
 CHART = "helm/stilltrue"
@@ -27,7 +29,7 @@ SUMS = "SHA256SUMS"
 
 
 def publish(out: Path) -> list[Path]:
-    """Make the wheels, the source archives, the image's context, the chart and their checksums in ``out``.
+    """Make the wheels, the source archives, the image's context, the chart, bills of materials and checksums in ``out``.
 
     Only what is committed counts; ``out`` must be empty or not exist.
 
@@ -51,6 +53,8 @@ def publish(out: Path) -> list[Path]:
         version = (checkout / "clients/python/stilltrue/VERSION").read_text().strip()
         _write_tar(out / f"stilltrue-image-{version}.tar.gz", _image_context(checkout), epoch)
         _write_tar(out / f"stilltrue-chart-{version}.tgz", _chart(checkout), epoch)
+        names = {"stilltrue": version, "stilltrue-detector": version}
+        write_materials(out, names, checkout / "constraints.txt", epoch)
     made = sorted(path for path in out.iterdir() if path.is_file())
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)
     (out / SUMS).write_text(sums)

@@ -18,9 +18,10 @@ import pytest
 
 import stilltrue
 from detector.release.build_backend import absolute_links, renamed
-from detector.release.publish import publish
+from detector.release.materials import refused_licences
+from detector.release.publish import ROOT, publish
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("release")]
+pytestmark = [pytest.mark.slow, pytest.mark.longer, pytest.mark.xdist_group("release")]
 PROGRAM = Path(__file__).with_name("program.py")
 WANTED = {
     f"stilltrue-{stilltrue.__version__}-py3-none-any.whl",
@@ -29,6 +30,8 @@ WANTED = {
     f"stilltrue_detector-{stilltrue.__version__}.tar.gz",
     f"stilltrue-image-{stilltrue.__version__}.tar.gz",
     f"stilltrue-chart-{stilltrue.__version__}.tgz",
+    f"stilltrue-{stilltrue.__version__}.cdx.json",
+    f"stilltrue-detector-{stilltrue.__version__}.cdx.json",
 }
 
 
@@ -70,6 +73,31 @@ def test_the_wheel_takes_one_name_of_ours_in_site_packages(published: Path) -> N
         with zipfile.ZipFile(wheel) as files:
             first = {name.split("/")[0] for name in files.namelist()}
         assert {name for name in first if not name.endswith(".dist-info")} == {wheel.name.split("-")[0]}
+
+
+def test_the_bill_of_materials_lists_what_the_wheel_brings(published: Path) -> None:
+    materials = json.loads((published / f"stilltrue-detector-{stilltrue.__version__}.cdx.json").read_text())
+    pinned = (ROOT / "constraints.txt").read_text()
+    found = {component["name"]: component["version"] for component in materials["components"]}
+    assert {"stilltrue", "stilltrue-detector", "grpcio", "protobuf", "prometheus_client", "networkx"} <= set(found)
+    others = {name: version for name, version in found.items() if not name.startswith("stilltrue")}
+    assert [name for name, version in others.items() if f"{name.replace('_', '-')}=={version}" not in pinned] == []
+    assert "pyspark" not in found
+
+
+@pytest.mark.parametrize(
+    ("licences", "refused"),
+    [
+        ([{"license": {"id": "MIT"}}], False),
+        ([{"expression": "Apache-2.0 OR GPL-3.0-only"}], False),
+        ([{"license": {"name": "License :: OSI Approved :: BSD License"}}], False),
+        ([{"license": {"id": "AGPL-3.0-only"}}], True),
+        ([], True),
+    ],
+)
+def test_a_licence_that_is_not_accepted_is_refused(licences: list[dict[str, object]], refused: bool) -> None:
+    component = {"name": "thing", "version": "1", "licenses": licences}
+    assert bool(list(refused_licences({"components": [component]}))) is refused
 
 
 def test_a_source_archive_builds_the_same_package(published: Path, tmp_path: Path) -> None:
