@@ -286,6 +286,43 @@ def test_what_the_agent_is_told(agent: Agent, report: Snapshots) -> None:
         pass
 
 
+def test_who_answers_what(agent: Agent, report: Snapshots) -> None:
+    with agent.answers("inbox:a", "inbox:b"):
+        answering = agent.answers("inbox:a")
+        me = {(hold.party, hold.resource, hold.capacity) for hold in report().holds}
+        (party,) = {name for name, _, _ in me}
+        assert me == {(party, "inbox:a", 1), (party, "inbox:b", 1)}
+    assert [hold.resource for hold in report().holds] == ["inbox:a"]
+    answering.stop()
+    answering.stop()
+    assert report().holds == ()
+
+
+def test_a_thread_that_has_ended_answers_nothing(agent: Agent, report: Snapshots) -> None:
+    thread = threading.Thread(target=agent.answers, args=("inbox",))
+    thread.start()
+    thread.join()
+    assert report().holds == ()
+
+
+async def test_tasks_answer_until_they_are_done(agent: Agent, report: Snapshots) -> None:
+    go = asyncio.Event()
+
+    async def answer() -> None:
+        agent.answers("inbox")
+        await go.wait()
+
+    tasks = [asyncio.create_task(answer(), name=f"t{number}") for number in range(2)]
+    await asyncio.sleep(0.01)
+    assert [hold.party for hold in report().holds] == ["orders/task:t0", "orders/task:t1"]
+    tasks[0].cancel()
+    await asyncio.wait([tasks[0]])
+    assert [hold.party for hold in report().holds] == ["orders/task:t1"]
+    go.set()
+    await tasks[1]
+    assert report().holds == ()
+
+
 def test_idle_and_active(agent: Agent, report: Snapshots) -> None:
     assert report().activity is Activity.ACTIVE
     agent.idle()

@@ -19,7 +19,10 @@ from stilltrue import Detector
 from tests.chaos.fleet import free_port
 from tests.commands.conftest import environment
 
-SHOP = ROOT / "docs" / "examples" / "shop" / "shop.py"
+EXAMPLES = ROOT / "docs" / "examples"
+SHOP = EXAMPLES / "shop" / "shop.py"
+SWARM = EXAMPLES / "swarm" / "swarm.py"
+LEDGER = EXAMPLES / "ledger" / "ledger.py"
 PATIENCE_SECONDS = 120.0
 STILLTRUE = [sys.executable, "-m", "detector"]
 pytestmark = [pytest.mark.slow, pytest.mark.live]
@@ -30,12 +33,7 @@ def test_the_shop_deadlocks_with_several_customers_and_works_with_one(customers:
     addresses = {f"{name}_ADDRESS": f"127.0.0.1:{free_port()}" for name in ("ORDERS", "STOCK")}
     env = environment(CUSTOMERS=str(customers), **addresses)
     with ExitStack() as stack:
-        serve = [*STILLTRUE, "serve", "--port=0", "--http-port=0", "--period-seconds=0.2"]
-        detector = stack.enter_context(_running(serve, env, tmp_path))
-        assert detector.stdout is not None
-        found = re.search(rb"grpc=(\S+)", detector.stdout.readline())
-        assert found
-        env["STILLTRUE_DETECTOR"] = found[1].decode()
+        stack.enter_context(_detector(env, tmp_path))
         for name in ("orders", "stock"):
             program = [*STILLTRUE, "run", "--service", name, "--", sys.executable, str(SHOP), name]
             stack.enter_context(_running(program, env, tmp_path))
@@ -44,6 +42,43 @@ def test_the_shop_deadlocks_with_several_customers_and_works_with_one(customers:
             assert time.monotonic() < give_up, verdict
         if holds:
             assert {party.split("-")[0] for party in verdict["core"]} == {"orders", "stock"}
+
+
+@pytest.mark.parametrize(
+    ("program", "near_miss", "core"),
+    [
+        (SWARM, {"ASK": "librarian"}, {"swarm/task:writer", "swarm/task:reviewer"}),
+        (LEDGER, {"DIRECTIONS": "1"}, {"ledger/thread:writer-alice", "ledger/thread:writer-bob"}),
+    ],
+    ids=["swarm", "ledger"],
+)
+def test_who_waits_for_whose_answer_is_told_in_two_calls(
+    program: Path, near_miss: dict[str, str], core: set[str], tmp_path: Path
+) -> None:
+    env = environment()
+    with ExitStack() as stack:
+        stack.enter_context(_detector(env, tmp_path))
+        fine = environment(**near_miss, STILLTRUE_DETECTOR=env["STILLTRUE_DETECTOR"], STILLTRUE_INSTANCE="fine")
+        stack.enter_context(_running([sys.executable, str(program)], fine, tmp_path))
+        stuck = {**env, "STILLTRUE_INSTANCE": next(iter(core)).split("/")[0]}
+        stack.enter_context(_running([sys.executable, str(program)], stuck, tmp_path))
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while (verdict := _asked(env))["holds"] is not True or verdict["snapshot"]["members"] != 2:
+            assert time.monotonic() < give_up, verdict
+        assert set(verdict["core"]) == core
+        assert not [party for party in verdict["remainder"] if party.startswith("fine/")]
+
+
+@contextmanager
+def _detector(env: dict[str, str], folder: Path) -> Iterator[None]:
+    """A detector, which ``env`` names from now on."""
+    serve = [*STILLTRUE, "serve", "--port=0", "--http-port=0", "--period-seconds=0.2"]
+    with _running(serve, env, folder) as detector:
+        assert detector.stdout is not None
+        found = re.search(rb"grpc=(\S+)", detector.stdout.readline())
+        assert found
+        env["STILLTRUE_DETECTOR"] = found[1].decode()
+        yield
 
 
 def _asked(env: dict[str, str]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from stilltrue.protocol.report import Target
 from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.protocol.stamp_tag import StampKeyError
 from stilltrue.protocol.step import Step, checked
+from stilltrue.runtime.answering import Answering, Answers
 from stilltrue.runtime.atomic import atomic
 from stilltrue.runtime.compat import options_of
 from stilltrue.runtime.connection import Connection
@@ -94,6 +95,7 @@ class Agent:
         self._closed = False
         self._process = self._identify(self.settings.instance)
         self.parties = Parties(self._process.instance)
+        self._answers = Answers(self.parties)
         self.live = LockedRecorder(self._begin, reports_max=self.settings.reports_max, keys=keys)
         self._session = Session(self.live, self.parties, self.settings.enabled, self.settings.excluded_methods)
         self.sight = Sight(self.live)
@@ -228,6 +230,18 @@ class Agent:
         """Inside the block, the current party holds one of the ``capacity`` shares of ``resource``, a global name."""
         return holding(self._session, resource, capacity)
 
+    def answers(self, *names: str) -> Answering:
+        """The current party answers these mailboxes or keys (global names): :meth:`waiting_for` one is to wait for this party.
+
+        It lasts until the block ends (``with agent.answers("inbox"):``), until ``stop()``, or until the party ends. Several may
+        answer one name, and a wait then needs one of them; what nobody answers may be answered by anybody.
+        """
+        try:
+            return self._answers.begin(names)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a name is answered")
+            return Answering(None)
+
     def atomic(self) -> AbstractContextManager[Step]:
         """A step in which facts change together with one message (rule 7): see :mod:`stilltrue.protocol.step`."""
         return atomic(self.live, self.parties.serving())
@@ -294,7 +308,8 @@ class Agent:
 
     def _begin(self) -> Recorder:
         settings = self.settings
-        self._observer = Observer(self.parties, lambda: any(server.is_stopping() for server in list(self.sight.servers)))
+        is_stopping = lambda: any(server.is_stopping() for server in list(self.sight.servers))  # noqa: E731 - read at each cut
+        self._observer = Observer(self.parties, is_stopping, self._answers.holds)
         return Recorder(
             process=self._process,
             reactive=settings.reactive,
@@ -309,6 +324,7 @@ class Agent:
         text = "name taken: another connected process uses instance=%s; this process is %s from now on (STILLTRUE_INSTANCE)"
         _LOGGER.warning(text, taken, self._process.instance)
         self.parties.restart(self._process.instance)
+        self._answers.restart()
         self.live.renamed(self._process)
 
     def _before_fork(self) -> None:
@@ -332,6 +348,7 @@ class Agent:
         self._process = self._identify(name)
         self._connection = self._paused = None
         self.parties.restart(self._process.instance)
+        self._answers.restart()
         self.live.restart()
         if not self._closed:
             self.live.deferred.append(self.start)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stilltrue.model import PartyName
-from stilltrue.protocol.report import LocalWait
+from stilltrue.protocol.report import Hold, LocalWait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +16,14 @@ class Observation:
     ``waits`` are further waits; ``deadlines``: the parties whose waits end by themselves, and when; ``ways_out``: parties each
     of whose waits also ends when one of the given parties goes on (a task is cancelled when a sibling in its group fails).
     ``held``: parties whom no cancellation and no deadline of their call reaches, because their event loop is blocked.
+    ``holds`` are further shares of resources that were found to be held.
     """
 
     waits: tuple[LocalWait, ...] = ()
     deadlines: Mapping[PartyName, float] = field(default_factory=dict)
     ways_out: Mapping[PartyName, tuple[PartyName, ...]] = field(default_factory=dict)
     held: frozenset[PartyName] = frozenset()
+    holds: tuple[Hold, ...] = ()
 
     def added_to(self, waits: Iterable[LocalWait], ends: dict[PartyName, float], now: float) -> tuple[LocalWait, ...]:
         """All ``waits``, recorded and seen, each with the deadline by which its waiter is freed anyway (``ends`` adds some)."""

@@ -15,7 +15,7 @@ from weakref import ref
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.observation import Observation
-from stilltrue.protocol.report import OBSERVED_MIN, LocalWait, PartyTarget
+from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import innermost_frames
 from stilltrue.runtime.parties import Parties
@@ -48,9 +48,15 @@ class _Seen:
 class Observer:
     """Looks at the tasks of one process."""
 
-    def __init__(self, parties: Parties, is_stopping: Callable[[], bool] = bool) -> None:
-        """``parties`` knows the tasks; ``is_stopping`` says whether some server of the process is being stopped."""
+    def __init__(
+        self, parties: Parties, is_stopping: Callable[[], bool] = bool, answers: Callable[[], tuple[Hold, ...]] = tuple
+    ) -> None:
+        """``parties`` knows the tasks; ``is_stopping`` says whether some server of the process is being stopped.
+
+        ``answers`` says which party answers what.
+        """
         self._parties = parties
+        self._answers = answers
         self._is_stopping = is_stopping
         self._numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float, object]] = {}
         self._before = self._numbers
@@ -65,6 +71,7 @@ class Observer:
         known = self._parties.tasks()
         try:
             seen = self._observe(known, now, LiveScene(self._parties, now))
+            seen = replace(seen, holds=self._answers())
             return replace(seen, deadlines={**seen.deadlines, **self._stopped(now)}) if self._is_stopping() else seen
         except Exception:  # noqa: BLE001 - on any doubt, every wait of every task may end by itself
             return Observation(deadlines={party: now for _, party in known})

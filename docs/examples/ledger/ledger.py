@@ -1,0 +1,74 @@
+"""A ledger with one writer for each account: ``python ledger.py``, with a detector on STILLTRUE_DETECTOR.
+
+Every account is a key that one thread serves: whatever concerns the account is done there, one request after the other, so that
+nothing needs a lock. A transfer runs at the account that pays and asks the other to take the money. Two transfers in opposite
+directions at one time never end. With DIRECTIONS=1 all transfers go one way, and all is well.
+
+Stilltrue is told two things: which thread answers for which account, and which account a request waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import Future
+from queue import SimpleQueue
+
+import stilltrue
+
+ACCOUNTS = ("alice", "bob")
+DIRECTIONS = int(os.environ.get("DIRECTIONS", "2"))
+WORK_SECONDS = 0.05
+agent = stilltrue.Agent("ledger")
+LEDGER = agent.process.instance
+"""Begins the names of the accounts: names are global to all processes, and another ledger has accounts of its own."""
+
+
+class Account:
+    """One key and its writer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.balance = 100
+        self.requests: SimpleQueue[tuple[int, Account | None, Future[int]]] = SimpleQueue()
+        threading.Thread(target=self._serve, name=f"writer-{name}", daemon=True).start()
+
+    def change(self, amount: int, other: Account | None = None) -> int:
+        """Add ``amount`` here, and take it from ``other``; wait until that is done. Returns the balance."""
+        done: Future[int] = Future()
+        with agent.waiting_for(f"{LEDGER}:{self.name}", what=f"the writer of {self.name}"):
+            self.requests.put((amount, other, done))
+            return done.result()
+
+    def _serve(self) -> None:
+        """The writer: one request after the other."""
+        with agent.answers(f"{LEDGER}:{self.name}"):
+            while True:
+                amount, other, done = self.requests.get()
+                time.sleep(WORK_SECONDS)
+                if other is not None:
+                    other.change(-amount)
+                self.balance += amount
+                done.set_result(self.balance)
+
+
+def transfer_for_ever(source: Account, target: Account) -> None:
+    """One customer."""
+    while True:
+        source.change(-1, target)
+
+
+def main() -> None:
+    """Let customers transfer money until the program is ended."""
+    agent.start()
+    alice, bob = map(Account, ACCOUNTS)
+    ways = [(alice, bob), (bob, alice)][:DIRECTIONS]
+    customers = [threading.Thread(target=transfer_for_ever, args=way, name=f"customer-{n}") for n, way in enumerate(ways)]
+    for customer in customers:
+        customer.start()
+    customers[0].join()
+
+
+if __name__ == "__main__":
+    main()
