@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("detector.commands.doctor:doctor", "Explain what the answers do not cover, and how to fix it."),
     "snapshots": ("detector.commands.snapshots:snapshots", "List the newest snapshots."),
     "incidents": ("detector.commands.incidents:incidents", "List deadlocks: parties, duration, and how they ended."),
+    "cure": ("detector.commands.cure:cure", "End a deadlock: abort the calls of its victims."),
     "show": ("detector.commands.show:show", "Show one snapshot or incident as text, document or picture."),
     "evaluate": ("detector.commands.evaluate:evaluate", "Evaluate snapshot documents offline."),
     "simulate": ("detector.commands.simulate:simulate", "Run seeded worlds or a scenario file."),

@@ -113,6 +113,8 @@ def print_incident(incident: pb.Incident) -> None:
     out.print(f"  core ({len(incident.core)}): {escape(listed(incident.core))}")
     if incident.behind:
         out.print(f"  behind it ({len(incident.behind)}): {escape(listed(incident.behind))}")
+    for note in incident.cures:
+        out.print(f"  cure: {local_time(note.at)} {escape(note.who)}: {escape(note.text)}")
     if incident.HasField("formed"):
         out.print(f"  formed {local_time(incident.formed)}, detected after {duration(time_to_detection(incident))}")
     out.print(f"  first seen {local_time(incident.opened)} in snapshot {incident.first_snapshot}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from detector.service.cure.cures import Plan
 from detector.service.detection.incidents import Incident
 from detector.service.detection.members import Member, MemberState, Sight
 from stilltrue.protocol.wire.values import process_to_wire
@@ -54,7 +55,14 @@ def incident_to_wire(incident: Incident, lost: Sequence[str] = (), waits: Sequen
         waits=waits or incident.waits,
         ending=incident.ending,
         lost=lost,
+        cures=[pb.CureRecord(at=note.at, who=note.who, text=note.text) for note in incident.cures],
     )
+
+
+def plan_to_wire(plan: Plan, *, text: str, over: bool = False, snapshot: int = 0) -> pb.CureResponse:
+    """What a cure would do, or did."""
+    victims = (pb.CureVictim(party=one.party, aborted=one.aborted, text=one.text) for one in plan.victims)
+    return pb.CureResponse(incident=plan.incident, victims=victims, freed=plan.freed, over=over, snapshot=snapshot, text=text)
 
 
 def _sight(sight: Sight | None) -> agent_pb.Sight | None:

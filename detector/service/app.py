@@ -20,9 +20,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from detector.core.predicate import Predicate
+from detector.ops.address import is_loopback
 from detector.ops.clock import Clock
 from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log
+from detector.service.cure.audit import Audit
+from detector.service.cure.cures import Cures
 from detector.service.detection.driver import Driver
 from detector.service.detection.evaluator import Evaluator, installed_predicates
 from detector.service.detection.incident_labels import IncidentLabels
@@ -105,15 +108,24 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         for scope in ("all", *(scope.name for scope in settings.scopes)):
             metrics.expect(name, scope)
     roles = None if settings.roles_file is None else Roles(settings.roles_file, log)
-    agents = AgentServicer(driver=driver, settings=settings, clock=clock, metrics=metrics, log=log, roles=roles)
+    cures = Cures(
+        driver=driver,
+        snapshot_store=snapshot_store,
+        clock=clock,
+        log=log,
+        audit=Audit(settings.data),
+        allowed=settings.allow_cure,
+    )
+    agents = AgentServicer(driver=driver, cures=cures, settings=settings, clock=clock, metrics=metrics, log=log, roles=roles)
     archive_service = ArchiveService(settings)
     questions = DetectorServicer(
-        driver=driver, snapshot_store=snapshot_store, archive_service=archive_service, settings=settings,
+        driver=driver, cures=cures, snapshot_store=snapshot_store, archive_service=archive_service, settings=settings,
         predicates=evaluator.names,
     )  # fmt: skip
     server, healthy = _server(settings, agents, questions, [Guard(roles, metrics.report_refused, log)])
     web = Web(
-        driver=driver, snapshot_store=snapshot_store, metrics=metrics, log=log, hosts=settings.http_names,
+        driver=driver, cures=cures, operators=roles, on_loopback=is_loopback(settings.http_host),
+        snapshot_store=snapshot_store, metrics=metrics, log=log, hosts=settings.http_names,
         roles=None if settings.http_open else roles, base_path=settings.base_path,
         external_url=settings.external_url, trace_url=settings.trace_url,
     )  # fmt: skip
@@ -134,6 +146,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
             for task in tasks:
                 task.cancel()
             await healthy.enter_graceful_shutdown()
+            cures.close()
             await driver.close()
     finally:
         await web.stop()

@@ -31,6 +31,19 @@ def written_incident(incident: pb.Incident) -> dict[str, Any]:
         "waits": list(incident.waits),
         "ending": incident.ending or None,
         "lost": list(incident.lost),
+        "cures": [{"at": write_time(note.at), "who": note.who, "text": note.text} for note in incident.cures],
+    }
+
+
+def written_cure(answer: pb.CureResponse) -> dict[str, Any]:
+    """What a cure would do, or did, as JSON."""
+    return {
+        "incident": answer.incident,
+        "victims": [{"party": one.party, "aborted": one.aborted, "text": one.text} for one in answer.victims],
+        "freed": list(answer.freed),
+        "over": answer.over,
+        "snapshot": answer.snapshot or None,
+        "text": answer.text,
     }
 
 

@@ -100,6 +100,11 @@ class Settings:
         default=None, metadata={"help": "TOML file that grants the roles agent, reader and operator; needs TLS"}
     )
     allow_plaintext: bool = _text(False, "allow --host to be a non-local address without TLS")
+    allow_cure: bool = _text(
+        False,
+        "let operators end deadlocks ('stilltrue cure', and on the pages): the victims' calls are aborted, where their "
+        "processes allow it (STILLTRUE_ALLOW_CURE); beyond this machine it needs --roles-file",
+    )
     notify_url: str = _text("", "URL to notify of each incident that opens or ends")
     scopes: tuple[Scope, ...] = ()
     expected: Mapping[str, Expectation] = field(default_factory=lambda: MappingProxyType({}))
@@ -196,6 +201,10 @@ class Settings:
 
         HTTP has no TLS, so an ``http_host`` beyond this machine is itself explicit.
         """
+        if self.allow_cure and self.roles_file is None and not is_loopback(self.host):
+            raise SettingError(
+                "--allow-cure", f"{self.host} is not a local address: it needs --roles-file, which names operators"
+            )
         if (self.tls_cert_file is None) is not (self.tls_key_file is None):
             raise SettingError("--tls-cert-file", "needs --tls-key-file, and vice versa")
         if self.tls_cert_file is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2, detector_pb2_grpc, snapshot_pb2
 from tests.service.authority import ROLES, Authority
+from tests.service.browser import PROGRAM, Page, browsing
 
 
 class FakeProcess:
@@ -38,6 +40,8 @@ class FakeProcess:
         self.silent = False
         self.looks = True
         self.blind = False
+        self.cures: Callable[[], None] | None = None
+        self.asked_to_cure: list[agent_pb2.Cure] = []
         self.see: Callable[[Look], Look] = lambda look: look
         self.change: Callable[[Report], Report] = lambda report: report
         self.welcomed = asyncio.Event()
@@ -58,7 +62,11 @@ class FakeProcess:
         self._call = agent_pb2_grpc.AgentServiceStub(self._channel).Connect()  # type: ignore[no-untyped-call]  # generated code
         await self.say(
             hello=agent_pb2.Hello(
-                process=process_to_wire(self.id), labels=self.labels, colour=self.recorder.colour, looks=self.looks
+                process=process_to_wire(self.id),
+                labels=self.labels,
+                colour=self.recorder.colour,
+                looks=self.looks,
+                cures=self.cures is not None,
             )
         )
         self._task = asyncio.create_task(self._listen())
@@ -86,6 +94,8 @@ class FakeProcess:
                     if not self.blind:
                         look = self.recorder.look(request_from_wire(response.look), time.time())
                         await self.say(looked=look_to_wire(self.see(look)))
+                elif response.WhichOneof("message") == "cure":
+                    await self._cure(response.cure)
                 elif not self.silent:
                     self.marks.append(response.mark.snapshot)
                     report = self.recorder.marked(SnapshotId(response.mark.snapshot), time.time())
@@ -96,6 +106,13 @@ class FakeProcess:
         finally:
             self._call.cancel()
             self.ended.set()
+
+    async def _cure(self, request: agent_pb2.Cure) -> None:
+        self.asked_to_cure.append(request)
+        if self.cures is not None:
+            self.cures()
+            parties = [agent_pb2.PartyCured(party=one.party, aborted=True, text="its call ended") for one in request.victims]
+            await self.say(cured=agent_pb2.Cured(number=request.number, parties=parties))
 
     async def kill(self) -> None:
         """The stream breaks, as when a process is killed."""
@@ -250,3 +267,12 @@ def server_files(authority: Authority, tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture
 def mutual(server_files: dict[str, Any], authority: Authority, roles: Path) -> dict[str, Any]:
     return server_files | {"tls_client_ca_file": authority.file, "roles_file": roles}
+
+
+@pytest.fixture
+async def page() -> AsyncIterator[Page]:
+    if PROGRAM is None:
+        assert os.environ.get("CI") != "true", "chromium is not here"
+        pytest.skip("chromium is not here")
+    async with browsing() as page:
+        yield page

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.service.browser import PROGRAM, Page, browsing
+from tests.service.browser import Page
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e" + "n" * 3000
 PANEL = "document.querySelector('#graph .panel').textContent"
-
-
-@pytest.fixture
-async def page() -> AsyncIterator[Page]:
-    if PROGRAM is None:
-        assert os.environ.get("CI") != "true", "chromium is not here"
-        pytest.skip("chromium is not here")
-    async with browsing() as page:
-        yield page
 
 
 def errors_of(page: Page) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from detector.service.detection.members import Member, NameTakenError, Roster, TooManyMembersError
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.cure import CureRequest
 from stilltrue.protocol.look import LookRequest
 
 
@@ -16,6 +17,9 @@ class Wire:
         pass
 
     def send_look(self, request: LookRequest) -> None:
+        pass
+
+    def send_cure(self, request: CureRequest) -> None:
         pass
 
     def replaced(self, text: str) -> None:

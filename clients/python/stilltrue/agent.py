@@ -26,6 +26,7 @@ from stilltrue.aio.channel import RecordedAioChannel
 from stilltrue.aio.server import RecordedAioServer
 from stilltrue.lock_factory import ForTasks, ForThreads
 from stilltrue.model import Fact, ProcessId
+from stilltrue.protocol.cure import Cured, CureRequest
 from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.names import as_process_name, check_process_name
 from stilltrue.protocol.recorder import Recorder
@@ -37,6 +38,7 @@ from stilltrue.runtime.answering import Answering, Answers
 from stilltrue.runtime.atomic import atomic
 from stilltrue.runtime.compat import options_of
 from stilltrue.runtime.connection import Connection
+from stilltrue.runtime.cure.aborter import Aborter
 from stilltrue.runtime.declared_waits import holding, waiting_for
 from stilltrue.runtime.goodbye import say_goodbye_in_children
 from stilltrue.runtime.look.looker import Looker
@@ -119,7 +121,8 @@ class Agent:
         with self._lifecycle:
             if self._connection is None and not self._closed and self.settings.enabled:
                 look, sight = self._look or self.looker().look, None if self._look else self.sight.to_wire
-                self._connection = Connection(self.live, self.settings, look, self._rename, sight, self.transport)
+                cure = self._curer()
+                self._connection = Connection(self.live, self.settings, look, self._rename, sight, self.transport, cure)
                 self._connection.start()
                 say_goodbye_in_children(self.close)
         return self
@@ -298,6 +301,12 @@ class Agent:
     def looker(self) -> Looker:
         """Takes the second look at this process's parties."""
         return Looker(self.live, self.parties, self._observer, self.transport)
+
+    def _curer(self) -> Callable[[CureRequest], Cured] | None:
+        """Aborts calls when an operator asks for it; None where the process does not allow that."""
+        if not self.settings.allow_cure or self._look is not None:
+            return None
+        return Aborter(self.live, self.parties, self.looker().in_force).cure
 
     def _identify(self, instance: str) -> ProcessId:
         return ProcessId(

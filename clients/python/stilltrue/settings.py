@@ -50,6 +50,7 @@ class Settings:
     holds a bearer token. All are read again at each dial. ``stamp_key`` (or a file of keys, one a line, read again when it
     changes) is the fleet's secret: stamps are tagged with the first key, and those that no key has tagged count as none.
     ``enabled=False``: record nothing, connect to nothing.
+    ``allow_cure``: calls of deadlocked parties may be aborted when an operator asks the detector for it (``stilltrue cure``).
     ``excluded_methods`` are patterns (``/pkg.Service/*``) of methods that are not recorded.
     """
 
@@ -69,6 +70,7 @@ class Settings:
     token_file: str = ""
     stamp_key: str = field(default="", repr=False)
     stamp_key_file: str = ""
+    allow_cure: bool = False
     excluded_methods: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

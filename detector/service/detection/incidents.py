@@ -18,13 +18,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from detector.core.assembler import Assembled
 from detector.core.incident_identity import Core, WaitKey, detection_seconds, incident_id
 from detector.predicates.core_components import CoreComponent
 from detector.service.detection.seen_cores import SeenCores, seen_cores
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, process_of
+
+CURES_MAX = 20
+"""How many notes about cures one incident keeps."""
+
+
+class CureNote(NamedTuple):
+    """What was done to end an incident, or came of it: when (seconds since the epoch), by whom, and what."""
+
+    at: float
+    who: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +57,7 @@ class Incident:
     waits: tuple[str, ...] = ()
     ending: str = ""
     keys: tuple[WaitKey, ...] = ()
+    cures: tuple[CureNote, ...] = ()
 
     @property
     def open(self) -> bool:
@@ -127,6 +139,16 @@ class Incidents:
         for incident in affected:
             if incident.runs() <= self._ended:
                 self._close(incident, f"{process.instance} is no longer a member: {why}", now)
+
+    def note(self, id: str, note: CureNote) -> None:
+        """Something was done to end an incident; it may have ended by now."""
+        incident = self._open.get(id) or self._find(id)
+        if incident is None:
+            return
+        fresh = replace(incident, cures=(*incident.cures, note)[-CURES_MAX:])
+        if fresh.open:
+            self._put(fresh)
+        self._changed(fresh)
 
     def _known(self, predicate: str, core: Core) -> Incident | None:
         """Rule 1: the oldest open incident that shares a wait with ``core``."""

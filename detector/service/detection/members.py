@@ -22,6 +22,7 @@ from enum import Enum
 from typing import Protocol
 
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.cure import CureRequest
 from stilltrue.protocol.look import LookRequest
 from stilltrue.protocol.report import Report
 
@@ -37,6 +38,9 @@ class Stream(Protocol):
 
     def send_look(self, request: LookRequest) -> None:
         """Ask the agent to look again (rule 10)."""
+
+    def send_cure(self, request: CureRequest) -> None:
+        """Ask the agent to abort calls."""
 
     def replaced(self, text: str) -> None:
         """End the stream: another one has taken its place."""
@@ -130,6 +134,7 @@ class Member:
     reports_dropped: int = 0
     stamps_refused: int = 0
     looks: bool = False
+    cures: bool = False
     names: frozenset[str] = frozenset()
 
     @property

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
+from detector.service.cure.cures import Cures
 from detector.service.detection.colour_budget import ColourRefusedError
 from detector.service.detection.driver import Driver
 from detector.service.detection.members import Member, NameBoundError, NameTakenError, Sight, TooManyMembersError
@@ -26,9 +27,11 @@ from detector.service.grpc_api.security import bearer_token, certificate_names
 from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
 from stilltrue.model import CallNumber, SnapshotId
+from stilltrue.protocol.cure import CureRequest
 from stilltrue.protocol.look import LookRequest
 from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
 from stilltrue.protocol.stamp import NUMBER_MAX
+from stilltrue.protocol.wire.cure import cure_to_wire, cured_from_wire
 from stilltrue.protocol.wire.look import look_from_wire, request_to_wire
 from stilltrue.protocol.wire.report import report_from_wire
 from stilltrue.protocol.wire.values import MalformedError, process_from_wire
@@ -99,6 +102,7 @@ class _Stream:
         self._marker: SnapshotId | None = None
         self._settled: Sequence[CallNumber] = ()
         self._looks: deque[LookRequest] = deque(maxlen=_LOOKS_MAX)
+        self._cures: deque[CureRequest] = deque(maxlen=_LOOKS_MAX)
         self._writer: asyncio.Task[None] | None = None
         self._open = False
         self._reading = False
@@ -134,6 +138,10 @@ class _Stream:
         self._looks.append(request)
         self._send()
 
+    def send_cure(self, request: CureRequest) -> None:
+        self._cures.append(request)
+        self._send()
+
     def _send(self) -> None:
         if self._open and (self._writer is None or self._writer.done()):
             self._writer = asyncio.get_running_loop().create_task(self._write())
@@ -153,6 +161,8 @@ class _Stream:
             return _marker_that_settles(snapshot, settled) if settled else _marker(snapshot)
         if self._looks:
             return pb.ConnectResponse(look=request_to_wire(self._looks.popleft())).SerializeToString()
+        if self._cures:
+            return pb.ConnectResponse(cure=cure_to_wire(self._cures.popleft())).SerializeToString()
         return None
 
     def replaced(self, text: str) -> None:
@@ -177,11 +187,20 @@ class AgentServicer:
     """``stilltrue.v1.AgentService``."""
 
     def __init__(
-        self, *, driver: Driver, settings: Settings, clock: Clock, metrics: Metrics, log: Log, roles: Roles | None = None
+        self,
+        *,
+        driver: Driver,
+        cures: Cures,
+        settings: Settings,
+        clock: Clock,
+        metrics: Metrics,
+        log: Log,
+        roles: Roles | None = None,
     ) -> None:
         """The parts that the streams need. ``roles`` None: every client may report under any name."""
         self._roles = roles
         self._driver = driver
+        self._cures = cures
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
@@ -271,6 +290,7 @@ class AgentServicer:
             colour=SnapshotId(hello.colour),
             stream=stream,
             looks=hello.looks,
+            cures=hello.cures,
         )
 
     async def _listen(self, member: Member, stream: _Stream) -> None:
@@ -298,6 +318,8 @@ class AgentServicer:
                 self._lease(member, request.lease)
             case "looked":
                 self._driver.looked(member, look_from_wire(member.name, request.looked))
+            case "cured":
+                self._cures.cured(member, cured_from_wire(member.name, request.cured))
             case "wish":
                 self._driver.requested(member, request.wish.reason)
             case "goodbye":

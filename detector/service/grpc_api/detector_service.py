@@ -11,11 +11,13 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from detector.service.answers import agent_to_wire, incident_to_wire
+from detector.service.answers import agent_to_wire, incident_to_wire, plan_to_wire
+from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
 from detector.service.detection.standing_waits import now_waiting
 from detector.service.grpc_api.archive_service import ArchiveService
+from detector.service.grpc_api.security import who_is
 from detector.service.settings import Settings
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.protocol.stamp import NUMBER_MAX
@@ -29,6 +31,12 @@ LIST_MAX = 10_000
 REFUSED_SECONDS = 0.2
 """After which a question too many is refused: who asks again at once does not take the others' time."""
 
+_REFUSALS = {
+    Refusal.NOT_ALLOWED: grpc.StatusCode.FAILED_PRECONDITION,
+    Refusal.NOT_NOW: grpc.StatusCode.FAILED_PRECONDITION,
+    Refusal.UNKNOWN: grpc.StatusCode.NOT_FOUND,
+}
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -39,6 +47,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         self,
         *,
         driver: Driver,
+        cures: Cures,
         snapshot_store: SnapshotStore,
         archive_service: ArchiveService,
         settings: Settings,
@@ -46,6 +55,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
     ) -> None:
         """``predicates``: the names there are."""
         self._driver = driver
+        self._cures = cures
         self._snapshot_store = snapshot_store
         self._archive_service = archive_service
         self._settings = settings
@@ -148,6 +158,18 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
             f"snapshot {number} is no longer kept, nor in the archive, or it was never finished "
             "(serve --store-documents-max, --archive-bytes-max)"
         )
+
+    async def Cure(self, request: pb.CureRequest, context: Context) -> pb.CureResponse:  # noqa: N802
+        """End an incident, or say what that would do."""
+        try:
+            if request.preview:
+                plan = await self._cures.plan(request.incident)
+                return plan_to_wire(plan, text=plan.text())
+            outcome = await (await self._cures.cure(request.incident, who_is(context)))
+        except CureRefusedError as refused:
+            await context.abort(_REFUSALS[refused.refusal], str(refused))
+            raise AssertionError("abort raises") from None
+        return plan_to_wire(outcome.plan, text=outcome.text, over=outcome.over, snapshot=outcome.snapshot)
 
     async def DescribeArchive(  # noqa: N802
         self, request: pb.DescribeArchiveRequest, context: Context

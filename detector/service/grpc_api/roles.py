@@ -19,7 +19,7 @@ from stilltrue.runtime.secret_file import writable_by_all
 
 _OPEN = ("/grpc.health.v1.Health/",)
 _AGENT_SERVICE = "/stilltrue.v1.AgentService/"
-_ASK = "/stilltrue.v1.DetectorService/Ask"
+_OPERATORS = frozenset({"/stilltrue.v1.DetectorService/Ask", "/stilltrue.v1.DetectorService/Cure"})
 
 
 class SecurityError(ValueError):
@@ -27,7 +27,7 @@ class SecurityError(ValueError):
 
 
 class Role(Enum):
-    """What a client may do: report as an agent; read; read and take snapshots."""
+    """What a client may do: report as an agent; read; read, take snapshots and end incidents."""
 
     AGENT = "agent"
     READER = "reader"
@@ -147,12 +147,18 @@ def _kind(name: str) -> str:
     return "mail" if name.startswith("email:") else "uri" if "://" in name else "host"
 
 
+def describe_client(names: frozenset[str], token: str, address: str) -> str:
+    """A client as the audit log names it: by its certificate, by its token's checksum, and by its address."""
+    shown = sorted(names) + ([f"token {hashlib.sha256(token.encode()).hexdigest()[:12]}"] if token else [])
+    return f"{', '.join(shown) or 'anybody'} from {address}"
+
+
 def roles_for(method: str) -> frozenset[Role]:
     """The roles that may call a method; empty: any client may."""
     if method.startswith(_OPEN):
         return frozenset()
     if method.startswith(_AGENT_SERVICE):
         return frozenset({Role.AGENT})
-    if method == _ASK:
+    if method in _OPERATORS:
         return frozenset({Role.OPERATOR})
     return LOOKERS

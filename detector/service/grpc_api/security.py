@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from detector.ops.logs import Log
 from detector.ops.watched_files import Signature, WatchedFiles
-from detector.service.grpc_api.roles import Role, Roles, SecurityError, roles_for
+from detector.service.grpc_api.roles import Role, Roles, SecurityError, describe_client, roles_for
 from stilltrue.runtime.secret_file import writable_by_all
 
 REQUEST_BYTES_MAX = 256 * 1024
@@ -222,6 +222,11 @@ def bearer_token(context: Any) -> str:
         if key == "authorization" and isinstance(value, str) and value.lower().startswith(_BEARER):
             return value[len(_BEARER) :].strip()
     return ""
+
+
+def who_is(context: Any) -> str:
+    """The client of a call, for the audit log."""
+    return describe_client(certificate_names(context), bearer_token(context), context.peer())
 
 
 Check = Callable[[Any], Awaitable[None]]

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from detector.service.detection.incidents import Incident
+from detector.service.detection.incidents import CureNote, Incident
 from detector.service.detection.members import MemberRecord
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -328,7 +328,8 @@ class Database:
 
 def _incident(raw: dict[str, Any]) -> Incident:
     lists = {name: tuple(raw.get(name, ())) for name in ("core", "behind", "waits")}
-    return _known_fields(Incident, raw | lists | {"keys": tuple(map(tuple, raw.get("keys", ())))})
+    cures = tuple(CureNote(*each) for each in raw.get("cures", ()))
+    return _known_fields(Incident, raw | lists | {"keys": tuple(map(tuple, raw.get("keys", ()))), "cures": cures})
 
 
 def _known_fields(kind: type[T], raw: dict[str, Any]) -> T:

@@ -38,10 +38,11 @@ class Login:
 
     def allows(self, request: web.BaseRequest) -> bool:
         """Whether a request carries the token of a reader, or the cookie of a session of one."""
-        kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            return self._may_read(token.strip())
-        return self._may_read(self._sessions.get(_session_of(request), ""))
+        return self._may_read(self.token_of(request))
+
+    def token_of(self, request: web.BaseRequest) -> str:
+        """The token that a request carries, or that its session was begun with; empty: none."""
+        return bearer_of(request) or self._sessions.get(_session_of(request), "")
 
     async def submit(self, request: web.BaseRequest) -> Answer | None:
         """Begin a session with the token in the form; None when it is not a reader's."""
@@ -73,6 +74,12 @@ class Login:
     def _sent_to(where: str, cookie: str = "") -> Answer:
         headers = {"Location": where} | ({"Set-Cookie": cookie} if cookie else {})
         return Answer(status=HTTPStatus.SEE_OTHER, body="", headers=headers)
+
+
+def bearer_of(request: web.BaseRequest) -> str:
+    """The token in a request's header; empty: none."""
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
 
 
 def _session_of(request: web.BaseRequest) -> str:

@@ -81,24 +81,24 @@ class Pages:
             state_of=lambda member: driver.state_of(member).value,
         )
 
-    async def page(self, path: str) -> Answer | None:
-        """The page at ``path``; None when there is none."""
+    async def page(self, path: str, *, operator: bool = False) -> Answer | None:
+        """The page at ``path``; None when there is none. ``operator``: the reader may end incidents."""
         match path.strip("/").split("/"):
             case [""]:
                 return await self._overview()
             case ["incidents"]:
-                return self._html("incidents", "Incidents", live=True, incidents=await self._incidents(_LISTED_MAX))
+                return self.html("incidents", "Incidents", live=True, incidents=await self._incidents(_LISTED_MAX))
             case ["members"]:
                 return self._member_page()
             case [kind, name]:
-                return await self._one(kind, name)
+                return await self._one(kind, name, operator=operator)
             case _:
                 return None
 
-    async def _one(self, kind: str, name: str) -> Answer | None:
+    async def _one(self, kind: str, name: str, *, operator: bool) -> Answer | None:
         match kind:
             case "incidents":
-                return await self._incident(name)
+                return await self._incident(name, curable=operator)
             case "snapshots":
                 return await self._snapshot(name)
             case "static" if name in _STATIC:
@@ -108,7 +108,7 @@ class Pages:
 
     def login(self, *, refused: bool) -> Answer:
         """The form for a token; ``refused``: after one that is not a reader's."""
-        answer = self._html("login", "Log in - Stilltrue", refused=refused)
+        answer = self.html("login", "Log in - Stilltrue", refused=refused)
         return replace(answer, status=HTTPStatus.UNAUTHORIZED) if refused else answer
 
     async def live(self, seen: str) -> Answer:
@@ -123,7 +123,7 @@ class Pages:
         now = time.monotonic()
         if now - self._version_made >= _LIVE_STEP_SECONDS:
             answers = tuple((each.predicate, each.snapshot.scope, each.holds, each.core) for each in self._driver.current.all())
-            incidents = tuple((each.id, each.core) for each in self._driver.incidents.open_ones())
+            incidents = tuple((each.id, each.core, each.cures) for each in self._driver.incidents.open_ones())
             members = tuple((member.name, self._driver.state_of(member)) for member in self._driver.roster.all())
             self._version_of = f"{hash((answers, incidents, members)) & 0xFFFFFFFFFFFF:x}"
             self._version_made = now
@@ -133,7 +133,7 @@ class Pages:
         verdicts, members, open_ones = self._driver.current.all(), self._members(), self._driver.incidents.open_ones()
         head = headline(verdicts, open_ones, len(members), lambda name: self._driver.service_of(name) or name)
         undeclared = [verdict for verdict in verdicts if verdict.witness.kind == _UNDECLARED]
-        return self._html(
+        return self.html(
             "overview",
             f"{head.text}{': ' if head.extent else ''}{head.extent} - Stilltrue",
             live=True,
@@ -153,7 +153,7 @@ class Pages:
         members = self._members()
         counts = Counter(self._driver.state_of(member).value for member in members)
         told = ", ".join(f"{counts[state.value]} {state.value}" for state in MemberState)
-        return self._html(
+        return self.html(
             "members", "Members", live=True, members=members[:_MEMBERS_LISTED_MAX], member_count=len(members), counts=told
         )
 
@@ -179,7 +179,7 @@ class Pages:
     async def _incidents(self, limit: int) -> list[Incident]:
         return await self._snapshot_store.incidents(limit, self._driver.incidents.open_ones(), open_only=False)
 
-    async def _incident(self, name: str) -> Answer | None:
+    async def _incident(self, name: str, *, curable: bool) -> Answer | None:
         known = await self._incidents(100_000)
         incident = next((each for each in known if each.id == name), None)
         if incident is None:
@@ -187,7 +187,7 @@ class Pages:
         before = seen_before(incident, known)
         answer = await self._snapshot_store.snapshot(incident.first_snapshot)
         picture = await asyncio.to_thread(picture_of, answer, Format.SVG, incident.predicate) if answer else ""
-        return self._html(
+        return self.html(
             "incident",
             f"{incident.predicate} {name}, {'open' if incident.open else 'ended'} - Stilltrue",
             live=incident.open,
@@ -200,6 +200,7 @@ class Pages:
             pictured=incident.first_snapshot,
             predicate=incident.predicate,
             incident_id=incident.id,
+            curable=curable and incident.open,
         )
 
     async def _snapshot(self, name: str) -> Answer | None:
@@ -214,7 +215,7 @@ class Pages:
         picture = await asyncio.to_thread(picture_of, answer, Format.SVG)
         if kind == "svg":
             return Answer(body=picture, content_type="image/svg+xml")
-        return self._html(
+        return self.html(
             "snapshot",
             f"Snapshot {number}",
             summary=answer.summary,
@@ -225,7 +226,8 @@ class Pages:
             incident_id="",
         )
 
-    def _html(self, template: str, title: str, *, live: bool = False, icon: str = _NO_ICON, **values: Any) -> Answer:
+    def html(self, template: str, title: str, *, live: bool = False, icon: str = _NO_ICON, **values: Any) -> Answer:
+        """A page made from a template."""
         page = self._templates.get_template(f"{template}.html.jinja")
         body = page.render(title=title, live=live, icon=icon, now=time.time(), version=self._version(), **values)
         return Answer(body=body + "\n", content_type=_HTML)

@@ -6,21 +6,26 @@ operator's bearer token, or the session of a browser that has shown one.
 
 from __future__ import annotations
 
+import re
+
 from aiohttp import web
 
 from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log
 from detector.service import metrics as metric_texts
+from detector.service.cure.cures import Cures
 from detector.service.detection.driver import Driver
 from detector.service.grpc_api.roles import LOOKERS, Roles
 from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.api import Api
-from detector.service.web.login import Login
+from detector.service.web.cure import CurePages
+from detector.service.web.login import Login, bearer_of
 from detector.service.web.pages import Pages
 
 _API = "/api/v1/"
 _METHODS = ("GET", "HEAD")
+_CURE = re.compile(r"(/api/v1)?/incidents/([A-Za-z0-9-]{1,64})/cure")
 
 
 class Web:
@@ -30,18 +35,22 @@ class Web:
         self,
         *,
         driver: Driver,
+        cures: Cures,
         snapshot_store: SnapshotStore,
         metrics: Metrics,
         log: Log,
         hosts: frozenset[str] = frozenset(),
         roles: Roles | None = None,
+        operators: Roles | None = None,
+        on_loopback: bool = False,
         base_path: str = "",
         external_url: str = "",
         trace_url: str = "",
     ) -> None:
         """``hosts``: the names that requests may be addressed to, as :class:`~detector.ops.http.HttpServer` takes them.
 
-        ``roles`` None: every client may read. ``base_path``: where a reverse proxy publishes the pages; requests come with
+        ``roles`` None: every client may read. ``operators`` says who may end incidents; None: everybody, ``on_loopback``
+        alone. ``base_path``: where a reverse proxy publishes the pages; requests come with
         it or without it. ``external_url``: the address of the pages as people reach them. ``trace_url``: where a trace can
         be seen, with ``{trace}`` for its id.
         """
@@ -49,10 +58,17 @@ class Web:
         self._base_path = base_path
         self._pages = Pages(driver=driver, snapshot_store=snapshot_store, base_path=base_path, trace_url=trace_url)
         self._api = Api(driver=driver, snapshot_store=snapshot_store)
-        self._metrics = metrics
-        self._http = HttpServer(
-            self._answer, log=log, hosts=hosts, methods=_METHODS if self._login is None else (*_METHODS, "POST")
+        self._cure = CurePages(
+            cures=cures,
+            render=self._pages.html,
+            token_of=bearer_of if self._login is None else self._login.token_of,
+            roles=operators,
+            on_loopback=on_loopback,
+            base_path=base_path,
         )
+        self._metrics = metrics
+        posts = self._login is not None or cures.allowed
+        self._http = HttpServer(self._answer, log=log, hosts=hosts, methods=(*_METHODS, "POST") if posts else _METHODS)
 
     async def start(self, host: str, port: int) -> int:
         """Listen: the port. Raises ``OSError``."""
@@ -68,12 +84,16 @@ class Web:
             path = path[len(self._base_path) :] or "/"
         if self._login is not None and path in {"/login", "/logout"}:
             return await self._log_in_or_out(self._login, path, request)
-        if request.method == "POST":
+        cure = _CURE.fullmatch(path)
+        if request.method == "POST" and cure is None:
             raise web.HTTPMethodNotAllowed("POST", ["GET", "HEAD"])
         if path in {"/healthz", "/readyz"}:
             return Answer(body="ok\n")
         if self._login is not None and not path.startswith("/static/") and not self._login.allows(request):
             return self._login.refuse(request)
+        if cure is not None:
+            answers = self._cure.answer if cure[1] else self._cure.page
+            return await answers(cure[2], request)
         return await self._read(path, request)
 
     async def _read(self, path: str, request: web.BaseRequest) -> Answer | None:
@@ -83,7 +103,7 @@ class Web:
             return await self._pages.live(request.rel_url.query.get("seen", ""))
         if path.startswith(_API):
             return await self._api.answer(path[len(_API) :], request.rel_url.query)
-        return await self._pages.page(path)
+        return await self._pages.page(path, operator=self._cure.offered_to(request))
 
     async def _log_in_or_out(self, login: Login, path: str, request: web.BaseRequest) -> Answer:
         if path == "/logout":

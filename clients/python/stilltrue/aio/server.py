@@ -190,6 +190,9 @@ def _coroutine(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
             if root is not None:
                 root.coroutine = coroutine
             return await coroutine
+        except (Exception, asyncio.CancelledError):
+            await _abort_if_cured(call, context)
+            raise
         finally:
             _end(call, context)
 
@@ -207,10 +210,22 @@ def _generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
                 async for reply in replies:
                     call.item_sent()
                     yield reply
+        except (Exception, asyncio.CancelledError):
+            await _abort_if_cured(call, context)
+            raise
         finally:
             _end(call, context)
 
     return recorded
+
+
+async def _abort_if_cured(call: IncomingCall, context: Any) -> None:
+    """The behaviour has failed: if a cure made it, its caller is told so."""
+    if call.aborted and not call.over:
+        task = asyncio.current_task()
+        if task is not None and hasattr(task, "uncancel"):
+            task.uncancel()
+        await RecordedContext(context, call).abort(grpc.StatusCode.ABORTED, call.aborted)
 
 
 # -- in the migration pool ---------------------------------------------------------------------------------------------
@@ -235,6 +250,9 @@ class _InPool(PoolTask):
         try:
             with call.acting():
                 return self._behaviour(IncomingSyncRequests(request, call) if self._streamed else request, known)
+        except Exception:
+            _abort_in_pool_if_cured(call, known)
+            raise
         finally:
             _end_in_thread(call, known)
 
@@ -257,6 +275,9 @@ def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
                         return
                 call.item_sent()
                 yield reply
+        except Exception:
+            _abort_in_pool_if_cured(call, known)
+            raise
         finally:
             with call.acting():
                 replies = None  # what a generator still does then is part of the service
@@ -275,6 +296,12 @@ def _leave_to_pool(call: IncomingCall) -> None:
     task = asyncio.current_task()
     if task is not None:
         task.add_done_callback(lambda _: call.hang_up())
+
+
+def _abort_in_pool_if_cured(call: IncomingCall, context: RecordedSyncContext) -> None:
+    """As :func:`_abort_if_cured`."""
+    if call.aborted and not call.over:
+        context.abort(grpc.StatusCode.ABORTED, call.aborted)
 
 
 def _end_in_thread(call: IncomingCall, context: RecordedSyncContext) -> None:

@@ -17,7 +17,9 @@ from queue import Empty, SimpleQueue
 import grpc
 
 from stilltrue.model import CallNumber, SnapshotId
+from stilltrue.protocol.cure import Cured, CureRequest
 from stilltrue.protocol.look import Look, LookRequest
+from stilltrue.protocol.wire.cure import cure_from_wire, cured_to_wire
 from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
@@ -73,15 +75,19 @@ class Connection:
         rename: Callable[[], None] = lambda: None,
         sight: Callable[[], pb.Sight] | None = None,
         transport: Transport | None = None,
+        cure: Callable[[CureRequest], Cured] | None = None,
     ) -> None:
         """``live`` takes markers and gives reports; ``look`` answers verification rounds.
 
         ``rename`` gives the process another name: it is called if another connected program keeps this one.
         ``sight`` says what the agent sees of the process; ``transport`` what gRPC's core knows of its connections.
+        ``cure`` aborts calls when an operator asks for it; None: this process does not allow that.
         """
         self._live = live
         self._look = look or live.look
         self._looks: deque[Look] = deque(maxlen=LOOKS_MAX)
+        self._cure = cure
+        self._cured: deque[Cured] = deque(maxlen=LOOKS_MAX)
         self._rename = rename
         self._sight = sight
         self._transport = transport
@@ -228,6 +234,14 @@ class Connection:
         elif kind == "look":
             self._looks.append(self._seen(request_from_wire(response.look)))
             self._ring()
+        elif kind == "cure" and self._cure is not None:
+            request = cure_from_wire(response.cure)
+            cured = self._cure(request)
+            for one in cured.parties:
+                text = "cure: incident=%s party=%s aborted=%s: %s"
+                _LOGGER.warning(text, request.incident, one.party, str(one.aborted).lower(), one.text)
+            self._cured.append(cured)
+            self._ring()
         elif kind == "welcome":
             patience.cancel()
             self._lease_seconds = max(0.1, response.welcome.lease_seconds)
@@ -263,6 +277,7 @@ class Connection:
                 agent=f"python/{__version__}",
                 reactive=self._settings.reactive,
                 looks=True,
+                cures=self._cure is not None,
                 sight=None if self._sight is None else self._sight(),
             )
         )
@@ -277,6 +292,8 @@ class Connection:
             yield from self._reports()
             while self._looks:
                 yield pb.ConnectRequest(looked=look_to_wire(self._looks.popleft()))
+            while self._cured:
+                yield pb.ConnectRequest(cured=cured_to_wire(self._cured.popleft()))
             if self._closing.is_set():
                 yield pb.ConnectRequest(goodbye=pb.Goodbye())
                 self._said_goodbye.set()

@@ -35,7 +35,7 @@ CLASSES_MAX = 4_096
 class IncomingCall:
     """A call that has arrived and is not over."""
 
-    __slots__ = ("_endpoint", "_seconds_max", "callbacks", "live", "over", "served", "session")
+    __slots__ = ("_endpoint", "_seconds_max", "aborted", "callbacks", "live", "over", "served", "session")
 
     def __init__(
         self, session: Session, served: ServerCall, seconds_max: float | None = None, endpoint: Endpoint | None = None
@@ -51,6 +51,8 @@ class IncomingCall:
         self.served = served
         self.over = False
         self.callbacks: Callbacks | None = None
+        self.aborted = ""
+        """Why a cure ends it with ABORTED; empty: none does."""
 
     def __del__(self) -> None:
         if not self.over:

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 from stilltrue.v1 import snapshot_pb2 as stilltrue_dot_v1_dot_snapshot__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18stilltrue/v1/agent.proto\x12\x0cstilltrue.v1\x1a\x1bstilltrue/v1/snapshot.proto\"y\n\x05Sight\x12\x0f\n\x07servers\x18\x01 \x01(\r\x12\x10\n\x08\x63hannels\x18\x02 \x01(\r\x12\r\n\x05\x63\x61lls\x18\x03 \x01(\x04\x12\x16\n\x0eservers_unseen\x18\x04 \x01(\r\x12\x17\n\x0f\x63hannels_unseen\x18\x05 \x01(\r\x12\r\n\x05\x62lind\x18\x06 \x03(\t\"\xf5\x01\n\x05Hello\x12(\n\x07process\x18\x01 \x01(\x0b\x32\x17.stilltrue.v1.ProcessId\x12/\n\x06labels\x18\x02 \x03(\x0b\x32\x1f.stilltrue.v1.Hello.LabelsEntry\x12\x0e\n\x06\x63olour\x18\x03 \x01(\x04\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x10\n\x08reactive\x18\x05 \x01(\x08\x12\r\n\x05looks\x18\x06 \x01(\x08\x12\"\n\x05sight\x18\x07 \x01(\x0b\x32\x13.stilltrue.v1.Sight\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"l\n\x05Lease\x12\x0e\n\x06\x63olour\x18\x01 \x01(\x04\x12\x17\n\x0freports_dropped\x18\x02 \x01(\x04\x12\x16\n\x0estamps_refused\x18\x03 \x01(\x04\x12\"\n\x05sight\x18\x04 \x01(\x0b\x32\x13.stilltrue.v1.Sight\"\x16\n\x04Wish\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\t\n\x07Goodbye\"%\n\x06WayOut\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05party\x18\x02 \x01(\t\"\xbd\x01\n\tPartyLook\x12\r\n\x05party\x18\x01 \x01(\t\x12\x11\n\tunchanged\x18\x02 \x01(\x08\x12\x15\n\x08\x64\x65\x61\x64line\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12&\n\x08ways_out\x18\x04 \x03(\x0b\x32\x14.stilltrue.v1.WayOut\x12\r\n\x05\x64oubt\x18\x05 \x01(\t\x12\r\n\x05stack\x18\x06 \x03(\t\x12\r\n\x05trace\x18\x07 \x01(\t\x12\x15\n\rinterruptible\x18\x08 \x01(\x08\x42\x0b\n\t_deadline\"m\n\x06Looked\x12\x10\n\x08snapshot\x18\x01 \x01(\x04\x12(\n\x07parties\x18\x02 \x03(\x0b\x32\x17.stilltrue.v1.PartyLook\x12\x12\n\nhappenings\x18\x03 \x01(\x04\x12\x13\n\x0bunaccounted\x18\x04 \x03(\t\"\x85\x02\n\x0e\x43onnectRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.stilltrue.v1.HelloH\x00\x12&\n\x06report\x18\x02 \x01(\x0b\x32\x14.stilltrue.v1.ReportH\x00\x12$\n\x05lease\x18\x03 \x01(\x0b\x32\x13.stilltrue.v1.LeaseH\x00\x12\"\n\x04wish\x18\x04 \x01(\x0b\x32\x12.stilltrue.v1.WishH\x00\x12(\n\x07goodbye\x18\x05 \x01(\x0b\x32\x15.stilltrue.v1.GoodbyeH\x00\x12&\n\x06looked\x18\x06 \x01(\x0b\x32\x14.stilltrue.v1.LookedH\x00\x42\t\n\x07message\"L\n\x07Welcome\x12\x10\n\x08\x64\x65tector\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x18\n\x10report_bytes_max\x18\x03 \x01(\x04\")\n\x04Mark\x12\x10\n\x08snapshot\x18\x01 \x01(\x04\x12\x0f\n\x07settled\x18\x02 \x03(\x04\"\'\n\x07Suspect\x12\r\n\x05party\x18\x01 \x01(\t\x12\r\n\x05waits\x18\x02 \x03(\x04\"S\n\x04Look\x12\x10\n\x08snapshot\x18\x01 \x01(\x04\x12\'\n\x08suspects\x18\x02 \x03(\x0b\x32\x15.stilltrue.v1.Suspect\x12\x10\n\x08\x61\x63tivity\x18\x03 \x01(\x08\"\x8e\x01\n\x0f\x43onnectResponse\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.stilltrue.v1.WelcomeH\x00\x12\"\n\x04mark\x18\x02 \x01(\x0b\x32\x12.stilltrue.v1.MarkH\x00\x12\"\n\x04look\x18\x03 \x01(\x0b\x32\x12.stilltrue.v1.LookH\x00\x42\t\n\x07message2Z\n\x0c\x41gentService\x12J\n\x07\x43onnect\x12\x1c.stilltrue.v1.ConnectRequest\x1a\x1d.stilltrue.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18stilltrue/v1/agent.proto\x12\x0cstilltrue.v1\x1a\x1bstilltrue/v1/snapshot.proto\"y\n\x05Sight\x12\x0f\n\x07servers\x18\x01 \x01(\r\x12\x10\n\x08\x63hannels\x18\x02 \x01(\r\x12\r\n\x05\x63\x61lls\x18\x03 \x01(\x04\x12\x16\n\x0eservers_unseen\x18\x04 \x01(\r\x12\x17\n\x0f\x63hannels_unseen\x18\x05 \x01(\r\x12\r\n\x05\x62lind\x18\x06 \x03(\t\"\x84\x02\n\x05Hello\x12(\n\x07process\x18\x01 \x01(\x0b\x32\x17.stilltrue.v1.ProcessId\x12/\n\x06labels\x18\x02 \x03(\x0b\x32\x1f.stilltrue.v1.Hello.LabelsEntry\x12\x0e\n\x06\x63olour\x18\x03 \x01(\x04\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x10\n\x08reactive\x18\x05 \x01(\x08\x12\r\n\x05looks\x18\x06 \x01(\x08\x12\"\n\x05sight\x18\x07 \x01(\x0b\x32\x13.stilltrue.v1.Sight\x12\r\n\x05\x63ures\x18\x08 \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"l\n\x05Lease\x12\x0e\n\x06\x63olour\x18\x01 \x01(\x04\x12\x17\n\x0freports_dropped\x18\x02 \x01(\x04\x12\x16\n\x0estamps_refused\x18\x03 \x01(\x04\x12\"\n\x05sight\x18\x04 \x01(\x0b\x32\x13.stilltrue.v1.Sight\"\x16\n\x04Wish\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\t\n\x07Goodbye\"%\n\x06WayOut\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05party\x18\x02 \x01(\t\"\xbd\x01\n\tPartyLook\x12\r\n\x05party\x18\x01 \x01(\t\x12\x11\n\tunchanged\x18\x02 \x01(\x08\x12\x15\n\x08\x64\x65\x61\x64line\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12&\n\x08ways_out\x18\x04 \x03(\x0b\x32\x14.stilltrue.v1.WayOut\x12\r\n\x05\x64oubt\x18\x05 \x01(\t\x12\r\n\x05stack\x18\x06 \x03(\t\x12\r\n\x05trace\x18\x07 \x01(\t\x12\x15\n\rinterruptible\x18\x08 \x01(\x08\x42\x0b\n\t_deadline\"m\n\x06Looked\x12\x10\n\x08snapshot\x18\x01 \x01(\x04\x12(\n\x07parties\x18\x02 \x03(\x0b\x32\x17.stilltrue.v1.PartyLook\x12\x12\n\nhappenings\x18\x03 \x01(\x04\x12\x13\n\x0bunaccounted\x18\x04 \x03(\t\":\n\nPartyCured\x12\r\n\x05party\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x62orted\x18\x02 \x01(\x08\x12\x0c\n\x04text\x18\x03 \x01(\t\"B\n\x05\x43ured\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12)\n\x07parties\x18\x02 \x03(\x0b\x32\x18.stilltrue.v1.PartyCured\"\xab\x02\n\x0e\x43onnectRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.stilltrue.v1.HelloH\x00\x12&\n\x06report\x18\x02 \x01(\x0b\x32\x14.stilltrue.v1.ReportH\x00\x12$\n\x05lease\x18\x03 \x01(\x0b\x32\x13.stilltrue.v1.LeaseH\x00\x12\"\n\x04wish\x18\x04 \x01(\x0b\x32\x12.stilltrue.v1.WishH\x00\x12(\n\x07goodbye\x18\x05 \x01(\x0b\x32\x15.stilltrue.v1.GoodbyeH\x00\x12&\n\x06looked\x18\x06 \x01(\x0b\x32\x14.stilltrue.v1.LookedH\x00\x12$\n\x05\x63ured\x18\x07 \x01(\x0b\x32\x13.stilltrue.v1.CuredH\x00\x42\t\n\x07message\"L\n\x07Welcome\x12\x10\n\x08\x64\x65tector\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x18\n\x10report_bytes_max\x18\x03 \x01(\x04\")\n\x04Mark\x12\x10\n\x08snapshot\x18\x01 \x01(\x04\x12\x0f\n\x07settled\x18\x02 \x03(\x04\"\'\n\x07Suspect\x12\r\n\x05party\x18\x01 \x01(\t\x12\r\n\x05waits\x18\x02 \x03(\x04\"S\n\x04Look\x12\x10\n\x08snapshot\x18\x01 \x01(\x04\x12\'\n\x08suspects\x18\x02 \x03(\x0b\x32\x15.stilltrue.v1.Suspect\x12\x10\n\x08\x61\x63tivity\x18\x03 \x01(\x08\"P\n\x04\x43ure\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x10\n\x08incident\x18\x02 \x01(\t\x12&\n\x07victims\x18\x03 \x03(\x0b\x32\x15.stilltrue.v1.Suspect\"\xb2\x01\n\x0f\x43onnectResponse\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.stilltrue.v1.WelcomeH\x00\x12\"\n\x04mark\x18\x02 \x01(\x0b\x32\x12.stilltrue.v1.MarkH\x00\x12\"\n\x04look\x18\x03 \x01(\x0b\x32\x12.stilltrue.v1.LookH\x00\x12\"\n\x04\x63ure\x18\x04 \x01(\x0b\x32\x12.stilltrue.v1.CureH\x00\x42\t\n\x07message2Z\n\x0c\x41gentService\x12J\n\x07\x43onnect\x12\x1c.stilltrue.v1.ConnectRequest\x1a\x1d.stilltrue.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stilltrue.v1.agent_pb2', globals())
@@ -26,33 +26,39 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _SIGHT._serialized_start=71
   _SIGHT._serialized_end=192
   _HELLO._serialized_start=195
-  _HELLO._serialized_end=440
-  _HELLO_LABELSENTRY._serialized_start=395
-  _HELLO_LABELSENTRY._serialized_end=440
-  _LEASE._serialized_start=442
-  _LEASE._serialized_end=550
-  _WISH._serialized_start=552
-  _WISH._serialized_end=574
-  _GOODBYE._serialized_start=576
-  _GOODBYE._serialized_end=585
-  _WAYOUT._serialized_start=587
-  _WAYOUT._serialized_end=624
-  _PARTYLOOK._serialized_start=627
-  _PARTYLOOK._serialized_end=816
-  _LOOKED._serialized_start=818
-  _LOOKED._serialized_end=927
-  _CONNECTREQUEST._serialized_start=930
-  _CONNECTREQUEST._serialized_end=1191
-  _WELCOME._serialized_start=1193
-  _WELCOME._serialized_end=1269
-  _MARK._serialized_start=1271
-  _MARK._serialized_end=1312
-  _SUSPECT._serialized_start=1314
-  _SUSPECT._serialized_end=1353
-  _LOOK._serialized_start=1355
-  _LOOK._serialized_end=1438
-  _CONNECTRESPONSE._serialized_start=1441
-  _CONNECTRESPONSE._serialized_end=1583
-  _AGENTSERVICE._serialized_start=1585
-  _AGENTSERVICE._serialized_end=1675
+  _HELLO._serialized_end=455
+  _HELLO_LABELSENTRY._serialized_start=410
+  _HELLO_LABELSENTRY._serialized_end=455
+  _LEASE._serialized_start=457
+  _LEASE._serialized_end=565
+  _WISH._serialized_start=567
+  _WISH._serialized_end=589
+  _GOODBYE._serialized_start=591
+  _GOODBYE._serialized_end=600
+  _WAYOUT._serialized_start=602
+  _WAYOUT._serialized_end=639
+  _PARTYLOOK._serialized_start=642
+  _PARTYLOOK._serialized_end=831
+  _LOOKED._serialized_start=833
+  _LOOKED._serialized_end=942
+  _PARTYCURED._serialized_start=944
+  _PARTYCURED._serialized_end=1002
+  _CURED._serialized_start=1004
+  _CURED._serialized_end=1070
+  _CONNECTREQUEST._serialized_start=1073
+  _CONNECTREQUEST._serialized_end=1372
+  _WELCOME._serialized_start=1374
+  _WELCOME._serialized_end=1450
+  _MARK._serialized_start=1452
+  _MARK._serialized_end=1493
+  _SUSPECT._serialized_start=1495
+  _SUSPECT._serialized_end=1534
+  _LOOK._serialized_start=1536
+  _LOOK._serialized_end=1619
+  _CURE._serialized_start=1621
+  _CURE._serialized_end=1701
+  _CONNECTRESPONSE._serialized_start=1704
+  _CONNECTRESPONSE._serialized_end=1882
+  _AGENTSERVICE._serialized_start=1884
+  _AGENTSERVICE._serialized_end=1974
 # @@protoc_insertion_point(module_scope)

@@ -7,37 +7,59 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ConnectRequest(_message.Message):
-    __slots__ = ["goodbye", "hello", "lease", "looked", "report", "wish"]
+    __slots__ = ["cured", "goodbye", "hello", "lease", "looked", "report", "wish"]
+    CURED_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     LOOKED_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     WISH_FIELD_NUMBER: _ClassVar[int]
+    cured: Cured
     goodbye: Goodbye
     hello: Hello
     lease: Lease
     looked: Looked
     report: _snapshot_pb2.Report
     wish: Wish
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[_snapshot_pb2.Report, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., wish: _Optional[_Union[Wish, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[_snapshot_pb2.Report, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., wish: _Optional[_Union[Wish, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., cured: _Optional[_Union[Cured, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ["look", "mark", "welcome"]
+    __slots__ = ["cure", "look", "mark", "welcome"]
+    CURE_FIELD_NUMBER: _ClassVar[int]
     LOOK_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
+    cure: Cure
     look: Look
     mark: Mark
     welcome: Welcome
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ..., cure: _Optional[_Union[Cure, _Mapping]] = ...) -> None: ...
+
+class Cure(_message.Message):
+    __slots__ = ["incident", "number", "victims"]
+    INCIDENT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    VICTIMS_FIELD_NUMBER: _ClassVar[int]
+    incident: str
+    number: int
+    victims: _containers.RepeatedCompositeFieldContainer[Suspect]
+    def __init__(self, number: _Optional[int] = ..., incident: _Optional[str] = ..., victims: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ...) -> None: ...
+
+class Cured(_message.Message):
+    __slots__ = ["number", "parties"]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PARTIES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    parties: _containers.RepeatedCompositeFieldContainer[PartyCured]
+    def __init__(self, number: _Optional[int] = ..., parties: _Optional[_Iterable[_Union[PartyCured, _Mapping]]] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ["agent", "colour", "labels", "looks", "process", "reactive", "sight"]
+    __slots__ = ["agent", "colour", "cures", "labels", "looks", "process", "reactive", "sight"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +69,7 @@ class Hello(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     AGENT_FIELD_NUMBER: _ClassVar[int]
     COLOUR_FIELD_NUMBER: _ClassVar[int]
+    CURES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LOOKS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
@@ -54,12 +77,13 @@ class Hello(_message.Message):
     SIGHT_FIELD_NUMBER: _ClassVar[int]
     agent: str
     colour: int
+    cures: bool
     labels: _containers.ScalarMap[str, str]
     looks: bool
     process: _snapshot_pb2.ProcessId
     reactive: bool
     sight: Sight
-    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reactive: bool = ..., looks: bool = ..., sight: _Optional[_Union[Sight, _Mapping]] = ...) -> None: ...
+    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reactive: bool = ..., looks: bool = ..., sight: _Optional[_Union[Sight, _Mapping]] = ..., cures: bool = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ["colour", "reports_dropped", "sight", "stamps_refused"]
@@ -102,6 +126,16 @@ class Mark(_message.Message):
     settled: _containers.RepeatedScalarFieldContainer[int]
     snapshot: int
     def __init__(self, snapshot: _Optional[int] = ..., settled: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PartyCured(_message.Message):
+    __slots__ = ["aborted", "party", "text"]
+    ABORTED_FIELD_NUMBER: _ClassVar[int]
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    aborted: bool
+    party: str
+    text: str
+    def __init__(self, party: _Optional[str] = ..., aborted: bool = ..., text: _Optional[str] = ...) -> None: ...
 
 class PartyLook(_message.Message):
     __slots__ = ["deadline", "doubt", "interruptible", "party", "stack", "trace", "unchanged", "ways_out"]

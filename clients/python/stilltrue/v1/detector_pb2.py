@@ -15,7 +15,7 @@ from stilltrue.v1 import agent_pb2 as stilltrue_dot_v1_dot_agent__pb2
 from stilltrue.v1 import snapshot_pb2 as stilltrue_dot_v1_dot_snapshot__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bstilltrue/v1/detector.proto\x12\x0cstilltrue.v1\x1a\x18stilltrue/v1/agent.proto\x1a\x1bstilltrue/v1/snapshot.proto\".\n\nAskRequest\x12\x11\n\tpredicate\x18\x01 \x01(\t\x12\r\n\x05scope\x18\x02 \x01(\t\"5\n\x0b\x41skResponse\x12&\n\x07verdict\x18\x01 \x01(\x0b\x32\x15.stilltrue.v1.Verdict\"0\n\x0cWatchRequest\x12\x11\n\tpredicate\x18\x01 \x01(\t\x12\r\n\x05scope\x18\x02 \x01(\t\"7\n\rWatchResponse\x12&\n\x07verdict\x18\x01 \x01(\x0b\x32\x15.stilltrue.v1.Verdict\"\x82\x03\n\x05\x41gent\x12(\n\x07process\x18\x01 \x01(\x0b\x32\x17.stilltrue.v1.ProcessId\x12/\n\x06labels\x18\x02 \x03(\x0b\x32\x1f.stilltrue.v1.Agent.LabelsEntry\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.stilltrue.v1.AgentState\x12\x14\n\x0c\x63onnected_at\x18\x04 \x01(\x01\x12\x15\n\x08heard_at\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0e\n\x06\x63olour\x18\x06 \x01(\x04\x12\r\n\x05\x61gent\x18\x07 \x01(\t\x12\x17\n\x0freports_dropped\x18\x08 \x01(\x04\x12\x10\n\x08reactive\x18\t \x01(\x08\x12\"\n\x05sight\x18\n \x01(\x0b\x32\x13.stilltrue.v1.Sight\x12\x0f\n\x07parties\x18\x0b \x01(\r\x12\r\n\x05\x62lind\x18\x0c \x03(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_heard_at\"\x13\n\x11ListAgentsRequest\"9\n\x12ListAgentsResponse\x12#\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x13.stilltrue.v1.Agent\"%\n\x14ListSnapshotsRequest\x12\r\n\x05limit\x18\x01 \x01(\r\"\x80\x02\n\x0fSnapshotSummary\x12&\n\x03ref\x18\x01 \x01(\x0b\x32\x19.stilltrue.v1.SnapshotRef\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gun_by\x18\x03 \x01(\t\x12\x0f\n\x07missing\x18\x04 \x03(\t\x12=\n\x08verdicts\x18\x05 \x03(\x0b\x32+.stilltrue.v1.SnapshotSummary.VerdictsEntry\x12\x0c\n\x04kept\x18\x06 \x01(\x08\x1a\x44\n\rVerdictsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\"\n\x05value\x18\x02 \x01(\x0e\x32\x13.stilltrue.v1.Holds:\x02\x38\x01\"I\n\x15ListSnapshotsResponse\x12\x30\n\tsnapshots\x18\x01 \x03(\x0b\x32\x1d.stilltrue.v1.SnapshotSummary\"8\n\x14ListIncidentsRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x11\n\topen_only\x18\x02 \x01(\x08\"\x9e\x02\n\x08Incident\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tpredicate\x18\x02 \x01(\t\x12\r\n\x05scope\x18\x03 \x01(\t\x12\x0c\n\x04\x63ore\x18\x04 \x03(\t\x12\x0e\n\x06\x62\x65hind\x18\x05 \x03(\t\x12\x0e\n\x06opened\x18\x06 \x01(\x01\x12\x0c\n\x04seen\x18\x07 \x01(\x01\x12\x13\n\x06\x63losed\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x06\x66ormed\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x16\n\x0e\x66irst_snapshot\x18\n \x01(\x04\x12\x15\n\rlast_snapshot\x18\x0b \x01(\x04\x12\x0c\n\x04text\x18\x0c \x01(\t\x12\r\n\x05waits\x18\r \x03(\t\x12\x0e\n\x06\x65nding\x18\x0e \x01(\t\x12\x0c\n\x04lost\x18\x0f \x03(\tB\t\n\x07_closedB\t\n\x07_formed\"B\n\x15ListIncidentsResponse\x12)\n\tincidents\x18\x01 \x03(\x0b\x32\x16.stilltrue.v1.Incident\" \n\x12GetSnapshotRequest\x12\n\n\x02id\x18\x01 \x01(\x04\"\x85\x01\n\x13GetSnapshotResponse\x12.\n\x07summary\x18\x01 \x01(\x0b\x32\x1d.stilltrue.v1.SnapshotSummary\x12\x15\n\rdocument_json\x18\x02 \x01(\t\x12\'\n\x08verdicts\x18\x03 \x03(\x0b\x32\x15.stilltrue.v1.Verdict\"\xa1\x01\n\x16\x44\x65scribeArchiveRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x19\n\x0csnapshot_min\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\x19\n\x0csnapshot_max\x18\x03 \x01(\x12H\x01\x88\x01\x01\x12\x0f\n\x07\x64\x61y_min\x18\x04 \x01(\t\x12\x0f\n\x07\x64\x61y_max\x18\x05 \x01(\tB\x0f\n\r_snapshot_minB\x0f\n\r_snapshot_max\",\n\x0c\x41rchiveRange\x12\r\n\x05since\x18\x01 \x01(\x12\x12\r\n\x05until\x18\x02 \x01(\x12\"H\n\x0c\x41rchiveTable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\x06ranges\x18\x02 \x03(\x0b\x32\x1a.stilltrue.v1.ArchiveRange\"E\n\x17\x44\x65scribeArchiveResponse\x12*\n\x06tables\x18\x01 \x03(\x0b\x32\x1a.stilltrue.v1.ArchiveTable\"s\n\x12ReadArchiveRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\r\n\x05since\x18\x03 \x01(\x12\x12\r\n\x05until\x18\x04 \x01(\x12\x12\r\n\x05whole\x18\x05 \x01(\x08\x12\x10\n\x08rows_max\x18\x06 \x01(\r\"R\n\x13ReadArchiveResponse\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x0c\x12\r\n\x05since\x18\x03 \x01(\x12\x12\r\n\x05until\x18\x04 \x01(\x12*n\n\nAgentState\x12\x1b\n\x17\x41GENT_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41GENT_STATE_LIVE\x10\x01\x12\x17\n\x13\x41GENT_STATE_MISSING\x10\x02\x12\x14\n\x10\x41GENT_STATE_LOST\x10\x03\x32\xa0\x05\n\x0f\x44\x65tectorService\x12:\n\x03\x41sk\x12\x18.stilltrue.v1.AskRequest\x1a\x19.stilltrue.v1.AskResponse\x12\x42\n\x05Watch\x12\x1a.stilltrue.v1.WatchRequest\x1a\x1b.stilltrue.v1.WatchResponse0\x01\x12O\n\nListAgents\x12\x1f.stilltrue.v1.ListAgentsRequest\x1a .stilltrue.v1.ListAgentsResponse\x12X\n\rListSnapshots\x12\".stilltrue.v1.ListSnapshotsRequest\x1a#.stilltrue.v1.ListSnapshotsResponse\x12X\n\rListIncidents\x12\".stilltrue.v1.ListIncidentsRequest\x1a#.stilltrue.v1.ListIncidentsResponse\x12R\n\x0bGetSnapshot\x12 .stilltrue.v1.GetSnapshotRequest\x1a!.stilltrue.v1.GetSnapshotResponse\x12^\n\x0f\x44\x65scribeArchive\x12$.stilltrue.v1.DescribeArchiveRequest\x1a%.stilltrue.v1.DescribeArchiveResponse\x12T\n\x0bReadArchive\x12 .stilltrue.v1.ReadArchiveRequest\x1a!.stilltrue.v1.ReadArchiveResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bstilltrue/v1/detector.proto\x12\x0cstilltrue.v1\x1a\x18stilltrue/v1/agent.proto\x1a\x1bstilltrue/v1/snapshot.proto\".\n\nAskRequest\x12\x11\n\tpredicate\x18\x01 \x01(\t\x12\r\n\x05scope\x18\x02 \x01(\t\"5\n\x0b\x41skResponse\x12&\n\x07verdict\x18\x01 \x01(\x0b\x32\x15.stilltrue.v1.Verdict\"0\n\x0cWatchRequest\x12\x11\n\tpredicate\x18\x01 \x01(\t\x12\r\n\x05scope\x18\x02 \x01(\t\"7\n\rWatchResponse\x12&\n\x07verdict\x18\x01 \x01(\x0b\x32\x15.stilltrue.v1.Verdict\"\x82\x03\n\x05\x41gent\x12(\n\x07process\x18\x01 \x01(\x0b\x32\x17.stilltrue.v1.ProcessId\x12/\n\x06labels\x18\x02 \x03(\x0b\x32\x1f.stilltrue.v1.Agent.LabelsEntry\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.stilltrue.v1.AgentState\x12\x14\n\x0c\x63onnected_at\x18\x04 \x01(\x01\x12\x15\n\x08heard_at\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x0e\n\x06\x63olour\x18\x06 \x01(\x04\x12\r\n\x05\x61gent\x18\x07 \x01(\t\x12\x17\n\x0freports_dropped\x18\x08 \x01(\x04\x12\x10\n\x08reactive\x18\t \x01(\x08\x12\"\n\x05sight\x18\n \x01(\x0b\x32\x13.stilltrue.v1.Sight\x12\x0f\n\x07parties\x18\x0b \x01(\r\x12\r\n\x05\x62lind\x18\x0c \x03(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_heard_at\"\x13\n\x11ListAgentsRequest\"9\n\x12ListAgentsResponse\x12#\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x13.stilltrue.v1.Agent\"%\n\x14ListSnapshotsRequest\x12\r\n\x05limit\x18\x01 \x01(\r\"\x80\x02\n\x0fSnapshotSummary\x12&\n\x03ref\x18\x01 \x01(\x0b\x32\x19.stilltrue.v1.SnapshotRef\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gun_by\x18\x03 \x01(\t\x12\x0f\n\x07missing\x18\x04 \x03(\t\x12=\n\x08verdicts\x18\x05 \x03(\x0b\x32+.stilltrue.v1.SnapshotSummary.VerdictsEntry\x12\x0c\n\x04kept\x18\x06 \x01(\x08\x1a\x44\n\rVerdictsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\"\n\x05value\x18\x02 \x01(\x0e\x32\x13.stilltrue.v1.Holds:\x02\x38\x01\"I\n\x15ListSnapshotsResponse\x12\x30\n\tsnapshots\x18\x01 \x03(\x0b\x32\x1d.stilltrue.v1.SnapshotSummary\"8\n\x14ListIncidentsRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\x11\n\topen_only\x18\x02 \x01(\x08\"\xc7\x02\n\x08Incident\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tpredicate\x18\x02 \x01(\t\x12\r\n\x05scope\x18\x03 \x01(\t\x12\x0c\n\x04\x63ore\x18\x04 \x03(\t\x12\x0e\n\x06\x62\x65hind\x18\x05 \x03(\t\x12\x0e\n\x06opened\x18\x06 \x01(\x01\x12\x0c\n\x04seen\x18\x07 \x01(\x01\x12\x13\n\x06\x63losed\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x06\x66ormed\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x16\n\x0e\x66irst_snapshot\x18\n \x01(\x04\x12\x15\n\rlast_snapshot\x18\x0b \x01(\x04\x12\x0c\n\x04text\x18\x0c \x01(\t\x12\r\n\x05waits\x18\r \x03(\t\x12\x0e\n\x06\x65nding\x18\x0e \x01(\t\x12\x0c\n\x04lost\x18\x0f \x03(\t\x12\'\n\x05\x63ures\x18\x10 \x03(\x0b\x32\x18.stilltrue.v1.CureRecordB\t\n\x07_closedB\t\n\x07_formed\"3\n\nCureRecord\x12\n\n\x02\x61t\x18\x01 \x01(\x01\x12\x0b\n\x03who\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"B\n\x15ListIncidentsResponse\x12)\n\tincidents\x18\x01 \x03(\x0b\x32\x16.stilltrue.v1.Incident\"0\n\x0b\x43ureRequest\x12\x10\n\x08incident\x18\x01 \x01(\t\x12\x0f\n\x07preview\x18\x02 \x01(\x08\":\n\nCureVictim\x12\r\n\x05party\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x62orted\x18\x02 \x01(\x08\x12\x0c\n\x04text\x18\x03 \x01(\t\"\x88\x01\n\x0c\x43ureResponse\x12\x10\n\x08incident\x18\x01 \x01(\t\x12)\n\x07victims\x18\x02 \x03(\x0b\x32\x18.stilltrue.v1.CureVictim\x12\r\n\x05\x66reed\x18\x03 \x03(\t\x12\x0c\n\x04over\x18\x04 \x01(\x08\x12\x10\n\x08snapshot\x18\x05 \x01(\x04\x12\x0c\n\x04text\x18\x06 \x01(\t\" \n\x12GetSnapshotRequest\x12\n\n\x02id\x18\x01 \x01(\x04\"\x85\x01\n\x13GetSnapshotResponse\x12.\n\x07summary\x18\x01 \x01(\x0b\x32\x1d.stilltrue.v1.SnapshotSummary\x12\x15\n\rdocument_json\x18\x02 \x01(\t\x12\'\n\x08verdicts\x18\x03 \x03(\x0b\x32\x15.stilltrue.v1.Verdict\"\xa1\x01\n\x16\x44\x65scribeArchiveRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x19\n\x0csnapshot_min\x18\x02 \x01(\x12H\x00\x88\x01\x01\x12\x19\n\x0csnapshot_max\x18\x03 \x01(\x12H\x01\x88\x01\x01\x12\x0f\n\x07\x64\x61y_min\x18\x04 \x01(\t\x12\x0f\n\x07\x64\x61y_max\x18\x05 \x01(\tB\x0f\n\r_snapshot_minB\x0f\n\r_snapshot_max\",\n\x0c\x41rchiveRange\x12\r\n\x05since\x18\x01 \x01(\x12\x12\r\n\x05until\x18\x02 \x01(\x12\"H\n\x0c\x41rchiveTable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\x06ranges\x18\x02 \x03(\x0b\x32\x1a.stilltrue.v1.ArchiveRange\"E\n\x17\x44\x65scribeArchiveResponse\x12*\n\x06tables\x18\x01 \x03(\x0b\x32\x1a.stilltrue.v1.ArchiveTable\"s\n\x12ReadArchiveRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\r\n\x05since\x18\x03 \x01(\x12\x12\r\n\x05until\x18\x04 \x01(\x12\x12\r\n\x05whole\x18\x05 \x01(\x08\x12\x10\n\x08rows_max\x18\x06 \x01(\r\"R\n\x13ReadArchiveResponse\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x0c\x12\r\n\x05since\x18\x03 \x01(\x12\x12\r\n\x05until\x18\x04 \x01(\x12*n\n\nAgentState\x12\x1b\n\x17\x41GENT_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41GENT_STATE_LIVE\x10\x01\x12\x17\n\x13\x41GENT_STATE_MISSING\x10\x02\x12\x14\n\x10\x41GENT_STATE_LOST\x10\x03\x32\xdf\x05\n\x0f\x44\x65tectorService\x12:\n\x03\x41sk\x12\x18.stilltrue.v1.AskRequest\x1a\x19.stilltrue.v1.AskResponse\x12\x42\n\x05Watch\x12\x1a.stilltrue.v1.WatchRequest\x1a\x1b.stilltrue.v1.WatchResponse0\x01\x12O\n\nListAgents\x12\x1f.stilltrue.v1.ListAgentsRequest\x1a .stilltrue.v1.ListAgentsResponse\x12X\n\rListSnapshots\x12\".stilltrue.v1.ListSnapshotsRequest\x1a#.stilltrue.v1.ListSnapshotsResponse\x12X\n\rListIncidents\x12\".stilltrue.v1.ListIncidentsRequest\x1a#.stilltrue.v1.ListIncidentsResponse\x12R\n\x0bGetSnapshot\x12 .stilltrue.v1.GetSnapshotRequest\x1a!.stilltrue.v1.GetSnapshotResponse\x12=\n\x04\x43ure\x12\x19.stilltrue.v1.CureRequest\x1a\x1a.stilltrue.v1.CureResponse\x12^\n\x0f\x44\x65scribeArchive\x12$.stilltrue.v1.DescribeArchiveRequest\x1a%.stilltrue.v1.DescribeArchiveResponse\x12T\n\x0bReadArchive\x12 .stilltrue.v1.ReadArchiveRequest\x1a!.stilltrue.v1.ReadArchiveResponse0\x01\x62\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stilltrue.v1.detector_pb2', globals())
@@ -26,8 +26,8 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _AGENT_LABELSENTRY._serialized_options = b'8\001'
   _SNAPSHOTSUMMARY_VERDICTSENTRY._options = None
   _SNAPSHOTSUMMARY_VERDICTSENTRY._serialized_options = b'8\001'
-  _AGENTSTATE._serialized_start=2293
-  _AGENTSTATE._serialized_end=2403
+  _AGENTSTATE._serialized_start=2636
+  _AGENTSTATE._serialized_end=2746
   _ASKREQUEST._serialized_start=100
   _ASKREQUEST._serialized_end=146
   _ASKRESPONSE._serialized_start=148
@@ -55,25 +55,33 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _LISTINCIDENTSREQUEST._serialized_start=1152
   _LISTINCIDENTSREQUEST._serialized_end=1208
   _INCIDENT._serialized_start=1211
-  _INCIDENT._serialized_end=1497
-  _LISTINCIDENTSRESPONSE._serialized_start=1499
-  _LISTINCIDENTSRESPONSE._serialized_end=1565
-  _GETSNAPSHOTREQUEST._serialized_start=1567
-  _GETSNAPSHOTREQUEST._serialized_end=1599
-  _GETSNAPSHOTRESPONSE._serialized_start=1602
-  _GETSNAPSHOTRESPONSE._serialized_end=1735
-  _DESCRIBEARCHIVEREQUEST._serialized_start=1738
-  _DESCRIBEARCHIVEREQUEST._serialized_end=1899
-  _ARCHIVERANGE._serialized_start=1901
-  _ARCHIVERANGE._serialized_end=1945
-  _ARCHIVETABLE._serialized_start=1947
-  _ARCHIVETABLE._serialized_end=2019
-  _DESCRIBEARCHIVERESPONSE._serialized_start=2021
-  _DESCRIBEARCHIVERESPONSE._serialized_end=2090
-  _READARCHIVEREQUEST._serialized_start=2092
-  _READARCHIVEREQUEST._serialized_end=2207
-  _READARCHIVERESPONSE._serialized_start=2209
-  _READARCHIVERESPONSE._serialized_end=2291
-  _DETECTORSERVICE._serialized_start=2406
-  _DETECTORSERVICE._serialized_end=3078
+  _INCIDENT._serialized_end=1538
+  _CURERECORD._serialized_start=1540
+  _CURERECORD._serialized_end=1591
+  _LISTINCIDENTSRESPONSE._serialized_start=1593
+  _LISTINCIDENTSRESPONSE._serialized_end=1659
+  _CUREREQUEST._serialized_start=1661
+  _CUREREQUEST._serialized_end=1709
+  _CUREVICTIM._serialized_start=1711
+  _CUREVICTIM._serialized_end=1769
+  _CURERESPONSE._serialized_start=1772
+  _CURERESPONSE._serialized_end=1908
+  _GETSNAPSHOTREQUEST._serialized_start=1910
+  _GETSNAPSHOTREQUEST._serialized_end=1942
+  _GETSNAPSHOTRESPONSE._serialized_start=1945
+  _GETSNAPSHOTRESPONSE._serialized_end=2078
+  _DESCRIBEARCHIVEREQUEST._serialized_start=2081
+  _DESCRIBEARCHIVEREQUEST._serialized_end=2242
+  _ARCHIVERANGE._serialized_start=2244
+  _ARCHIVERANGE._serialized_end=2288
+  _ARCHIVETABLE._serialized_start=2290
+  _ARCHIVETABLE._serialized_end=2362
+  _DESCRIBEARCHIVERESPONSE._serialized_start=2364
+  _DESCRIBEARCHIVERESPONSE._serialized_end=2433
+  _READARCHIVEREQUEST._serialized_start=2435
+  _READARCHIVEREQUEST._serialized_end=2550
+  _READARCHIVERESPONSE._serialized_start=2552
+  _READARCHIVERESPONSE._serialized_end=2634
+  _DETECTORSERVICE._serialized_start=2749
+  _DETECTORSERVICE._serialized_end=3484
 # @@protoc_insertion_point(module_scope)

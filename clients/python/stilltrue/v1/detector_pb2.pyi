@@ -77,6 +77,50 @@ class AskResponse(_message.Message):
     verdict: _snapshot_pb2.Verdict
     def __init__(self, verdict: _Optional[_Union[_snapshot_pb2.Verdict, _Mapping]] = ...) -> None: ...
 
+class CureRecord(_message.Message):
+    __slots__ = ["at", "text", "who"]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    text: str
+    who: str
+    def __init__(self, at: _Optional[float] = ..., who: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class CureRequest(_message.Message):
+    __slots__ = ["incident", "preview"]
+    INCIDENT_FIELD_NUMBER: _ClassVar[int]
+    PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    incident: str
+    preview: bool
+    def __init__(self, incident: _Optional[str] = ..., preview: bool = ...) -> None: ...
+
+class CureResponse(_message.Message):
+    __slots__ = ["freed", "incident", "over", "snapshot", "text", "victims"]
+    FREED_FIELD_NUMBER: _ClassVar[int]
+    INCIDENT_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    VICTIMS_FIELD_NUMBER: _ClassVar[int]
+    freed: _containers.RepeatedScalarFieldContainer[str]
+    incident: str
+    over: bool
+    snapshot: int
+    text: str
+    victims: _containers.RepeatedCompositeFieldContainer[CureVictim]
+    def __init__(self, incident: _Optional[str] = ..., victims: _Optional[_Iterable[_Union[CureVictim, _Mapping]]] = ..., freed: _Optional[_Iterable[str]] = ..., over: bool = ..., snapshot: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
+
+class CureVictim(_message.Message):
+    __slots__ = ["aborted", "party", "text"]
+    ABORTED_FIELD_NUMBER: _ClassVar[int]
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    aborted: bool
+    party: str
+    text: str
+    def __init__(self, party: _Optional[str] = ..., aborted: bool = ..., text: _Optional[str] = ...) -> None: ...
+
 class DescribeArchiveRequest(_message.Message):
     __slots__ = ["day_max", "day_min", "snapshot_max", "snapshot_min", "table"]
     DAY_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -114,10 +158,11 @@ class GetSnapshotResponse(_message.Message):
     def __init__(self, summary: _Optional[_Union[SnapshotSummary, _Mapping]] = ..., document_json: _Optional[str] = ..., verdicts: _Optional[_Iterable[_Union[_snapshot_pb2.Verdict, _Mapping]]] = ...) -> None: ...
 
 class Incident(_message.Message):
-    __slots__ = ["behind", "closed", "core", "ending", "first_snapshot", "formed", "id", "last_snapshot", "lost", "opened", "predicate", "scope", "seen", "text", "waits"]
+    __slots__ = ["behind", "closed", "core", "cures", "ending", "first_snapshot", "formed", "id", "last_snapshot", "lost", "opened", "predicate", "scope", "seen", "text", "waits"]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     CORE_FIELD_NUMBER: _ClassVar[int]
+    CURES_FIELD_NUMBER: _ClassVar[int]
     ENDING_FIELD_NUMBER: _ClassVar[int]
     FIRST_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     FORMED_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +178,7 @@ class Incident(_message.Message):
     behind: _containers.RepeatedScalarFieldContainer[str]
     closed: float
     core: _containers.RepeatedScalarFieldContainer[str]
+    cures: _containers.RepeatedCompositeFieldContainer[CureRecord]
     ending: str
     first_snapshot: int
     formed: float
@@ -145,7 +191,7 @@ class Incident(_message.Message):
     seen: float
     text: str
     waits: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., predicate: _Optional[str] = ..., scope: _Optional[str] = ..., core: _Optional[_Iterable[str]] = ..., behind: _Optional[_Iterable[str]] = ..., opened: _Optional[float] = ..., seen: _Optional[float] = ..., closed: _Optional[float] = ..., formed: _Optional[float] = ..., first_snapshot: _Optional[int] = ..., last_snapshot: _Optional[int] = ..., text: _Optional[str] = ..., waits: _Optional[_Iterable[str]] = ..., ending: _Optional[str] = ..., lost: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., predicate: _Optional[str] = ..., scope: _Optional[str] = ..., core: _Optional[_Iterable[str]] = ..., behind: _Optional[_Iterable[str]] = ..., opened: _Optional[float] = ..., seen: _Optional[float] = ..., closed: _Optional[float] = ..., formed: _Optional[float] = ..., first_snapshot: _Optional[int] = ..., last_snapshot: _Optional[int] = ..., text: _Optional[str] = ..., waits: _Optional[_Iterable[str]] = ..., ending: _Optional[str] = ..., lost: _Optional[_Iterable[str]] = ..., cures: _Optional[_Iterable[_Union[CureRecord, _Mapping]]] = ...) -> None: ...
 
 class ListAgentsRequest(_message.Message):
     __slots__ = []

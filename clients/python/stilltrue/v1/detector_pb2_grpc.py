@@ -6,7 +6,7 @@ from stilltrue.v1 import detector_pb2 as stilltrue_dot_v1_dot_detector__pb2
 
 
 class DetectorServiceStub(object):
-    """Questions to the detector; none of them changes anything but `Ask`, which takes a snapshot.
+    """Questions to the detector; none of them changes anything but `Ask`, which takes a snapshot, and `Cure`, which aborts calls.
     """
 
     def __init__(self, channel):
@@ -45,6 +45,11 @@ class DetectorServiceStub(object):
                 request_serializer=stilltrue_dot_v1_dot_detector__pb2.GetSnapshotRequest.SerializeToString,
                 response_deserializer=stilltrue_dot_v1_dot_detector__pb2.GetSnapshotResponse.FromString,
                 )
+        self.Cure = channel.unary_unary(
+                '/stilltrue.v1.DetectorService/Cure',
+                request_serializer=stilltrue_dot_v1_dot_detector__pb2.CureRequest.SerializeToString,
+                response_deserializer=stilltrue_dot_v1_dot_detector__pb2.CureResponse.FromString,
+                )
         self.DescribeArchive = channel.unary_unary(
                 '/stilltrue.v1.DetectorService/DescribeArchive',
                 request_serializer=stilltrue_dot_v1_dot_detector__pb2.DescribeArchiveRequest.SerializeToString,
@@ -58,7 +63,7 @@ class DetectorServiceStub(object):
 
 
 class DetectorServiceServicer(object):
-    """Questions to the detector; none of them changes anything but `Ask`, which takes a snapshot.
+    """Questions to the detector; none of them changes anything but `Ask`, which takes a snapshot, and `Cure`, which aborts calls.
     """
 
     def Ask(self, request, context):
@@ -98,6 +103,14 @@ class DetectorServiceServicer(object):
 
     def GetSnapshot(self, request, context):
         """One snapshot as a document, with the verdicts on it. NOT_FOUND when it is not kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Cure(self, request, context):
+        """Ends an incident: the agents of the suggested victims abort their calls. With `preview`, only says what that would do.
+        FAILED_PRECONDITION when the detector does not allow it, or the incident has ended; NOT_FOUND when there is none of that id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,6 +163,11 @@ def add_DetectorServiceServicer_to_server(servicer, server):
                     request_deserializer=stilltrue_dot_v1_dot_detector__pb2.GetSnapshotRequest.FromString,
                     response_serializer=stilltrue_dot_v1_dot_detector__pb2.GetSnapshotResponse.SerializeToString,
             ),
+            'Cure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cure,
+                    request_deserializer=stilltrue_dot_v1_dot_detector__pb2.CureRequest.FromString,
+                    response_serializer=stilltrue_dot_v1_dot_detector__pb2.CureResponse.SerializeToString,
+            ),
             'DescribeArchive': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeArchive,
                     request_deserializer=stilltrue_dot_v1_dot_detector__pb2.DescribeArchiveRequest.FromString,
@@ -168,7 +186,7 @@ def add_DetectorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DetectorService(object):
-    """Questions to the detector; none of them changes anything but `Ask`, which takes a snapshot.
+    """Questions to the detector; none of them changes anything but `Ask`, which takes a snapshot, and `Cure`, which aborts calls.
     """
 
     @staticmethod
@@ -270,6 +288,23 @@ class DetectorService(object):
         return grpc.experimental.unary_unary(request, target, '/stilltrue.v1.DetectorService/GetSnapshot',
             stilltrue_dot_v1_dot_detector__pb2.GetSnapshotRequest.SerializeToString,
             stilltrue_dot_v1_dot_detector__pb2.GetSnapshotResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Cure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/stilltrue.v1.DetectorService/Cure',
+            stilltrue_dot_v1_dot_detector__pb2.CureRequest.SerializeToString,
+            stilltrue_dot_v1_dot_detector__pb2.CureResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -4,6 +4,7 @@ Nothing here runs the application's code or takes one of its locks. A part that 
 report.
 """
 
+from stilltrue.runtime.compat.aborting import abort_served, cancel_awaited
 from stilltrue.runtime.compat.event_loops import (
     ASYNCIO_WAITS,
     callbacks_of,
@@ -84,6 +85,8 @@ from stilltrue.runtime.compat.threads import (
 )
 
 __all__ = [
+    "abort_served",
+    "cancel_awaited",
     "stopping_of",
     "options_of",
     "target_of",

@@ -39,7 +39,7 @@ class Looker:
         return look if self._transport is None else self._transport.checked(request, look)
 
     def _look(self, request: LookRequest) -> Look:
-        happenings, before = self._in_force(request.suspects)
+        happenings, before = self.in_force(request.suspects)
         acting: tuple[str, ...] = ()
         why = ""
         seen: dict[PartyName, Found] = {}
@@ -52,7 +52,7 @@ class Looker:
             self._live.report_failure("a look")
             why = f"the look failed: {error!r}"
             acting = (why,)
-        _, after = self._in_force(request.suspects)
+        _, after = self.in_force(request.suspects)
         looks = (_whole(one.party, one.party in before, after, seen.get(one.party), why) for one in request.suspects)
         return Look(snapshot=request.snapshot, parties=tuple(looks), happenings=happenings, unaccounted=acting)
 
@@ -84,7 +84,7 @@ class Looker:
         found = (made.handle() for made in open_calls if made.handle is not None)
         return [call for call in found if call is not None]
 
-    def _in_force(self, suspects: Iterable[Suspect]) -> tuple[int, dict[PartyName, float | None]]:
+    def in_force(self, suspects: Iterable[Suspect]) -> tuple[int, dict[PartyName, float | None]]:
         """How much has happened; the suspects all of whose waits are in force at this instant, and until when at the latest.
 
         Not :meth:`Recorder.look`, which looks at every task under the lock: that is done once, at the cut.

@@ -1,0 +1,62 @@
+"""``stilltrue cure``: ends a deadlock by having its victims' calls aborted, after a question."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from detector.commands.shared import names
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
+from detector.commands.shared.output import Output, output_option, print_data, print_names
+from detector.commands.shared.render import console, escape, listed
+from detector.service.documents import written_cure
+from stilltrue.v1 import detector_pb2 as pb
+
+
+@click.command(short_help="End a deadlock: abort the calls of its victims.")
+@click.argument("incident", shell_complete=names.incidents)
+@click.option(
+    "--dry-run", is_flag=True, show_envvar=True, help="Only say whose calls would be aborted, and who would be freed."
+)
+@click.option("--yes", is_flag=True, show_envvar=True, help="Do not ask before aborting.")
+@detector_option
+@timeout_option
+@output_option
+def cure(incident: str, endpoint: Endpoint, timeout_seconds: float, output: Output, *, dry_run: bool, yes: bool) -> None:
+    """End the deadlock INCIDENT: the agents of the suggested victims abort their calls, and the others go on.
+
+    Callers of an aborted call get the status ABORTED and a message that names the incident. No lock is ever taken away. It
+    needs the role operator, 'serve --allow-cure', and STILLTRUE_ALLOW_CURE=true in the victims' processes.
+
+    Exit code: 0 the incident is over; 1 it is not, or nothing can be aborted; 2 refused. With --dry-run: 0 it can be done.
+
+    \b
+    Example:
+      stilltrue cure i-3fa9c2b1d0 --dry-run
+      stilltrue cure i-3fa9c2b1d0 --yes
+    """
+    with detector_stub(endpoint) as stub:
+        plan = stub.Cure(pb.CureRequest(incident=incident, preview=True), timeout=timeout_seconds)
+        able = bool(plan.victims) and all(victim.aborted for victim in plan.victims)
+        if dry_run or not able:
+            _print(plan, output)
+            sys.exit(0 if able else 1)
+        if not yes:
+            _print(plan, Output.TEXT)
+            click.confirm(f"Abort {'this call' if len(plan.victims) == 1 else 'these calls'}?", abort=True, err=True)
+        done = stub.Cure(pb.CureRequest(incident=incident), timeout=timeout_seconds)
+    _print(done, output)
+    sys.exit(0 if done.over else 1)
+
+
+def _print(answer: pb.CureResponse, output: Output) -> None:
+    if output is Output.NAME:
+        print_names(one.party for one in answer.victims)
+    elif not print_data(written_cure(answer), output):
+        out = console()
+        out.print(escape(answer.text))
+        for victim in answer.victims:
+            out.print(f"  {escape(victim.party)}: {escape(victim.text)}")
+        if answer.freed:
+            out.print(f"  frees {escape(listed(answer.freed))}")

@@ -1,0 +1,37 @@
+"""The audit log: who had what aborted, and when. JSON lines in the data directory, in a file that is rotated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from detector.core.times import write_time
+
+NAME = "audit.jsonl"
+BYTES_MAX = 2**20
+FILES_KEPT = 5
+"""Full files that are kept beside the current one: ``audit.jsonl.1`` is the newest of them."""
+
+
+class Audit:
+    """Writes entries, one a line."""
+
+    def __init__(self, directory: Path) -> None:
+        """``directory``: the detector's data directory."""
+        self._path = directory / NAME
+
+    def write(self, at: float, what: str, who: str, **values: Any) -> None:
+        """Append an entry, and have it on the disk. Raises ``OSError``."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._path.exists() and self._path.stat().st_size >= BYTES_MAX:
+            self._rotate()
+        entry = {"at": write_time(at), "what": what, "who": who, **values}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry, ensure_ascii=True) + "\n")
+
+    def _rotate(self) -> None:
+        for number in range(FILES_KEPT, 0, -1):
+            older = self._path if number == 1 else self._path.with_name(f"{NAME}.{number - 1}")
+            if older.exists():
+                older.replace(self._path.with_name(f"{NAME}.{number}"))

@@ -1,0 +1,108 @@
+"""The pages and the API of cures: what one would do, a question, and the deed. For operators alone.
+
+Rules:
+
+1. With roles, the client shows an operator's token or the session of one. Without roles only a listener on loopback offers it.
+2. A form is taken only with the secret that the page before it had, which other sites cannot read. The API takes only what a
+   form of another site cannot send: ``application/json``.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs
+
+from aiohttp import web
+
+from detector.ops.http import Answer
+from detector.service.answers import plan_to_wire
+from detector.service.cure.cures import CureRefusedError, Cures, Refusal
+from detector.service.documents import written_cure
+from detector.service.grpc_api.roles import Role, Roles, describe_client
+
+BODY_BYTES_MAX = 4096
+_STATUSES = {
+    Refusal.NOT_ALLOWED: HTTPStatus.FORBIDDEN,
+    Refusal.NOT_NOW: HTTPStatus.CONFLICT,
+    Refusal.UNKNOWN: HTTPStatus.NOT_FOUND,
+}
+TokenOf = Callable[[web.BaseRequest], str]
+Render = Callable[..., Answer]
+
+
+class CurePages:
+    """Answers the requests about cures."""
+
+    def __init__(
+        self, *, cures: Cures, render: Render, token_of: TokenOf, roles: Roles | None, on_loopback: bool, base_path: str
+    ) -> None:
+        """``render`` makes a page; ``token_of`` finds the token that a request stands for."""
+        self._cures = cures
+        self._render = render
+        self._token_of = token_of
+        self._roles = roles
+        self._on_loopback = on_loopback
+        self._base_path = base_path
+        self._secret = secrets.token_urlsafe(32)
+
+    def offered_to(self, request: web.BaseRequest) -> bool:
+        """Rule 1, and whether the detector ends incidents at all."""
+        if not self._cures.allowed:
+            return False
+        if self._roles is None:
+            return self._on_loopback
+        return Role.OPERATOR in self._roles.of(frozenset(), self._token_of(request))
+
+    async def page(self, id: str, request: web.BaseRequest) -> Answer:
+        """The question, and what to know before one answers it; or, of a form that was sent, the deed."""
+        if not self.offered_to(request):
+            return self._refused(id, "only an operator may end an incident, and only with --allow-cure", HTTPStatus.FORBIDDEN)
+        try:
+            if request.method == "POST":
+                await self._check_form(request)
+                await self._cures.cure(id, self._who(request))
+                where = f"{self._base_path}/incidents/{id}"
+                return Answer(status=HTTPStatus.SEE_OTHER, body="", headers={"Location": where})
+            plan = await self._cures.plan(id)
+        except CureRefusedError as refused:
+            return self._refused(id, str(refused), _STATUSES[refused.refusal])
+        return self._render("cure", f"End {id}? - Stilltrue", incident_id=id, plan=plan, secret=self._secret, refused="")
+
+    async def answer(self, id: str, request: web.BaseRequest) -> Answer:
+        """The API: GET says what a cure would do, POST does it."""
+        if not self.offered_to(request):
+            return _json({"error": "only an operator may end an incident, and only with --allow-cure"}, HTTPStatus.FORBIDDEN)
+        try:
+            if request.method == "POST":
+                if request.content_type != "application/json":
+                    raise web.HTTPUnsupportedMediaType(reason="the body must be application/json, such as {}")
+                outcome = await self._cures.cure(id, self._who(request))
+                del outcome  # the incident says later what came of it
+                return _json({"incident": id, "text": "aborted; the incident says whether it is over"}, HTTPStatus.ACCEPTED)
+            plan = await self._cures.plan(id)
+        except CureRefusedError as refused:
+            return _json({"error": str(refused)}, _STATUSES[refused.refusal])
+        return _json(written_cure(plan_to_wire(plan, text=plan.text())), HTTPStatus.OK)
+
+    async def _check_form(self, request: web.BaseRequest) -> None:
+        """Rule 2."""
+        body = await request.content.read(BODY_BYTES_MAX + 1)
+        given = parse_qs(body[:BODY_BYTES_MAX].decode(errors="replace")).get("secret", [""])[0]
+        if len(body) > BODY_BYTES_MAX or not hmac.compare_digest(given.encode(), self._secret.encode()):
+            raise web.HTTPForbidden(reason="this form is of another page, or of before the detector's restart: open it again")
+
+    def _refused(self, id: str, text: str, status: HTTPStatus) -> Answer:
+        page = self._render("cure", f"{id} - Stilltrue", incident_id=id, plan=None, secret="", refused=text)
+        return Answer(body=page.body, content_type=page.content_type, status=status)
+
+    def _who(self, request: web.BaseRequest) -> str:
+        return describe_client(frozenset(), self._token_of(request), request.remote or "an unknown address")
+
+
+def _json(value: Any, status: HTTPStatus) -> Answer:
+    return Answer(body=json.dumps(value, ensure_ascii=False) + "\n", content_type="application/json", status=status)

@@ -1,0 +1,207 @@
+"""The agent's part of a cure: what a victim is in the middle of ends with ABORTED, and whoever has moved on is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.cure import CureRequest, PartyCured
+from stilltrue.protocol.report import Report
+from stilltrue.runtime.cure.aborter import GONE_ON, Aborter
+from tests.client.look_worlds import PATIENCE_SECONDS, Stuck, report_of, report_when, serving, settle, suspects_of
+
+INCIDENT = "i-0123456789"
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.go.set()
+
+
+def cure(agent: Agent, report: Report, party: str) -> PartyCured:
+    """Have the one party whose name begins so aborted, as the report shows it."""
+    victims = tuple(one for one in suspects_of(report) if one.party.startswith(party))
+    aborter = Aborter(agent.live, agent.parties, agent.looker().in_force)
+    (done,) = aborter.cure(CureRequest(number=1, incident=INCIDENT, victims=victims)).parties
+    return done
+
+
+def fails_with_aborted(call: Any) -> bool:
+    """Whether a call ended with ABORTED, and its message names the incident."""
+    return call.code() is grpc.StatusCode.ABORTED and INCIDENT in call.details()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_handler_in_a_call_is_freed_and_its_caller_is_told_why(
+    alone: Callable[..., Agent], stuck: Stuck, streams: bool
+) -> None:
+    front, back = alone("front"), alone("back")
+    errors: list[grpc.RpcError] = []
+    freed = threading.Event()
+
+    def each(request: bytes, context: Any) -> Iterator[bytes]:
+        yield stuck(request, context)
+
+    with serving(back, Get=("unary_stream", each) if streams else stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        wrapped = front.channel(to_back)
+        get: Any = wrapped.unary_stream("/s/Get") if streams else wrapped.unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            try:
+                return bytes(next(get(request)) if streams else get(request))
+            except grpc.RpcError as error:
+                errors.append(error)
+                raise
+            finally:
+                freed.set()
+
+        with serving(front, workers=1, Place=place) as address, grpc.insecure_channel(address) as to_front:
+            stub: Any = to_front.unary_unary("/s/Place")
+            call = stub.future(b"")
+            stuck.wait_for_callers()
+            done = cure(front, report_of(front), "front/Place")
+            assert (done.aborted, "ended with ABORTED" in done.text) == (True, True)
+            assert isinstance(call.exception(PATIENCE_SECONDS), grpc.RpcError)
+            assert fails_with_aborted(call)
+            assert freed.wait(PATIENCE_SECONDS)
+            assert len(errors) == 1
+            stuck.go.set()
+            assert stub(b"", timeout=PATIENCE_SECONDS) == b"", "its worker serves the next call"
+    assert front.live.faults == back.live.faults == 0
+
+
+def test_a_handler_that_waits_for_a_lock_keeps_waiting_but_its_caller_does_not(alone: Callable[..., Agent]) -> None:
+    front = alone("front")
+    lock, got = front.Lock("shelf"), threading.Event()
+
+    def place(request: bytes, context: Any) -> bytes:
+        with lock:
+            got.set()
+            return request
+
+    with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel, lock:
+        stub: Any = channel.unary_unary("/s/Place")
+        call = stub.future(b"")
+        report = report_when(front, lambda report: any(wait.waiter.startswith("front/Place") for wait in report.waits))
+        done = cure(front, report, "front/Place")
+        assert (done.aborted, "its thread stays at" in done.text) == (True, True)
+        assert isinstance(call.exception(PATIENCE_SECONDS), grpc.RpcError)
+        assert fails_with_aborted(call)
+        assert not got.is_set(), "no lock is taken away, nor given"
+        lock.release()
+        assert got.wait(PATIENCE_SECONDS)
+        lock.acquire()
+    assert front.live.faults == 0
+
+
+def test_a_thread_of_its_own_has_its_call_ended_and_a_lock_left_alone(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    front, back = alone("front"), alone("back")
+    lock = front.Lock("shelf")
+    errors: list[Any] = []
+    with serving(back, workers=1, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+
+        def calls() -> None:
+            try:
+                get(b"")
+            except grpc.RpcError as error:
+                errors.append(error)
+
+        held, queued = (threading.Thread(target=calls, name=name) for name in ("held", "queued"))
+        held.start()
+        stuck.wait_for_callers()
+        queued.start()
+        report_when(back, lambda report: any(not served.serving for served in report.served))
+        assert cure(front, report_of(front), "front/thread:queued").aborted
+        queued.join(PATIENCE_SECONDS)
+        assert fails_with_aborted(errors[0])
+        stuck.go.set()
+        held.join(PATIENCE_SECONDS)
+        assert len(errors) == 1
+    with lock:
+        waiter = threading.Thread(target=lock.acquire, name="waiter")
+        waiter.start()
+        report = report_when(front, lambda report: any(wait.waiter == "front/thread:waiter" for wait in report.waits))
+        done = cure(front, report, "front/thread:waiter")
+        assert (done.aborted, "it serves no call and waits for none" in done.text) == (False, True)
+        assert waiter.is_alive()
+    waiter.join(PATIENCE_SECONDS)
+
+
+def test_a_cure_that_comes_late_hurts_nobody(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+        replies: list[bytes] = []
+
+        def calls() -> None:
+            replies.append(get(b"1"))
+            stuck.go.clear()
+            replies.append(get(b"2"))
+
+        thread = threading.Thread(target=calls, name="caller")
+        thread.start()
+        stuck.wait_for_callers()
+        first = report_of(front)
+        stuck.go.set()
+        stuck.wait_for_callers()
+        done = cure(front, first, "front/thread:caller")
+        assert (done.aborted, done.text) == (False, GONE_ON)
+        stuck.go.set()
+        thread.join()
+        assert replies == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("how", ["lock", "sync"])
+async def test_on_an_event_loop(alone: Callable[..., Agent], stuck: Stuck, how: str) -> None:
+    front, back = alone("front"), alone("back")
+    lock = front.aio.Lock("shelf")
+    held = 0
+
+    async def takes(request: bytes, context: Any) -> bytes:
+        nonlocal held
+        async with lock:
+            held += 1
+            return request
+
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
+
+        def calls(request: bytes, context: Any) -> bytes:
+            return bytes(get(request))
+
+        server = grpc.aio.server(interceptors=[front.aio_server_interceptor()])
+        methods: dict[str, Any] = {"Place": grpc.unary_unary_rpc_method_handler(takes if how == "lock" else calls)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub: Any = channel.unary_unary("/s/Place")
+            await lock.acquire()
+            call = stub(b"")
+            if how == "sync":
+                await asyncio.to_thread(stuck.wait_for_callers)
+            report = await asyncio.to_thread(
+                report_when, front, lambda report: any(wait.waiter.startswith("front/Place") for wait in report.waits)
+            )
+            await settle()
+            done = await asyncio.to_thread(cure, front, report, "front/Place")
+            assert done.aborted, done.text
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await asyncio.wait_for(call, PATIENCE_SECONDS)
+            assert (failed.value.code(), INCIDENT in str(failed.value.details())) == (grpc.StatusCode.ABORTED, True)
+            lock.release()
+            stuck.go.set()
+            assert await stub(b"", timeout=PATIENCE_SECONDS) == b"", "the next call is served"
+            assert held == (1 if how == "lock" else 0)
+        await server.stop(0)
+    assert front.live.faults == 0

@@ -1,0 +1,76 @@
+"""A cure in real processes: every kind of deadlock ends, its callers are told why, and the next ones are served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from detector.demo.demos import Demo
+from detector.demo.harness import Harness
+
+pytestmark = pytest.mark.live
+Verdict = dict[str, Any]
+Until = Callable[[str], Verdict]
+
+
+@pytest.fixture
+def curable(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
+    """A detector that lets operators end incidents, and processes that let it."""
+    monkeypatch.setenv("STILLTRUE_ALLOW_CURE", "true")
+    harness.processes.pop("detector").stop()
+    harness.start_detector("--period-seconds", "0.5", "--lease-seconds", "2", "--forget-seconds", "8", "--allow-cure")
+    return harness
+
+
+def begin(harness: Harness, scene: str) -> None:
+    """Start a scene, and have it deadlock."""
+    harness.start_scene(scene)
+    match scene.partition(":")[2]:
+        case "POOLS":
+            harness.processes["load"].tell({"threads": 6})
+        case "LOCKS":
+            harness.processes["warehouse"].tell({"threads": 1})
+        case "SELF":
+            harness.processes["load"].tell({"call": {"method": "echo.Outer", "count": 1, "strength": 0}})
+        case _:
+            harness.processes["load"].tell({"call": {"method": "front.Place", "count": 1, "strength": 0}})
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        pytest.param("detector.demo.scenes:POOLS", marks=pytest.mark.longer),
+        pytest.param("detector.demo.scenes:LOCKS", marks=pytest.mark.longer),
+        "live_scenes:SELF",
+        pytest.param("live_scenes:FAN_OUT_AIO", marks=pytest.mark.longer),
+    ],
+)
+def test_a_cure_ends_the_incident_and_says_so(curable: Harness, demo: Demo, until_true: Until, scene: str) -> None:
+    begin(curable, scene)
+    until_true("deadlock")
+    demo.until("the incident", lambda: bool(open_ones(curable)))
+    name = open_ones(curable)[0]["id"]
+    plan = curable.run("cure", name, "--dry-run", "--json")
+    assert plan.returncode == 0, plan.stdout + plan.stderr
+    planned = json.loads(plan.stdout)
+    assert not planned["over"]
+    assert open_ones(curable)[0]["id"] == name, "a dry run changes nothing"
+    done = curable.run("cure", name, "--yes", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told["over"] is True
+    assert [one["aborted"] for one in told["victims"]] == [True] * len(planned["victims"])
+    (incident,) = [one for one in json.loads(curable.run("incidents", "--json").stdout) if one["id"] == name]
+    assert incident["closed"] is not None
+    assert [note["text"].partition(" ")[0] for note in incident["cures"]] == [f"{told['victims'][0]['party']}:", name]
+    audit = [json.loads(line) for line in (curable.folder / "data" / "audit.jsonl").read_text().splitlines()]
+    assert [entry["what"] for entry in audit] == ["cure begun", "cure done", "cure over"]
+    assert {entry["incident"] for entry in audit} == {name}
+    assert curable.run("cure", name, "--yes").returncode == 2, "it is over"
+
+
+def open_ones(harness: Harness) -> list[dict[str, Any]]:
+    return [one for one in json.loads(harness.run("incidents", "--open", "--json").stdout) if one["predicate"] == "deadlock"]
