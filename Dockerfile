@@ -3,10 +3,10 @@ ARG PYTHON=3.11-slim-bookworm
 
 FROM python:${PYTHON} AS build
 WORKDIR /src
-COPY constraints.txt pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 COPY clients/python clients/python
 COPY detector detector
-COPY helm/image/install helm/image/install
+COPY helm/image helm/image
 RUN helm/image/install /app archive
 
 FROM build AS build-spark

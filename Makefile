@@ -15,7 +15,7 @@ PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release site clean
+.PHONY: help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release locks site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -126,6 +126,9 @@ prove: setup ## seeded worlds against the oracle (PROVE_SEEDS=0..100000)
 release: setup ## everything to be published, reproducibly: wheels, source archives, image context, chart, checksums, into dist/
 	@rm -rf dist
 	@$(BIN)/python -m detector.release.publish dist
+
+locks: setup ## the image's requirements with their hashes, at the versions of constraints.txt: helm/image/requirements*.txt
+	@$(BIN)/python -m detector.release.locks
 
 build/site-tools/.ready: setup clients/python/pyproject.toml pyproject.toml
 	@[ -e $@ ] || { $(BIN)/uv venv -q --clear --python $(BIN)/python build/site-tools && $(BIN)/uv pip install -q \

@@ -58,7 +58,13 @@ def test_the_image_context_has_what_the_dockerfile_copies(published: Path) -> No
     with tarfile.open(published / f"stilltrue-image-{stilltrue.__version__}.tar.gz") as context:
         names = context.getnames()
         assert context.getmember("helm/image/install").mode & 0o100
-    assert {"Dockerfile", ".dockerignore", "constraints.txt", "detector/cli.py", "clients/python/pyproject.toml"} <= set(names)
+    assert {
+        "Dockerfile",
+        ".dockerignore",
+        "helm/image/requirements.txt",
+        "detector/cli.py",
+        "clients/python/pyproject.toml",
+    } <= set(names)
 
 
 def test_the_chart_is_packed_without_what_only_a_checkout_needs(published: Path) -> None:
