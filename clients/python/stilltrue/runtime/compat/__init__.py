@@ -18,6 +18,7 @@ from stilltrue.runtime.compat.event_loops import (
     is_gathering,
     is_loop_code,
     is_of_a_task,
+    is_running_loop,
     is_step,
     is_task,
     loop_in,
@@ -49,6 +50,7 @@ from stilltrue.runtime.compat.grpc_objects import (
     stopping_of,
     target_of,
 )
+from stilltrue.runtime.compat.keepers import executors_queues, finalizers, modules_of_application
 from stilltrue.runtime.compat.references import (
     Task,
     Where,
@@ -87,6 +89,9 @@ from stilltrue.runtime.compat.threads import (
 __all__ = [
     "abort_served",
     "cancel_awaited",
+    "executors_queues",
+    "finalizers",
+    "modules_of_application",
     "stopping_of",
     "options_of",
     "target_of",
@@ -102,6 +107,7 @@ __all__ = [
     "is_gathering",
     "is_loop_code",
     "is_of_a_task",
+    "is_running_loop",
     "is_step",
     "is_task",
     "loop_in",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import selectors
 from asyncio import tasks
 from collections.abc import Iterable
 from contextvars import Context
@@ -175,6 +176,11 @@ def is_of_a_task(callback: Any) -> bool:
 def is_step(code: CodeType) -> bool:
     """Whether this is where a loop runs one callback, or one step of a task."""
     return code is _STEP
+
+
+def is_running_loop(code: CodeType) -> bool:
+    """Whether this is code in which a thread runs an event loop, waits for its sockets or dispatches what they bring."""
+    return is_loop_code(code) or code.co_filename == selectors.__file__
 
 
 def is_loop_code(code: CodeType) -> bool:

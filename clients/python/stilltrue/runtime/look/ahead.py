@@ -28,7 +28,7 @@ from stilltrue.runtime.look.names import ATTRIBUTES, STORES, VARIABLES, Receiver
 
 _Step = tuple[int, int]
 """From one instruction to the next."""
-CLOSING = frozenset({"close", "aclose", "stop", "__exit__", "__aexit__"})
+CLOSING = frozenset({"close", "aclose", "stop", "terminate", "__exit__", "__aexit__"})
 _BY_INTERRUPTION = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError", "InterruptedError"})
 _JUMPS = frozenset(
     {"JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT", "JUMP"}

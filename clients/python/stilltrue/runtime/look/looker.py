@@ -65,7 +65,14 @@ class Looker:
     def _see(self, places: Places, parties: Iterable[PartyName], carried: Container[PartyName]) -> dict[PartyName, Found]:
         stand = [place for party in parties if (place := places.find(party)) is not None]
         search = Search(
-            places, self._open_calls(), self._live.clock(), Budget(), self._waiting(), carried, self._observer.handles_of
+            places,
+            self._open_calls(),
+            self._live.clock(),
+            Budget(),
+            self._waiting(),
+            carried,
+            self._observer.handles_of,
+            self._observer.wait_of,
         )
         return search.find(stand)
 

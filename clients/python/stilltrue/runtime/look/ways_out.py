@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,11 +21,13 @@ from stilltrue.runtime.look.actors import Actor
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.closers import ANYTHING, Closer, closers, of_alarm, of_calls
 from stilltrue.runtime.look.goes import NEVER
+from stilltrue.runtime.look.kept_shares import KeptShares
 from stilltrue.runtime.look.kin import kin_of
 from stilltrue.runtime.look.reach import Reach
 from stilltrue.runtime.look.standing import Standing
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.places import Place, Places, is_application, position_of
+from stilltrue.runtime.seen.wait import SeenWait
 from stilltrue.runtime.tasks import Task, blocking_future, read, siblings_of
 
 WAYS_OUT_MAX = 64
@@ -72,13 +74,15 @@ class Search:
         waiting: Container[PartyName] = (),
         carried: Container[PartyName] = (),
         seen: Callable[[PartyName], Iterable[Any]] = lambda _: (),
+        wait_of: Callable[[PartyName], SeenWait | None] = lambda _: None,
     ) -> None:
         """``made`` are gRPC's own objects of the calls that are open; ``now`` is the time (epoch).
 
         ``waiting`` are the parties with a recorded wait; ``carried`` those whose own calls must last, too: whoever has their
-        contexts may end these. ``seen``: what ends the wait of a party that was seen at the cut.
+        contexts may end these. ``seen``: what ends the wait of a party that was seen at the cut; ``wait_of``: how it waits.
         """
         self._seen = seen
+        self._wait_of = wait_of
         self._carried = carried
         self._places = places
         self._waiting = waiting
@@ -97,12 +101,16 @@ class Search:
             for task in one.kin:
                 below.setdefault(id(task), []).append(one)
         reach = Reach([handle for one in found.values() for handle in (*one.handles, *one.kin)], self._budget)
+        kept = KeptShares({party: wait.shares for party in found if (wait := self._wait_of(party)) is not None}, self._budget)
         for actor in self._actors(found.values()):
             if self._budget.spent:
                 break
             for held in reach.held(actor.roots, ends=actor.ends, loose=actor.loose):
                 self._add(actor, owners.get(held, []))
                 self._add_below(actor, below.get(held, []))
+            self._add_keeper(actor, kept, found)
+        for actor in kept.keepers(self._places):
+            self._add_keeper(actor, kept, found)
         self._look_for_closers(found.values())
         for one in found.values():
             self._look_around(one)
@@ -157,11 +165,18 @@ class Search:
             hit = [one for owner in (owned if everything else held) for one in owned[owner]]
             if closer.tasks is not None:
                 hit += [one for one in found if one.place.task is not None and one.place.task.get_loop() is closer.tasks]
-            self._add_closer(closer, [one for one in hit if closer.of not in (one.place.task or one.place.ident,)])
+            self._add_closer(closer, [one for one in hit if closer.of not in self._own_and_helpers(one)])
+
+    def _own_and_helpers(self, one: Found) -> tuple[Any, ...]:
+        """The suspect's own thread or task, and those of a library that close nothing by themselves."""
+        wait = None if one.place.party is None else self._wait_of(one.place.party)
+        return (one.place.task or one.place.ident, *(() if wait is None else wait.helpers))
 
     def _owners_of(self, one: Found) -> list[Any]:
         above = (self._places.of_task(task, self._places.party_of(task)) for task in one.kin)
-        return owners_of(one.place, self._places) + [server for place in above for server in self._places.servers_of(place)]
+        wait = None if one.place.party is None else self._wait_of(one.place.party)
+        own = owners_of(one.place, self._places) + ([] if wait is None else list(wait.owners))
+        return own + [server for place in above for server in self._places.servers_of(place)]
 
     def _add_closer(self, closer: Closer, hit: list[Found]) -> None:
         goes = closer.goes() if hit else NEVER
@@ -186,6 +201,11 @@ class Search:
                 continue  # what its own wait holds up
             elif not (any(handle is actor.of for handle in one.handles) or _is_bound(actor, one.place, self._places)):
                 one.add(actor.text, actor.party, actor.of)
+
+    def _add_keeper(self, actor: Actor, kept: KeptShares, found: Mapping[PartyName, Found]) -> None:
+        """``actor`` can give back a share that is waited for."""
+        for party in kept.held_by(actor):
+            self._add(actor, [found[party]])
 
     def _add_below(self, actor: Actor, found: list[Found]) -> None:
         """``actor`` holds a task that awaits each of ``found``."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.seen import results
+from stilltrue.runtime.seen import pools, results
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
-RESOLVERS: tuple[Resolver, ...] = (*results.RESOLVERS,)
+RESOLVERS: tuple[Resolver, ...] = (*results.RESOLVERS, *pools.RESOLVERS)
 FRAMES_MAX = 16
 """How deep inside the application's frame a library waits at most."""
 _OURS = str(Path(__file__).parents[2])

@@ -16,7 +16,7 @@ import gc
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -28,7 +28,7 @@ from stilltrue.runtime.look.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, 
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import blocked_loops, is_ours, served_by
 from stilltrue.runtime.seen.registry import resolve
-from stilltrue.runtime.seen.wait import Ender, SeenWait, Stand, Task
+from stilltrue.runtime.seen.wait import Ender, SeenWait, Stand, T, Task
 from stilltrue.runtime.tasks import blocking_future
 
 TASKS_MAX = 2_000
@@ -49,6 +49,7 @@ class LiveScene:
         self._of_tasks: dict[Task, Stand] | None = None
         self._items: dict[int, tuple[Any, int]] | None = None
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
+        self._made: dict[object, Any] = {}
         self._waits: dict[Task, SeenWait | None] = {}
 
     def epoch(self, monotonic: float) -> float:
@@ -185,13 +186,20 @@ class LiveScene:
         things: dict[int, Any] = {}
         who: dict[int, set[Ender]] = {}
         for stand in (*self.stands().values(), *self.stands_of_tasks().values()):
-            roots = [one for frame in stand.frames if not is_ours(frame.f_code) for one in variables_of(frame).values()]
+            roots = [one for frame in holding_frames(stand.frames) for one in variables_of(frame).values()]
             for thing in _walk(roots, wanted, budget):
                 things[id(thing)] = thing
                 who.setdefault(id(thing), set()).add(self._as_task(stand))
             if budget.spent:
                 return []
         return [(thing, frozenset(who[key])) for key, thing in things.items()]
+
+    def once(self, key: object, make: Callable[[], T]) -> T:
+        """What ``make`` has made for this key in this scene; it is asked the first time only."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
 
     def _as_task(self, stand: Stand) -> Ender:
         """A thread whose loop a task blocks is that task."""
@@ -201,6 +209,12 @@ class LiveScene:
         if self._frames is None:
             self._frames = frames_of_threads()
         return self._frames
+
+
+def holding_frames(frames: Sequence[FrameType]) -> list[FrameType]:
+    """The frames whose variables count as held: not the agent's own, nor those of an event loop, which knows of everything."""
+    loop = any(compat.loop_in(frame) is not None for frame in frames)
+    return [frame for frame in frames if not is_ours(frame.f_code) and not (loop and compat.is_running_loop(frame.f_code))]
 
 
 def stand_of_task(task: Task) -> Stand:

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from stilltrue.model import PartyName
 
+T = TypeVar("T")
 Task = asyncio.Task[Any]
 Ender = int | threading.Thread | Task | Future[Any] | PartyName
 """Who ends a wait: a thread (or its identity), a task, whoever completes a future, or a party by name."""
@@ -51,7 +52,9 @@ class SeenWait:
 
     ``on``: what is waited for (rule 3); ``once``: nobody waits for it twice (a future), so the same object is the same wait.
     ``until``: when (epoch) it ends by itself. ``what``: what is awaited, for people; ``{}`` stands for the enders' names.
-    ``handles``: see rule 4.
+    ``handles``: see rule 4. ``shares``: what ends the wait when it is given back, by whoever has it, whatever its code says;
+    first, what they are shares of. ``owners``: what ends the wait when somebody comes to close it;
+    ``helpers`` are the library's own threads and tasks, which never do so by themselves.
     """
 
     on: Any
@@ -60,6 +63,9 @@ class SeenWait:
     until: float | None = None
     what: str = ""
     handles: tuple[Any, ...] = ()
+    shares: tuple[Any, ...] = ()
+    owners: tuple[Any, ...] = ()
+    helpers: tuple[Ender, ...] = ()
     once: bool = False
 
 
@@ -89,6 +95,10 @@ class Scene(Protocol):
 
     def found(self, wanted: Callable[[Any], bool]) -> list[tuple[Any, frozenset[Ender]]]:
         """The objects in the frames of threads and tasks for which ``wanted`` says so, and in whose frames they are."""
+        ...
+
+    def once(self, key: object, make: Callable[[], T]) -> T:
+        """What ``make`` has made for this key in this scene; it is asked the first time only."""
         ...
 
     def runs_item(self, future: Any) -> int | None:

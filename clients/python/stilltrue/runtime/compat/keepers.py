@@ -1,0 +1,43 @@
+"""Reads where Python keeps what somebody will find or call later: modules, finalizers, what executors have yet to run."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import thread
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_INSTALLED = ("site-packages", "dist-packages")
+_STDLIB = str(Path(weakref.__file__).parent)
+_OURS = str(Path(__file__).parents[2])
+
+
+def modules_of_application() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The modules that are neither Python's, nor installed, nor the agent's, with their globals."""
+    for name, module in list(sys.modules.items()):
+        if not issubclass(type(module), ModuleType):
+            continue
+        names = ModuleType.__getattribute__(module, "__dict__")
+        file = names.get("__file__")
+        if not isinstance(file, str) or file.startswith(_OURS) or any(folder in file for folder in _INSTALLED):
+            continue
+        if not file.startswith(_STDLIB):
+            yield name, names
+
+
+def finalizers() -> Iterator[tuple[Any, Any]]:
+    """The objects that have a ``weakref.finalize``, and what that will call, and with what."""
+    registry = getattr(weakref.finalize, "_registry", {})
+    for info in registry.copy().values():
+        weak = getattr(info, "weakref", None)
+        if isinstance(weak, weakref.ref) and (thing := weak()) is not None:
+            yield thing, info
+
+
+def executors_queues() -> tuple[Any, ...]:
+    """The queues of items that executors have yet to run."""
+    queues = getattr(thread, "_threads_queues", {})
+    return tuple(queues.copy().values())

@@ -1,0 +1,33 @@
+"""aiopg's ``Pool``, which has no timeout for those that wait for a connection."""
+
+from __future__ import annotations
+
+from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
+from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+
+
+def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+    pool = variables_of(stand.frames[at]).get("self")
+    waits = frame_named(stand, "Condition.wait", at) is not None  # else it connects
+    if stand.task is None or not waits or not has_type(pool, "aiopg.pool", "Pool"):
+        return None
+    used, free, acquiring = read(pool, "_used"), read(pool, "_free"), number(read(pool, "_acquiring"))
+    if type(used) is not set or free is UNKNOWN or acquiring != 0 or read(pool, "_closing") is not False:
+        return None
+    most = getattr(free, "maxlen", None)
+    if len(free) or not most or len(used) < most:
+        return None
+    taken = {id(one) for one in list(used)}
+    state = PoolState(
+        pool=pool,
+        name="an aiopg pool",
+        taken=len(taken),
+        share_of=lambda thing: thing if id(thing) in taken else None,
+        closers=(pool,),
+    )
+    return wait_for_share(state, scene)
+
+
+RESOLVERS = (Resolver((("aiopg/pool.py", "Pool._acquire"),), _read),)

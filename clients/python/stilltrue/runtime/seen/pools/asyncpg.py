@@ -1,0 +1,48 @@
+"""asyncpg's ``Pool``: a wait for a connection ends by itself only if ``acquire`` was given a timeout, which is the loop's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, read, wait_for_share
+from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+
+
+def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+    pool = variables_of(stand.frames[at]).get("self")
+    waits = frame_named(stand, "Queue.get", at) is not None  # else it connects
+    if stand.task is None or not waits or not has_type(pool, "asyncpg.pool", "Pool"):
+        return None
+    if _ends_sessions(pool):
+        return None
+    holders, free = read(pool, "_holders"), read(pool, "_queue", "_queue")
+    if type(holders) is not list or free is UNKNOWN or len(free) or read(pool, "_closing") is not False:
+        return None
+    state = PoolState(
+        pool=pool,
+        name="an asyncpg pool",
+        taken=len(holders),
+        share_of=lambda thing: _share_of(thing, pool),
+        closers=(pool,),
+    )
+    return wait_for_share(state, scene)
+
+
+def _ends_sessions(pool: Any) -> bool:
+    """Whether the server is asked to end idle sessions: the pool takes a lost connection back."""
+    arguments = read(pool, "_connect_kwargs")
+    settings = dict.get(arguments, "server_settings") if type(arguments) is dict else UNKNOWN
+    return settings is not None and (type(settings) is not dict or any("timeout" in str(name) for name in settings))
+
+
+def _share_of(thing: Any, pool: Any) -> Any:
+    if not has_type(thing, "asyncpg.pool", "PoolConnectionProxy") or read(thing, "_con") in (None, UNKNOWN):
+        return None
+    holder = read(thing, "_holder")
+    used = read(holder, "_in_use")
+    return holder if read(holder, "_pool") is pool and read(holder, "_proxy") is thing and used not in (None, UNKNOWN) else None
+
+
+RESOLVERS = (Resolver((("asyncpg/pool.py", "Pool._acquire.<locals>._acquire_impl"),), _read),)

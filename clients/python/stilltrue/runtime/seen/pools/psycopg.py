@@ -1,0 +1,66 @@
+"""psycopg's ``ConnectionPool`` and ``AsyncConnectionPool``: whoever waits for a connection does so with a timeout."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
+from stilltrue.runtime.seen.wait import Ender, Resolver, Scene, SeenWait, Stand
+
+_PLACES = (
+    ("psycopg_pool/pool.py", "ConnectionPool.getconn"),
+    ("psycopg_pool/pool_async.py", "AsyncConnectionPool.getconn"),
+)
+_KINDS = (("psycopg_pool.pool", "ConnectionPool"), ("psycopg_pool.pool_async", "AsyncConnectionPool"))
+
+
+def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+    names = variables_of(stand.frames[at])
+    pool, deadline = names.get("self"), names.get("deadline")
+    inner = frame_named(stand, "WaitingClient.wait", at)
+    if inner is None or not any(has_type(pool, *kind) for kind in _KINDS) or not isinstance(deadline, float):
+        return None
+    position = variables_of(inner).get("self")
+    taken = _taken(pool)
+    if taken is None or read(position, "conn") is not None or read(position, "error") is not None:
+        return None
+    state = PoolState(
+        pool=pool,
+        name="a psycopg pool",
+        taken=taken,
+        share_of=lambda thing: _share_of(thing, pool),
+        until=scene.epoch(deadline) if stand.task is None else None,  # a task's timer is the loop's
+        closers=(pool,),
+        helpers=_helpers(pool),
+    )
+    return wait_for_share(state, scene)
+
+
+def _taken(pool: Any) -> int | None:
+    """How many connections are out, if that is all there may be and none is being made; None if not, or if unknown."""
+    free, count, most = read(pool, "_pool"), number(read(pool, "_nconns")), number(read(pool, "_max_size"))
+    if free is UNKNOWN or count is None or most is None or read(pool, "_closed") is not False:
+        return None
+    return count if not free and count >= most and read(pool, "_growing") is False else None
+
+
+def _helpers(pool: Any) -> tuple[Ender, ...]:
+    """The pool's own threads or tasks: they make, check and close connections as they are asked to."""
+    workers, scheduler = read(pool, "_workers"), read(pool, "_sched_runner")
+    known = (*(list(workers) if type(workers) is list else ()), scheduler)
+    threads = [one.ident for one in known if isinstance(one, threading.Thread) and one.ident is not None]
+    return (*threads, *(one for one in known if compat.is_task(one)))
+
+
+def _share_of(thing: Any, pool: Any) -> Any:
+    kinds = (("psycopg", "Connection"), ("psycopg", "AsyncConnection"))
+    if not any(has_type(thing, *kind) for kind in kinds):
+        return None
+    return thing if read(thing, "_pool") is pool else None
+
+
+RESOLVERS = (Resolver(_PLACES, _read),)

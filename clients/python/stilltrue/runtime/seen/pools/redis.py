@@ -1,0 +1,68 @@
+"""redis-py's ``BlockingConnectionPool``, of threads and of asyncio."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.seen.pools.shares import (
+    PoolState,
+    deadline_of_queue,
+    frame_named,
+    has_type,
+    number,
+    read,
+    wait_for_share,
+)
+from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+
+_GET = "BlockingConnectionPool.get_connection"
+
+
+def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+    pool = variables_of(stand.frames[at]).get("self")
+    if stand.task is not None or not has_type(pool, "redis.connection", "BlockingConnectionPool"):
+        return None
+    waits, until = deadline_of_queue(stand, at, scene.epoch)
+    free, made, most = (
+        read(pool, "pool", "queue"),
+        read(pool, "_connections"),
+        number(read(pool, "max_connections")),
+    )
+    if not waits or free is UNKNOWN or type(made) is not list or most is None or len(free) or len(made) != most:
+        return None
+    return wait_for_share(_state(pool, made, until), scene)
+
+
+def _read_of_task(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+    pool = variables_of(stand.frames[at]).get("self")
+    waits = frame_named(stand, "Condition.wait", at) is not None
+    if stand.task is None or not waits or not has_type(pool, "redis.asyncio.connection", "BlockingConnectionPool"):
+        return None
+    free, used, most = (
+        read(pool, "_available_connections"),
+        read(pool, "_in_use_connections"),
+        number(read(pool, "max_connections")),
+    )
+    if free is UNKNOWN or len(free) or type(used) not in (set, WeakSet) or most is None or len(used) < most:
+        return None
+    return wait_for_share(_state(pool, list(used), None), scene)
+
+
+def _state(pool: Any, taken: list[Any], until: float | None) -> PoolState:
+    known = {id(one) for one in taken}
+    return PoolState(
+        pool=pool,
+        name="a Redis connection pool",
+        taken=len(known),
+        share_of=lambda thing: thing if id(thing) in known else None,
+        until=until,
+    )
+
+
+RESOLVERS = (
+    Resolver((("redis/connection.py", _GET),), _read),
+    Resolver((("redis/asyncio/connection.py", _GET),), _read_of_task),
+)

@@ -1,0 +1,41 @@
+"""urllib3's connection pools that block: a response that is read to its end or released gives its connection back.
+
+Before Python has a response, the thread inside ``urlopen`` has the connection.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.seen.pools.shares import PoolState, deadline_of_queue, has_type, number, read, wait_for_share
+from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+
+
+def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+    pool = variables_of(stand.frames[at]).get("self")
+    if stand.task is not None or not has_type(pool, "urllib3.connectionpool", "HTTPConnectionPool"):
+        return None
+    waits, until = deadline_of_queue(stand, at, scene.epoch)
+    free, most = read(pool, "pool", "queue"), number(read(pool, "pool", "maxsize"))
+    if not waits or read(pool, "block") is not True or free is UNKNOWN or most is None or len(free):
+        return None
+    state = PoolState(
+        pool=pool,
+        name="a urllib3 pool",
+        taken=most,
+        share_of=lambda thing: _share_of(thing, pool),
+        until=until,
+    )
+    return wait_for_share(state, scene)
+
+
+def _share_of(thing: Any, pool: Any) -> Any:
+    if not has_type(thing, "urllib3.response", "HTTPResponse") or read(thing, "_pool") is not pool:
+        return None
+    connection = read(thing, "_connection")
+    return None if connection is UNKNOWN else connection
+
+
+RESOLVERS = (Resolver((("urllib3/connectionpool.py", "HTTPConnectionPool._get_conn"),), _read),)
