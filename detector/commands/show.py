@@ -32,7 +32,8 @@ _WAITS_MAX = 50
 @click.option(
     "-o", "--output", "--format", "form", type=click.Choice([*FORMS, *(each.value for each in Format)]), default="text",
     show_default=True, envvar="STILLTRUE_SHOW_FORMAT", show_envvar=True,
-    help="json (or yaml) is the snapshot document that 'evaluate' reads; dot, svg, graphml and links draw the wait-for graph.",
+    help="json (or yaml) is the snapshot document that 'evaluate' reads; dot, svg, graphml and links draw the wait-for graph, "
+    "space-time draws processes as lines, the cut across them, and calls as arrows.",
 )  # fmt: skip
 @detector_option
 @timeout_option

@@ -36,6 +36,7 @@ _SHOWN_MAX = 20
 _OPEN_SHOWN_MAX = 3
 _MEMBERS_SHOWN_MAX = 100
 _LISTED_MAX = 1000
+_BETWEEN_MAX = 12
 _MEMBERS_LISTED_MAX = 1000
 _LIVE_SECONDS = 3.0
 _LIVE_STEP_SECONDS = 0.2
@@ -105,6 +106,10 @@ class Pages:
                 return Answer(body=_static(name), content_type=_STATIC[name])
             case _:
                 return None
+
+    def missing(self) -> Answer:
+        """What a browser gets instead of a page that does not exist, or exists no more."""
+        return replace(self.html("missing", "No such page - Stilltrue"), status=HTTPStatus.NOT_FOUND)
 
     def login(self, *, refused: bool) -> Answer:
         """The form for a token; ``refused``: after one that is not a reader's."""
@@ -187,6 +192,7 @@ class Pages:
         before = seen_before(incident, known)
         answer = await self._snapshot_store.snapshot(incident.first_snapshot)
         picture = await asyncio.to_thread(picture_of, answer, Format.SVG, incident.predicate) if answer else ""
+        between = await self._kept_of(incident)
         return self.html(
             "incident",
             f"{incident.predicate} {name}, {'open' if incident.open else 'ended'} - Stilltrue",
@@ -201,17 +207,29 @@ class Pages:
             predicate=incident.predicate,
             incident_id=incident.id,
             curable=curable and incident.open,
+            between=between,
+            between_max=_BETWEEN_MAX,
         )
+
+    async def _kept_of(self, incident: Incident) -> list[int]:
+        """The snapshots between its first and its last that are kept whole, oldest first."""
+        summaries = await self._snapshot_store.summaries(_LISTED_MAX)
+        first, last = incident.first_snapshot, incident.last_snapshot
+        return sorted(one.ref.id for one in summaries if one.kept and first < one.ref.id < last)
 
     async def _snapshot(self, name: str) -> Answer | None:
         number, _, kind = name.partition(".")
-        if not (number.isascii() and number.isdigit() and len(number) < 19) or kind not in {"", "json", "svg"}:
+        if not (number.isascii() and number.isdigit() and len(number) < 19) or kind not in {"", "json", "svg", "space-time"}:
             return None
         answer = await self._snapshot_store.snapshot(int(number))
         if answer is None:
             return None
         if kind == "json":
             return Answer(body=answer.document_json + "\n", content_type="application/json")
+        verdicts = [verdict_from_wire(verdict) for verdict in answer.verdicts]
+        diagram = await asyncio.to_thread(picture_of, answer, Format.SPACE_TIME) if kind != "svg" else ""
+        if kind == "space-time":
+            return Answer(body=diagram, content_type="image/svg+xml")
         picture = await asyncio.to_thread(picture_of, answer, Format.SVG)
         if kind == "svg":
             return Answer(body=picture, content_type="image/svg+xml")
@@ -219,8 +237,10 @@ class Pages:
             "snapshot",
             f"Snapshot {number}",
             summary=answer.summary,
-            verdicts=[verdict_from_wire(verdict) for verdict in answer.verdicts],
+            verdicts=[verdict for verdict in verdicts if verdict.witness.kind != _UNDECLARED],
+            undeclared=[verdict for verdict in verdicts if verdict.witness.kind == _UNDECLARED],
             picture=picture,
+            diagram=diagram,
             pictured=answer.summary.ref.id,
             predicate="",
             incident_id="",

@@ -103,7 +103,8 @@ class Web:
             return await self._pages.live(request.rel_url.query.get("seen", ""))
         if path.startswith(_API):
             return await self._api.answer(path[len(_API) :], request.rel_url.query)
-        return await self._pages.page(path, operator=self._cure.offered_to(request))
+        found = await self._pages.page(path, operator=self._cure.offered_to(request))
+        return found or (self._pages.missing() if "text/html" in request.headers.get("Accept", "") else None)
 
     async def _log_in_or_out(self, login: Login, path: str, request: web.BaseRequest) -> Answer:
         if path == "/logout":
