@@ -62,7 +62,8 @@ class Observer:
         self._before = self._numbers
         self._seen: dict[WaitNumber, Callable[[], bool]] = {}
         self._handles: dict[PartyName, tuple[Any, ...]] = {}
-        self._seen_waits: dict[PartyName, SeenWait] = {}
+        self.of_shares: frozenset[PartyName] = frozenset()
+        """The parties that waited for a share of something at the newest cut, all of whose shares were found."""
         self._next: int = OBSERVED_MIN
         self.waiting: frozenset[PartyName] = frozenset()
         """The parties whose waits were seen at the newest cut."""
@@ -130,10 +131,6 @@ class Observer:
     def handles_of(self, party: PartyName) -> tuple[Any, ...]:
         """What ends the wait of a party that was seen at the newest cut, when it is cancelled, closed or set."""
         return self._handles.get(party, ())
-
-    def wait_of(self, party: PartyName) -> SeenWait | None:
-        """What a resolver has said of a party at the newest cut; None if nothing."""
-        return self._seen_waits.get(party)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -221,7 +218,7 @@ class Observer:
     ) -> tuple[LocalWait, ...]:
         read_waits = [(one, among) for one in seen.values() if (among := _among(one, seen, workers)) is not None]
         self._before, self._numbers, self._seen, self._handles = self._numbers, {}, {}, {}
-        self._seen_waits = {}
+        self.of_shares = frozenset()
         waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
         waits += [self._wait_for_loop(one, *one.holder, now) for one in seen.values() if one.holder is not None]
         for party, stand, wait in blocked:
@@ -255,7 +252,8 @@ class Observer:
         found = LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)
         if one.wait is None:
             return found
-        self._handles[one.party], self._seen_waits[one.party] = one.wait.handles, one.wait
+        self._handles[one.party] = one.wait.handles
+        self.of_shares |= {one.party} if one.wait.shares else set()
         needs = len(among) if one.wait.needs is None else one.wait.needs
         return replace(found, needs=needs, uncoloured=True, what=_text(one.wait, among))
 
@@ -273,7 +271,8 @@ class Observer:
             return awaited is not None and awaited[0] is weak()
 
         number, since = self._number(ident, wait.on, now, same, where)
-        self._handles[party], self._seen_waits[party] = wait.handles, wait
+        self._handles[party] = wait.handles
+        self.of_shares |= {party} if wait.shares else set()
         among = tuple(PartyTarget(party=ender) for ender in enders)
         return LocalWait(
             waiter=party,

@@ -18,8 +18,10 @@ from stilltrue.runtime.look.trace import trace_of
 from stilltrue.runtime.look.ways_out import Found, Search
 from stilltrue.runtime.observation import Observer
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.places import Places
+from stilltrue.runtime.places import Place, Places
 from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.seen.scene import LiveScene
+from stilltrue.runtime.seen.wait import SeenWait
 from stilltrue.runtime.transport.transport import Transport
 
 
@@ -72,9 +74,20 @@ class Looker:
             self._waiting(),
             carried,
             self._observer.handles_of,
-            self._observer.wait_of,
+            self._waits_for_shares(stand),
         )
         return search.find(stand)
+
+    def _waits_for_shares(self, stand: Iterable[Place]) -> dict[PartyName, SeenWait | None]:
+        """The waits of those that waited for a share at the cut, read anew: nothing of the application's is kept in between."""
+        scene = LiveScene(self._parties, self._live.clock())
+        waits: dict[PartyName, SeenWait | None] = {}
+        for place in stand:
+            if place.party is not None and place.party in self._observer.of_shares:
+                at = None if place.ident == 0 else scene.stands().get(place.ident)
+                wait = scene.wait_of(at) if at is not None else None if place.task is None else scene.wait_of_task(place.task)
+                waits[place.party] = wait if wait is not None and wait.enders else None
+        return waits
 
     def _waiting(self) -> frozenset[PartyName]:
         """The parties with a wait that is recorded, or was seen at the cut."""

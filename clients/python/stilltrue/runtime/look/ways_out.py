@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from stilltrue.model import PartyName
@@ -74,15 +75,16 @@ class Search:
         waiting: Container[PartyName] = (),
         carried: Container[PartyName] = (),
         seen: Callable[[PartyName], Iterable[Any]] = lambda _: (),
-        wait_of: Callable[[PartyName], SeenWait | None] = lambda _: None,
+        of_shares: Mapping[PartyName, SeenWait | None] = MappingProxyType({}),
     ) -> None:
         """``made`` are gRPC's own objects of the calls that are open; ``now`` is the time (epoch).
 
         ``waiting`` are the parties with a recorded wait; ``carried`` those whose own calls must last, too: whoever has their
-        contexts may end these. ``seen``: what ends the wait of a party that was seen at the cut; ``wait_of``: how it waits.
+        contexts may end these. ``seen``: what ends the wait of a party that was seen at the cut; ``of_shares``: the waits
+        for a share, where that could be read again.
         """
         self._seen = seen
-        self._wait_of = wait_of
+        self._of_shares = of_shares
         self._carried = carried
         self._places = places
         self._waiting = waiting
@@ -101,7 +103,7 @@ class Search:
             for task in one.kin:
                 below.setdefault(id(task), []).append(one)
         reach = Reach([handle for one in found.values() for handle in (*one.handles, *one.kin)], self._budget)
-        kept = KeptShares({party: wait.shares for party in found if (wait := self._wait_of(party)) is not None}, self._budget)
+        kept = KeptShares({party: wait.shares for party, wait in self._of_shares.items() if wait is not None}, self._budget)
         for actor in self._actors(found.values()):
             if self._budget.spent:
                 break
@@ -122,7 +124,9 @@ class Search:
     def _to_find(self, place: Place) -> Found:
         handles = handles_of(place) + ([] if place.party is None else list(self._seen(place.party)))
         handles += contexts_of(place) if place.party in self._carried else []
-        return Found(place, handles, [] if place.task is None else kin_of(place.task))
+        lost = any(party == place.party and wait is None for party, wait in self._of_shares.items())
+        doubt = "who has the shares that it waits for could not be read again" if lost else ""
+        return Found(place, handles, [] if place.task is None else kin_of(place.task), doubt=doubt)
 
     # -- who acts ------------------------------------------------------------------------------------------------------
 
@@ -169,12 +173,12 @@ class Search:
 
     def _own_and_helpers(self, one: Found) -> tuple[Any, ...]:
         """The suspect's own thread or task, and those of a library that close nothing by themselves."""
-        wait = None if one.place.party is None else self._wait_of(one.place.party)
+        wait = None if one.place.party is None else self._of_shares.get(one.place.party)
         return (one.place.task or one.place.ident, *(() if wait is None else wait.helpers))
 
     def _owners_of(self, one: Found) -> list[Any]:
         above = (self._places.of_task(task, self._places.party_of(task)) for task in one.kin)
-        wait = None if one.place.party is None else self._wait_of(one.place.party)
+        wait = None if one.place.party is None else self._of_shares.get(one.place.party)
         own = owners_of(one.place, self._places) + ([] if wait is None else list(wait.owners))
         return own + [server for place in above for server in self._places.servers_of(place)]
 
