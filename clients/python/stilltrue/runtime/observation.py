@@ -20,7 +20,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.frames import innermost_frames
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import Places
-from stilltrue.runtime.seen.scene import LiveScene
+from stilltrue.runtime.seen.scene import LiveScene, where_is
 from stilltrue.runtime.seen.wait import SeenWait, Stand
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 
@@ -86,7 +86,7 @@ class Observer:
 
     def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveScene) -> Observation:
         blocked = workers.blocked()
-        known += workers.blocked_tasks(dict(known))
+        known += workers.blocked_tasks(dict(known), [wait for _, _, wait in blocked])
         if not known and not blocked:
             return Observation()
         if len(known) > TASKS_MAX:
@@ -222,7 +222,7 @@ class Observer:
         waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
         waits += [self._wait_for_loop(one, *one.holder, now) for one in seen.values() if one.holder is not None]
         for party, stand, wait in blocked:
-            known = _enders(wait, workers)
+            known = () if not wait.once and workers.has_moved(stand.ident) else _enders(wait, workers)
             if known and (known != (party,) or stand.ident in workers.loops() or stand.ident in (wait.enders or ())):
                 waits.append(self._wait_of_thread(party, stand, wait, known, now))
         self.waiting = frozenset(wait.waiter for wait in waits)
@@ -303,9 +303,7 @@ class Observer:
 
 
 def _where(ident: int) -> tuple[object, ...]:
-    """What changes when a thread runs: its innermost frame, the instruction there, its processor time."""
-    frame = innermost_frames().get(ident)
-    return (id(frame), None if frame is None else frame.f_lasti, compat.processor_time(ident))
+    return where_is(ident, innermost_frames().get(ident))
 
 
 def _text(wait: SeenWait, among: tuple[PartyTarget, ...]) -> str:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
-import sysconfig
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from stilltrue.model import PartyName
@@ -19,6 +16,7 @@ from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frame_of, frames_of_threads, variables_of
 from stilltrue.runtime.incoming_call import IncomingCall
+from stilltrue.runtime.origins import is_application, is_ours, position_of
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.registry import may_wait
 from stilltrue.runtime.tasks import Task
@@ -27,8 +25,6 @@ STACK_LENGTH_MAX = 12
 _OURS = str(Path(__file__).parents[1])
 _SHELLS = tuple(str(Path(_OURS, shell, "server.py")) for shell in ("sync", "aio"))
 _BLOCKING = str(Path(_OURS, "sync"))
-_STDLIB = sysconfig.get_paths()["stdlib"]
-_INSTALLED = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,47 +48,6 @@ class Place:
         """The frames of the application, as ``file:line in function``; all of them where it has none."""
         frames = [frame for frame in self.frames if is_application(frame.f_code)] or self.frames
         return tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
-
-
-def position_of(frame: FrameType) -> str:
-    """A frame's position, for people."""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
-
-
-def is_ours(code: CodeType) -> bool:
-    """Whether this is the agent's own code."""
-    return _origin(code) is Origin.OURS
-
-
-def is_library(code: CodeType) -> bool:
-    """Whether this is code of the standard library."""
-    return _origin(code) is Origin.LIBRARY
-
-
-def is_application(code: CodeType) -> bool:
-    """Whether this is neither the agent's code, nor gRPC's, nor the standard library's."""
-    return _origin(code) is Origin.APPLICATION
-
-
-class Origin(Enum):
-    """Whose code it is."""
-
-    OURS = "ours"
-    GRPC = "grpc"
-    LIBRARY = "library"
-    APPLICATION = "application"
-
-
-@functools.lru_cache(maxsize=10_000)
-def _origin(code: CodeType) -> Origin:
-    name = code.co_filename
-    if name.startswith(_OURS):
-        return Origin.OURS
-    if compat.is_grpc(name):
-        return Origin.GRPC
-    if name.startswith("<frozen") or (name.startswith(_STDLIB) and not any(folder in name for folder in _INSTALLED)):
-        return Origin.LIBRARY
-    return Origin.APPLICATION
 
 
 class Places:

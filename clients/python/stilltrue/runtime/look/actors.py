@@ -13,7 +13,8 @@ from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frame_of, variables_of
 from stilltrue.runtime.look.reach import is_ending, speaks_of_ending
-from stilltrue.runtime.places import Place, Places, is_application, is_library, is_ours, position_of
+from stilltrue.runtime.origins import is_application, is_library, is_ours, position_of
+from stilltrue.runtime.places import Place, Places
 from stilltrue.runtime.tasks import Task
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})

@@ -33,8 +33,9 @@ from stilltrue.runtime.look.reach import codes_named
 from stilltrue.runtime.look.standing import Standing, frames_of_task
 from stilltrue.runtime.look.stretches import Stretch, returns, stretches
 from stilltrue.runtime.look.wakers import roots_of
+from stilltrue.runtime.origins import is_application, position_of
 from stilltrue.runtime.outgoing_call import RecordedMethod
-from stilltrue.runtime.places import Place, Places, is_application, position_of
+from stilltrue.runtime.places import Place, Places
 from stilltrue.runtime.tasks import Task
 
 _ALL_TASKS = "all_tasks"

@@ -18,7 +18,8 @@ from stilltrue.runtime.frames import variables_of
 from stilltrue.runtime.look.actors import Actor
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.reach import Reach
-from stilltrue.runtime.places import Places, is_application
+from stilltrue.runtime.origins import is_application
+from stilltrue.runtime.places import Places
 from stilltrue.runtime.seen.scene import holding_frames
 from stilltrue.runtime.tasks import blocking_future
 

@@ -40,7 +40,7 @@ from weakref import ref
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.places import is_application
+from stilltrue.runtime.origins import is_application
 
 NEAR_MAX = 2_000
 """What is walked by rule 1 from one actor."""

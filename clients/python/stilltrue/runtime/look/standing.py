@@ -42,7 +42,8 @@ from stilltrue.runtime.look.wakers import (
     speaks,
     waking_names,
 )
-from stilltrue.runtime.places import Place, Places, is_application
+from stilltrue.runtime.origins import is_application
+from stilltrue.runtime.places import Place, Places
 from stilltrue.runtime.tasks import Task, blocking_future, read, timers
 from stilltrue.runtime.transport.holders import caller_at
 

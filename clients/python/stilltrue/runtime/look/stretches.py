@@ -8,7 +8,7 @@ from types import CodeType, FrameType
 
 from stilltrue.runtime.look.ahead import Ahead, ahead_of
 from stilltrue.runtime.look.conditions import Condition
-from stilltrue.runtime.places import is_application
+from stilltrue.runtime.origins import is_application
 
 _MAIN_LOOPS = {("uvicorn/server.py", "main_loop"): Condition((("self", "should_exit"),))}
 """Loops of servers that end when a flag changes, which only a method that they call shows."""

@@ -11,8 +11,9 @@ import grpc.aio
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.origins import is_ours
 from stilltrue.runtime.outgoing_call import OutgoingCall
-from stilltrue.runtime.places import Place, Places, is_ours
+from stilltrue.runtime.places import Place, Places
 from stilltrue.runtime.stand_in import StandIn
 from stilltrue.runtime.tasks import blocking_future
 

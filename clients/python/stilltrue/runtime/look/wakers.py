@@ -14,7 +14,8 @@ from stilltrue.runtime.look.flags import Flag
 from stilltrue.runtime.look.names import spoken_in, stored_in
 from stilltrue.runtime.look.reach import codes_named
 from stilltrue.runtime.look.stretches import Stretch
-from stilltrue.runtime.places import Place, is_application
+from stilltrue.runtime.origins import is_application
+from stilltrue.runtime.places import Place
 
 _WAKING = frozenset(
     {"set", "notify", "notify_all", "put", "put_nowait", "release", "set_result", "set_exception", "cancel", "close"}

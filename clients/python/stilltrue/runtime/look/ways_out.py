@@ -27,7 +27,8 @@ from stilltrue.runtime.look.kin import kin_of
 from stilltrue.runtime.look.reach import Reach
 from stilltrue.runtime.look.standing import Standing
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
-from stilltrue.runtime.places import Place, Places, is_application, position_of
+from stilltrue.runtime.origins import is_application, position_of
+from stilltrue.runtime.places import Place, Places
 from stilltrue.runtime.seen.wait import SeenWait
 from stilltrue.runtime.tasks import Task, blocking_future, read, siblings_of
 

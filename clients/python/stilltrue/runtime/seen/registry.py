@@ -8,10 +8,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.seen import pools, results
+from stilltrue.runtime.seen import executors, locks, pools, results
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
-RESOLVERS: tuple[Resolver, ...] = (*results.RESOLVERS, *pools.RESOLVERS)
+RESOLVERS: tuple[Resolver, ...] = (*results.RESOLVERS, *locks.RESOLVERS, *executors.RESOLVERS, *pools.RESOLVERS)
 FRAMES_MAX = 16
 """How deep inside the application's frame a library waits at most."""
 _OURS = str(Path(__file__).parents[2])
@@ -36,7 +36,10 @@ def may_wait(frames: Sequence[FrameType]) -> bool:
     """Whether a thread with these frames, innermost first, may stand in a wait that a resolver knows."""
     if not frames:
         return False
-    return compat.awaited_at(frames[0]) is not None or any(_concerned(frame.f_code) for frame in frames[:FRAMES_MAX])
+    if compat.awaited_at(frames[0]) is not None or locks.lock_taken(frames) is not None:
+        return True
+    starts = any(frame.f_code is compat.THREAD_START for frame in frames[:FRAMES_MAX])
+    return not starts and any(_concerned(frame.f_code) for frame in frames[:FRAMES_MAX])
 
 
 def _is_recorded(within: Sequence[FrameType]) -> bool:

@@ -1,7 +1,9 @@
 """Waits for what others work on: ``Future.result()``, ``concurrent.futures.wait`` and ``as_completed``, ``Thread.join()``.
 
-They wait for the party that completes each future (the executor's thread that runs its item, or the task that
-``run_coroutine_threadsafe`` made), or for the thread. With a timeout of its own the thread counts as active.
+They wait for the party that completes each future (the executor's thread that runs its item, the task that
+``run_coroutine_threadsafe`` made, or the threads that must end before a queued item runs), or for the thread. Who waits for
+all of several waits for those that run: the queued ones run only once these have ended. With a timeout of its own the thread
+counts as active.
 """
 
 from __future__ import annotations
@@ -9,14 +11,22 @@ from __future__ import annotations
 import threading
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.seen.executors import behind
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
 
-def _read(stand: Stand, _: int, __: Scene) -> SeenWait | None:
+def _read(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
     awaited = None if stand.task is not None else compat.awaited_at(stand.frames[0])
     if awaited is None:
         return None
     on, things, needs_all = awaited
+    if needs_all and len(things) > 1:
+        things = (
+            tuple(one for one in things if isinstance(one, threading.Thread) or not scene.workers_before(one)) or things[:1]
+        )
+    queued = () if needs_all and len(things) > 1 else tuple(scene.workers_before(one) for one in things)
+    if any(queued):
+        return behind(on, things, queued)
     what = "the end of {}" if isinstance(on, threading.Thread) else "the result of a future that {} works on"
     return SeenWait(on=on, enders=things, needs=None if needs_all else 1, what=what, once=True)
 

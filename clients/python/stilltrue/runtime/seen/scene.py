@@ -17,16 +17,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from types import FrameType
 from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import frame_of, frames_of_threads, variables_of
+from stilltrue.runtime.frames import frame_of, frames_of_threads, innermost_frames, variables_of
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
+from stilltrue.runtime.origins import is_ours
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.places import blocked_loops, is_ours, served_by
+from stilltrue.runtime.places import blocked_loops, served_by
+from stilltrue.runtime.seen.executors import queued_items
+from stilltrue.runtime.seen.locks import held_by
 from stilltrue.runtime.seen.registry import resolve
 from stilltrue.runtime.seen.wait import Ender, SeenWait, Stand, T, Task
 from stilltrue.runtime.tasks import blocking_future
@@ -50,6 +54,9 @@ class LiveScene:
         self._items: dict[int, tuple[Any, int]] | None = None
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
         self._made: dict[object, Any] = {}
+        self._inside: dict[int, list[Ender]] | None = None
+        self._queued: dict[int, tuple[Any, tuple[int, ...]]] | None = None
+        self._where: dict[int, tuple[object, ...]] = {}
         self._waits: dict[Task, SeenWait | None] = {}
 
     def epoch(self, monotonic: float) -> float:
@@ -62,6 +69,7 @@ class LiveScene:
         """Every thread but the one that looks, by its identity."""
         if self._stands is None:
             own = threading.get_ident()
+            self._where = {ident: where_is(ident, frames[0]) for ident, frames in self._all_frames().items()}
             self._stands = {ident: Stand(tuple(frames), ident) for ident, frames in self._all_frames().items() if ident != own}
         return self._stands
 
@@ -92,14 +100,12 @@ class LiveScene:
                 found.append((party, stand, wait))
         return found
 
-    def blocked_tasks(self, known: Mapping[Task, PartyName]) -> list[tuple[Task, PartyName]]:
-        """The tasks besides those ``known`` that stand in a wait which a resolver knows."""
-        found = []
-        for task in self.stands_of_tasks():
-            if task not in known and self.wait_of_task(task) is not None:
-                party = self._of_task(task)
-                found += [(task, party)] if party is not None else []
-        return found
+    def blocked_tasks(self, known: Mapping[Task, PartyName], waits: Iterable[SeenWait]) -> list[tuple[Task, PartyName]]:
+        """The tasks besides those ``known`` that stand in a wait which a resolver knows, or end one, or one of ``waits``."""
+        own = {task: wait for task in self.stands_of_tasks() if (wait := self.wait_of_task(task)) is not None}
+        enders = (_task_of(ender) for wait in (*own.values(), *waits) for ender in wait.enders or ())
+        found = dict.fromkeys((*own, *(one for one in enders if isinstance(one, asyncio.Task) and not one.done())))
+        return [(task, party) for task in found if task not in known and (party := self._of_task(task)) is not None]
 
     def wait_of_task(self, task: Task) -> SeenWait | None:
         """What a suspended task is blocked in; None if that is unknown."""
@@ -154,13 +160,9 @@ class LiveScene:
         return self._parties.of_thread(thread)
 
     def _of_task(self, task: Task) -> PartyName | None:
-        """The party of a task; of one that has yet to begin on a loop that is blocked, the party that blocks it."""
+        """The party of a task; None when it is another agent's."""
         if self._parties.is_anothers(task):
             return None
-        if not self._parties.knows(task):
-            holder = next((party for loop, party, _ in self.loops().values() if loop is task.get_loop()), None)
-            if holder is not None:
-                return holder
         root = next((root for root in self._parties.roots.copy().values() if root.task is task), None)
         return self._parties.of(task, root)
 
@@ -170,6 +172,10 @@ class LiveScene:
             if any(compat.is_begun_for(future, handle) for handle in compat.handles_of(loop) or ()):
                 return holder
         return None
+
+    def has_moved(self, ident: int) -> bool:
+        """Whether a thread has run since it was read. Who ends its wait is asked for himself, if he waits at all."""
+        return self._where.get(ident) != where_is(ident, innermost_frames().get(ident))
 
     # -- who holds what (rule 2) ---------------------------------------------------------------------------------------
 
@@ -201,6 +207,27 @@ class LiveScene:
         made: T = self._made[key]
         return made
 
+    def inside(self, wanted: Any) -> tuple[Ender, ...]:
+        """The threads and tasks that stand inside a ``with`` or ``async with`` block of this lock or semaphore, and have it."""
+        if self._inside is None:
+            inside: dict[int, list[Ender]] = {}
+            given_back: dict[int, None] = {}
+            for stand in (*self.stands().values(), *self.stands_of_tasks().values()):
+                held, elsewhere = held_by(stand)
+                for lock in held:
+                    inside.setdefault(id(lock), []).append(self._as_task(stand))
+                given_back |= dict.fromkeys(map(id, elsewhere))
+            self._inside = inside
+            for lock_id in given_back:
+                inside.pop(lock_id, None)
+        return tuple(self._inside.get(id(wanted), ()))
+
+    def workers_before(self, future: Any) -> tuple[int, ...]:
+        """The threads of the executor in whose queue the item of this future stands, if all of them run others; else none."""
+        if self._queued is None:
+            self._queued = queued_items(self.stands().values())
+        return self._queued.get(id(future), (None, ()))[1]
+
     def _as_task(self, stand: Stand) -> Ender:
         """A thread whose loop a task blocks is that task."""
         return self.loops()[stand.ident][2] if stand.ident in self.loops() else stand.who
@@ -217,13 +244,23 @@ def holding_frames(frames: Sequence[FrameType]) -> list[FrameType]:
     return [frame for frame in frames if not is_ours(frame.f_code) and not (loop and compat.is_running_loop(frame.f_code))]
 
 
+def _task_of(ender: Ender) -> Any:
+    """The task that somebody is, or that completes a future."""
+    return compat.source_of(ender) if isinstance(ender, Future) else ender
+
+
+def where_is(ident: int, frame: FrameType | None) -> tuple[object, ...]:
+    """What changes when a thread runs: its innermost frame, the instruction there, its processor time."""
+    return (id(frame), None if frame is None else frame.f_lasti, compat.processor_time(ident))
+
+
 def stand_of_task(task: Task) -> Stand:
     """Where a task stands that is suspended."""
     future = blocking_future(task)
     if future is None:
         return Stand((), task=task)
-    chain = reversed(compat.chain_of(task.get_coro()))
-    return Stand(tuple(frame for one in chain if (frame := frame_of(one)) is not None), task=task, future=future)
+    chain = [(frame, one) for one in reversed(compat.chain_of(task.get_coro())) if (frame := frame_of(one)) is not None]
+    return Stand(tuple(frame for frame, _ in chain), task=task, future=future, coroutines=tuple(one for _, one in chain))
 
 
 def _walk(roots: Iterable[Any], wanted: Callable[[Any], bool], budget: Budget) -> list[Any]:

@@ -32,13 +32,14 @@ Ender = int | threading.Thread | Task | Future[Any] | PartyName
 class Stand:
     """Where a thread (``ident``) or a suspended ``task`` stands: its ``frames``, innermost first.
 
-    ``future`` is what the task is suspended on.
+    ``future`` is what the task is suspended on; ``coroutines`` are those of its frames.
     """
 
     frames: tuple[FrameType, ...]
     ident: int = 0
     task: Task | None = None
     future: Any = None
+    coroutines: tuple[Any, ...] = ()
 
     @property
     def who(self) -> Ender:
@@ -99,6 +100,17 @@ class Scene(Protocol):
 
     def once(self, key: object, make: Callable[[], T]) -> T:
         """What ``make`` has made for this key in this scene; it is asked the first time only."""
+        ...
+
+    def inside(self, lock: Any) -> tuple[Ender, ...]:
+        """The threads and tasks that stand inside a ``with`` or ``async with`` block of this lock or semaphore, and have it.
+
+        Whoever stands in two of its blocks is there twice.
+        """
+        ...
+
+    def workers_before(self, future: Any) -> tuple[int, ...]:
+        """The threads of the executor in whose queue the item of this future stands, if all of them run others; else none."""
         ...
 
     def runs_item(self, future: Any) -> int | None:

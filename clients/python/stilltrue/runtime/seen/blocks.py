@@ -1,0 +1,193 @@
+"""Which objects a frame's ``with`` blocks are for, and which lock a frame is about to take: read from its bytecode.
+
+An expression is understood where it reads names, attributes and items only (``lock``, ``self._lock``, ``locks[key]``);
+of any other (``self.lock_for(key)``) nothing is said.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.look.names import ATTRIBUTES, STORES, VARIABLES
+
+_ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
+_SHUFFLES = frozenset({"LOAD_SPECIAL", "SWAP", "COPY", "PUSH_NULL", "CACHE", "NOP", "PRECALL"})
+_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_CONST_IMMORTAL"})
+_CALLS = frozenset({"CALL"})
+_TAKES = _CALLS | {"BEFORE_WITH"}
+_STORES = STORES | {"STORE_ATTR", "DELETE_FAST"}
+_KEYS = (str, int, bytes, bool, type(None))
+_LENGTH_MAX = 16
+_CODES_MAX = 10_000
+_Expression = tuple[tuple[str, Any], ...]
+"""Instructions in their order: ``("name", x)``, ``("attribute", x)``, ``("constant", x)``, ``("item", None)``."""
+
+
+def blocks_of(frame: FrameType) -> Iterator[Any]:
+    """What the ``with`` blocks are for that a frame stands in, as far as that is understood."""
+    within = [one for one in _blocks_at(frame.f_code, frame.f_lasti) if one]
+    if within:
+        names = variables_of(frame)
+        for expression in within:
+            value = _value(expression, names, frame.f_globals)
+            if value is not UNKNOWN:
+                yield value
+
+
+def depth_of(frame: FrameType) -> int:
+    """How many ``with`` blocks a frame stands in: those that it is about to enter or to leave do not count."""
+    return len(_blocks_at(frame.f_code, frame.f_lasti))
+
+
+def taken_at(frame: FrameType) -> Any:
+    """On what a frame enters a ``with`` block, or calls ``acquire()`` without arguments, just now; None if it does not."""
+    expression = _taken_at(frame.f_code, frame.f_lasti)
+    if not expression:
+        return None
+    value = _value(expression, variables_of(frame), frame.f_globals)
+    return None if value is UNKNOWN else value
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
+    return tuple(dis.get_instructions(code))
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def _taken_at(code: CodeType, at: int) -> _Expression:
+    name = dis.opname[code.co_code[at]] if 0 <= at < len(code.co_code) else ""
+    if name not in _TAKES or (name in _CALLS and "acquire" not in code.co_names and sys.version_info < (3, 14)):
+        return ()
+    every = _instructions(code)
+    index = next(number for number, one in enumerate(every) if one.offset == at)
+    one = every[index]
+    if one.opname == "BEFORE_WITH":
+        return _expression(every, index)
+    if one.opname not in _CALLS or one.arg:
+        return ()
+    before = _skip(every, index - 1)
+    if every[index - 1].opname == "LOAD_SPECIAL":
+        return _expression(every, before + 1)
+    called = every[before]
+    return _expression(every, before) if called.opname in ATTRIBUTES and called.argval == "acquire" else ()
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def _blocks_at(code: CodeType, at: int) -> tuple[_Expression, ...]:
+    entries = getattr(dis.Bytecode(code), "exception_entries", ())
+    if not entries:
+        return ()
+    every = _instructions(code)
+    index_of = {one.offset: index for index, one in enumerate(every)}
+    found = []
+    for target in _handlers(entries, at):
+        handler = index_of.get(target, 0)
+        if "WITH_EXCEPT_START" not in [one.opname for one in every[handler : handler + 3]]:
+            continue
+        covered = [entry for entry in entries if entry.target == target]
+        first = index_of[min(entry.start for entry in covered)]
+        entered = next((index for index in range(first - 1, -1, -1) if every[index].opname in _ENTERS), 0)
+        expression = _expression(every, entered)
+        inner = [one for one in every[first:] if any(entry.start <= one.offset < entry.end for entry in covered)]
+        found.append(() if _is_changed(expression, inner) else expression)
+    return tuple(found)
+
+
+def _handlers(entries: Sequence[Any], at: int) -> list[int]:
+    """Where an exception goes that is raised at an instruction, and from there, outermost first."""
+    found: list[int] = []
+    target: int | None = at
+    while target is not None:
+        target = next((entry.target for entry in entries if entry.start <= target < entry.end), None)
+        if target is None or target in found:
+            break
+        found.append(target)
+    return found[::-1]
+
+
+def _is_changed(expression: _Expression, inner: Sequence[dis.Instruction]) -> bool:
+    """Whether the code of a block itself sets a name or attribute by which its object was found."""
+    names = {what for kind, what in expression if kind in ("name", "attribute")}
+    return any(one.opname in _STORES and one.argval in names for one in inner)
+
+
+def _skip(every: Sequence[dis.Instruction], index: int) -> int:
+    while index > 0 and every[index].opname in _SHUFFLES:
+        index -= 1
+    return index
+
+
+def _expression(every: Sequence[dis.Instruction], end: int) -> _Expression:
+    """The expression whose value is on top of the stack before the instruction ``end``; empty if it is not understood."""
+    found: list[tuple[str, Any]] = []
+    needed = 1
+    for index in range(_skip(every, end - 1), -1, -1):
+        one = every[index]
+        if one.opname in _SHUFFLES:
+            continue
+        if len(found) >= _LENGTH_MAX or (one.is_jump_target and needed > 1):
+            return ()
+        if one.opname in ATTRIBUTES:
+            found.append(("attribute", str(one.argval)))
+        elif one.opname in VARIABLES and isinstance(one.argval, str):
+            found.append(("name", one.argval))
+            needed -= 1
+        elif one.opname in _CONSTANTS:
+            found.append(("constant", one.argval))
+            needed -= 1
+        elif one.opname == "BINARY_SUBSCR" or (one.opname == "BINARY_OP" and one.argrepr == "[]"):
+            found.append(("item", None))
+            needed += 1
+        else:
+            return ()
+        if not needed:
+            return tuple(reversed(found))
+    return ()
+
+
+def _value(expression: _Expression, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
+    """The value of an expression, found without running anybody's code."""
+    stack: list[Any] = []
+    for kind, what in expression:
+        if kind == "name":
+            stack.append(names.get(what, others.get(what, UNKNOWN)))
+        elif kind == "constant":
+            stack.append(what)
+        elif kind == "attribute":
+            stack.append(_attribute(stack.pop(), what))
+        else:
+            key = stack.pop()
+            stack.append(_item(stack.pop(), key))
+    return stack[-1] if len(stack) == 1 else UNKNOWN
+
+
+def _attribute(thing: Any, name: str) -> Any:
+    if thing is UNKNOWN:
+        return UNKNOWN
+    found = UNKNOWN if issubclass(type(thing), type) else attribute_of(thing, name)
+    if found is not UNKNOWN:
+        return found
+    kinds = type.mro(thing) if type(thing) is type else type(thing).__mro__
+    inherited = next((kind.__dict__[name] for kind in kinds if name in kind.__dict__), UNKNOWN)
+    return UNKNOWN if hasattr(type(inherited), "__get__") else inherited
+
+
+def _item(container: Any, key: Any) -> Any:
+    if not _is_key(key):
+        return UNKNOWN
+    if issubclass(type(container), dict):
+        return dict.get(container, key, UNKNOWN)
+    if type(container) in (list, tuple) and type(key) is int and -len(container) <= key < len(container):
+        return container[key]
+    return UNKNOWN
+
+
+def _is_key(key: Any) -> bool:
+    return type(key) in _KEYS or (type(key) is tuple and all(map(_is_key, key)))

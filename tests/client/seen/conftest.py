@@ -1,0 +1,101 @@
+"""What the tests of seen waits share: a process with a call that is stuck until the test ends, and what its report says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.report import LocalWait, PartyTarget, Report
+from stilltrue.runtime import compat
+from tests.client.look.worlds import Stuck, report_of, report_when, serving
+
+PATIENCE_SECONDS = 20.0
+
+
+class Front:
+    """A process whose threads the test starts; ``get(b"")`` is a call that is stuck until :meth:`let_go`."""
+
+    def __init__(self, agent: Agent, get: Any, stuck: Stuck) -> None:
+        self.agent = agent
+        self.get = get
+        self._stuck = stuck
+        self._threads: list[threading.Thread] = []
+
+    def start(self, name: str, target: Callable[..., object], *arguments: Any) -> threading.Thread:
+        """Start a thread of this name."""
+        thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def wait_for_callers(self, count: int = 1) -> None:
+        """Until so many calls are stuck."""
+        self._stuck.wait_for_callers(count)
+
+    def let_go(self) -> None:
+        """Let the stuck calls go on, and wait for the threads."""
+        self._stuck.go.set()
+        for thread in self._threads:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+
+    def seen(self, waiter: str) -> LocalWait:
+        """The wait that is seen of the party whose name ends so, as soon as it is."""
+        return seen_in(report_when(self.agent, lambda report: bool(_of(report, waiter))), waiter)
+
+    def report_when_still(self, *names: str) -> Report:
+        """The report once these threads stand where they stay."""
+        threads = {thread.name: thread for thread in self._threads}
+        while not all(_stands(threads[name]) for name in names):
+            pass
+        report = report_of(self.agent)
+        assert self.agent.live.faults == 0
+        return report
+
+
+def _stands(thread: threading.Thread) -> bool:
+    """Whether a thread has not run for some time."""
+    assert thread.ident is not None
+    before = compat.processor_time(thread.ident)
+    threading.Event().wait(0.05)
+    return thread.is_alive() and compat.processor_time(thread.ident) == before
+
+
+def _of(report: Report, waiter: str) -> list[LocalWait]:
+    return [wait for wait in report.waits if wait.waiter.endswith(waiter) and isinstance(wait.among[0], PartyTarget)]
+
+
+def seen_in(report: Report, waiter: str) -> LocalWait:
+    """The one wait for parties of the party whose name ends so."""
+    (found,) = _of(report, waiter)
+    return found
+
+
+def is_unseen(report: Report, waiter: str) -> bool:
+    """Whether the party whose name ends so has no wait for parties."""
+    return not _of(report, waiter)
+
+
+def targets(wait: LocalWait) -> list[str]:
+    """Whom it is for, without the process's name."""
+    return [target.party.split("/", 1)[1] for target in wait.among if isinstance(target, PartyTarget)]
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.go.set()
+
+
+@pytest.fixture
+def front(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[Front]:
+    agent, back = alone("front"), alone("back")
+    with serving(back, workers=8, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        yield Front(agent, agent.channel(channel).unary_unary("/s/Get"), stuck)
+        stuck.go.set()

@@ -1,0 +1,233 @@
+"""Locks and bounded semaphores that the application has made itself: who waits for one waits for those who have it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.client.look.worlds import look_at, of
+from tests.client.seen.conftest import PATIENCE_SECONDS, Front, is_unseen, targets
+
+
+class Account:
+    """An object with a lock, as people write them."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self.locks = {"a": lock}
+
+    def by_attribute(self, inside: Callable[[], object]) -> None:
+        with self._lock:
+            inside()
+
+    def by_item(self, inside: Callable[[], object]) -> None:
+        name = "a"
+        with self.locks[name]:
+            inside()
+
+    def by_acquire(self, inside: Callable[[], object]) -> None:
+        self._lock.acquire()
+        try:
+            inside()
+        finally:
+            self._lock.release()
+
+
+WAITS: dict[str, Callable[[Account, Callable[[], object]], None]] = {
+    "attribute": Account.by_attribute,
+    "item": Account.by_item,
+    "acquire": Account.by_acquire,
+}
+
+
+@pytest.mark.parametrize("how", WAITS)
+@pytest.mark.parametrize("kind", [threading.Lock, threading.RLock, threading.Condition])
+def test_who_waits_for_a_lock_waits_for_who_stands_in_its_block(front: Front, kind: Callable[[], Any], how: str) -> None:
+    account = Account(kind())
+    front.start("holder", account.by_attribute, lambda: front.get(b""))
+    front.wait_for_callers()
+    front.start("waiter", WAITS[how], account, lambda: None)
+    wait = front.seen("thread:waiter")
+    assert targets(wait) == ["thread:holder"]
+    assert (wait.needs, wait.deadline, wait.uncoloured) == (1, None, True)
+    report = front.report_when_still("waiter", "holder")
+    look = of(look_at(front.agent, report), "front/thread:waiter")
+    assert (look.unchanged, look.ways_out, look.doubt) == (True, (), "")
+    front.let_go()
+    assert not of(look_at(front.agent, report), "front/thread:waiter").unchanged
+
+
+def test_a_lock_that_somebody_has_taken_bare_is_held_by_nobody_known(front: Front) -> None:
+    lock = threading.Lock()
+
+    def holds() -> None:
+        lock.acquire()  # and gives it to another thread
+        front.get(b"")
+
+    front.start("holder", holds)
+    front.wait_for_callers()
+    front.start("waiter", Account(lock).by_attribute, lambda: None)
+    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    lock.release()
+    front.let_go()
+
+
+def test_a_lock_that_its_holder_may_have_given_back_meanwhile_is_held_by_nobody_known(front: Front) -> None:
+    lock = threading.Lock()
+    taken = threading.Lock()
+
+    def holds() -> None:
+        with lock:
+            lock.release()
+            taken.acquire()
+            lock.acquire(timeout=PATIENCE_SECONDS)
+
+    taken.acquire()
+    front.start("holder", holds)
+    front.start("other", Account(lock).by_acquire, lambda: front.get(b""))
+    front.wait_for_callers()
+    front.start("waiter", Account(lock).by_attribute, lambda: None)
+    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    taken.release()
+    front.let_go()
+
+
+def test_who_waits_for_a_condition_has_given_its_lock_back(front: Front) -> None:
+    lock = threading.Lock()
+    condition = threading.Condition(lock)
+    holding = threading.Event()
+
+    def waits() -> None:
+        with condition:
+            holding.set()
+            condition.wait(PATIENCE_SECONDS)
+
+    front.start("first", waits)
+    assert holding.wait(PATIENCE_SECONDS)
+    front.start("holder", Account(lock).by_attribute, lambda: front.get(b""))
+    front.wait_for_callers()
+    front.start("waiter", Account(lock).by_attribute, lambda: None)
+    assert targets(front.seen("thread:waiter")) == ["thread:holder"]
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(front.let_go)
+        with condition:
+            condition.notify()
+
+
+def test_two_locks_in_two_orders(front: Front) -> None:
+    first, second = threading.Lock(), threading.Lock()
+    both = threading.Barrier(2)
+
+    def takes(one: threading.Lock, other: threading.Lock) -> None:
+        with suppress(RuntimeError), one:
+            both.wait()
+            with other:
+                pass
+
+    front.start("left", takes, first, second)
+    front.start("right", takes, second, first)
+    assert targets(front.seen("thread:left")) == ["thread:right"]
+    assert targets(front.seen("thread:right")) == ["thread:left"]
+    report = front.report_when_still("left", "right")
+    assert all(one.unchanged and not one.ways_out and not one.doubt for one in look_at(front.agent, report).parties)
+    second.release()  # as nobody else would
+    front.let_go()
+
+
+def test_who_takes_a_lock_twice_waits_for_himself(front: Front) -> None:
+    lock = threading.Lock()
+
+    def twice() -> None:
+        with suppress(RuntimeError), lock, lock:
+            pass
+
+    front.start("twice", twice)
+    assert targets(front.seen("thread:twice")) == ["thread:twice"]
+    lock.release()  # as nobody else would
+    front.let_go()
+
+
+@pytest.mark.parametrize("timed", [{"timeout": PATIENCE_SECONDS}, {"blocking": False}])
+def test_a_bounded_or_futile_attempt_is_no_wait(front: Front, timed: dict[str, Any]) -> None:
+    lock = threading.Lock()
+
+    def tries() -> None:
+        if not lock.acquire(**timed):
+            front.get(b"")
+
+    front.start("holder", Account(lock).by_attribute, lambda: front.get(b""))
+    front.wait_for_callers()
+    front.start("waiter", tries)
+    assert is_unseen(front.report_when_still("holder"), "thread:waiter")
+    front.let_go()
+
+
+def test_who_waits_for_a_bounded_semaphore_waits_for_one_of_all_who_have_a_share(front: Front) -> None:
+    shares = threading.BoundedSemaphore(2)
+
+    def has(inside: Callable[[], object]) -> None:
+        with shares:
+            inside()
+
+    front.start("one", has, lambda: front.get(b""))
+    front.start("two", has, lambda: front.get(b""))
+    front.wait_for_callers(2)
+    front.start("waiter", has, lambda: None)
+    wait = front.seen("thread:waiter")
+    assert (sorted(targets(wait)), wait.needs) == (["thread:one", "thread:two"], 1)
+    front.let_go()
+
+
+@pytest.mark.parametrize("kind", [threading.BoundedSemaphore, threading.Semaphore])
+def test_a_share_that_somebody_has_taken_bare_may_come_back(front: Front, kind: Callable[[int], Any]) -> None:
+    shares = kind(2)
+
+    def has(inside: Callable[[], object]) -> None:
+        with shares:
+            inside()
+
+    shares.acquire()  # its holder gives it back in a callback, say
+    front.start("one", has, lambda: front.get(b""))
+    front.wait_for_callers()
+    front.start("waiter", has, lambda: None)
+    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    shares.release()
+    front.let_go()
+
+
+def test_who_stands_in_blocks_within_blocks_has_all_of_their_locks(front: Front) -> None:
+    outer, middle, inner = threading.Lock(), threading.RLock(), threading.Lock()
+
+    def holds() -> None:
+        with outer, middle, suppress(ValueError), inner:
+            front.get(b"")
+
+    front.start("holder", holds)
+    front.wait_for_callers()
+    for name, lock in (("outer", outer), ("middle", middle), ("inner", inner)):
+        front.start(name, Account(lock).by_attribute, lambda: None)
+        assert targets(front.seen(f"thread:{name}")) == ["thread:holder"]
+    front.let_go()
+
+
+def test_a_lock_that_a_name_meant_before_is_not_the_one_that_is_held(front: Front) -> None:
+    first, second = threading.Lock(), threading.Lock()
+
+    def holds() -> None:
+        for lock in (first,):
+            with lock:
+                lock = second  # noqa: PLW2901
+                front.get(b"")
+
+    second.acquire()
+    front.start("holder", holds)
+    front.wait_for_callers()
+    front.start("waiter", Account(second).by_attribute, lambda: None)
+    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    second.release()
+    front.let_go()

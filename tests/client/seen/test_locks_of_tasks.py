@@ -1,0 +1,158 @@
+"""The same on an event loop: asyncio's locks and bounded semaphores, and a thread's lock that a task keeps over an await."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from stilltrue.protocol.report import PartyTarget, Report
+from tests.client.look.worlds import look_at, report_of, report_when
+from tests.client.seen.conftest import PATIENCE_SECONDS, Front, targets
+
+Body = Callable[["Loop"], Awaitable[object]]
+
+
+class Loop:
+    """A loop in a thread of the front, whose tasks a test names; ``go`` ends what the test wants to be ended."""
+
+    def __init__(self, front: Front) -> None:
+        self.front = front
+        self.go = asyncio.Event()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def run(self, *bodies: Body) -> None:
+        """Run these, as the tasks ``t0``, ``t1`` and so on, one step after the other."""
+        begun = threading.Event()
+
+        async def main() -> None:
+            self.loop = asyncio.get_running_loop()
+            for number, body in enumerate(bodies):
+                self.tasks.append(asyncio.create_task(body(self), name=f"t{number}"))  # type: ignore[arg-type]
+            for _ in range(5):
+                await asyncio.sleep(0)
+            begun.set()
+            await self.go.wait()
+            for task in self.tasks:
+                task.cancel()
+            await asyncio.wait(self.tasks, timeout=1)
+
+        self.front.start("loop", lambda: asyncio.run(main()))
+        assert begun.wait(PATIENCE_SECONDS)
+
+    def report(self, *waiters: str) -> Report:
+        """The report once these tasks are seen to wait."""
+        return report_when(self.front.agent, lambda report: all(waits_of(report, waiter) for waiter in waiters))
+
+    def stop(self) -> None:
+        """End it."""
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(self.go.set)
+        self.front.let_go()
+
+
+def waits_of(report: Report, task: str) -> list[list[str]]:
+    """Whom a task waits for, wait by wait."""
+    waits = [wait for wait in report.waits if wait.waiter.endswith(f"task:{task}")]
+    return [targets(wait) for wait in waits if isinstance(wait.among[0], PartyTarget)]
+
+
+def taking(*locks: Any, first: Callable[[], Awaitable[object]] | None = None) -> Body:
+    """Take these one inside the other, and keep them for good."""
+
+    async def body(loop: Loop) -> None:
+        async with locks[0]:
+            await (asyncio.sleep(0) if first is None else first())
+            if locks[1:]:
+                await taking(*locks[1:])(loop)
+            await asyncio.sleep(1_000)
+
+    return body
+
+
+@pytest.mark.parametrize("kind", [asyncio.Lock, asyncio.Condition])
+def test_two_locks_in_two_orders(front: Front, kind: Callable[[], Any]) -> None:
+    loop, one, other = Loop(front), kind(), kind()
+    loop.run(taking(one, other), taking(other, one))
+    report = loop.report("t0", "t1")
+    assert (waits_of(report, "t0"), waits_of(report, "t1")) == ([["task:t1"]], [["task:t0"]])
+    assert all(one.unchanged and not one.doubt for one in look_at(front.agent, report).parties)
+    loop.stop()
+
+
+def test_who_waits_for_a_bounded_semaphore_waits_for_all_who_have_a_share(front: Front) -> None:
+    loop, shares = Loop(front), asyncio.BoundedSemaphore(2)
+    loop.run(taking(shares), taking(shares), taking(shares))
+    assert [sorted(found) for found in waits_of(loop.report("t2"), "t2")] == [["task:t0", "task:t1"]]
+    loop.stop()
+
+
+async def _bare(loop: Loop) -> None:
+    await loop.lock.acquire()  # type: ignore[attr-defined]
+    await asyncio.sleep(1_000)
+
+
+async def _hands_over(loop: Loop) -> None:
+    lock = loop.lock  # type: ignore[attr-defined]
+    async with lock:
+        lock.release()
+        await asyncio.sleep(1_000)
+
+
+async def _waits(loop: Loop) -> None:
+    async with loop.condition:  # type: ignore[attr-defined]
+        await asyncio.wait_for(loop.condition.wait(), PATIENCE_SECONDS)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("holder", [_bare, _hands_over, _waits])
+def test_a_lock_that_is_not_surely_held_is_held_by_nobody(front: Front, holder: Body) -> None:
+    loop: Any = Loop(front)
+    loop.lock = asyncio.Lock()
+    loop.condition = asyncio.Condition(loop.lock)
+    loop.run(holder, _bare, _bare)
+    assert waits_of(report_of(front.agent), "t2") == []
+    loop.stop()
+
+
+def test_a_thread_waits_for_the_task_that_keeps_its_lock_over_an_await(front: Front) -> None:
+    loop, lock = Loop(front), threading.Lock()
+
+    async def keeps(_: Loop) -> None:
+        with lock:
+            await asyncio.sleep(1_000)
+
+    def takes() -> None:
+        with lock:
+            pass
+
+    loop.run(keeps)
+    front.start("waiter", takes)
+    assert targets(front.seen("thread:waiter")) == ["task:t0"]
+    loop.stop()
+
+
+def test_a_task_that_blocks_its_loop_with_a_lock_that_another_keeps_is_in_a_circle(front: Front) -> None:
+    loop, lock = Loop(front), threading.Lock()
+    inside = threading.Event()
+
+    async def keeps(_: Loop) -> None:
+        with suppress(RuntimeError), lock:
+            inside.set()
+            await asyncio.sleep(1_000)
+
+    async def blocks(_: Loop) -> None:
+        with suppress(RuntimeError), lock:
+            pass
+
+    begun = threading.Thread(target=lambda: loop.run(keeps, blocks), daemon=True)
+    begun.start()
+    report = loop.report("t0", "t1")
+    assert (waits_of(report, "t0"), waits_of(report, "t1")) == ([["task:t1"]], [["task:t0"]])
+    lock.release()  # as nobody else would
+    begun.join(PATIENCE_SECONDS)
+    loop.stop()
