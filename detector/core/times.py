@@ -65,3 +65,20 @@ def duration(seconds: float | None) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds_of(text: str) -> float:
+    """What :func:`duration` wrote as ``text``, to its precision; raises ``ValueError`` for anything else.
+
+    Examples
+    --------
+    >>> [seconds_of(duration(seconds)) for seconds in (0.085, 3.2, 245.0, 11520.0)]
+    [0.085, 3.2, 245.0, 11520.0]
+    """
+    words = text.split()
+    if not words or len(words) % 2 or not set(words[1::2]) <= set(_UNITS):
+        raise ValueError(f"{text!r} is not a length of time, such as 4 min 5 s")
+    return sum(float(number) * _UNITS[unit] for number, unit in zip(words[::2], words[1::2], strict=True))

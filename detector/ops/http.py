@@ -5,14 +5,16 @@ Rules:
 1. A connection bears one request and ends ``connection_seconds_max`` after it began, whatever it has sent by then.
 2. Beyond ``connections_max`` the oldest connection that has not sent its request is closed: those that drip their headers
    make room for those that speak.
-3. Only requests for this server are answered: a ``Host`` that is none of its names is refused (DNS rebinding).
+3. An answer that is a stream goes on beyond that, for ``stream_seconds_max``; there are at most ``streams_max``. A reader
+   that takes nothing for ``answer_seconds_max`` is closed.
+4. Only requests for this server are answered: a ``Host`` that is none of its names is refused (DNS rebinding).
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -38,6 +40,8 @@ class Answer:
     content_type: str = TEXT
     status: HTTPStatus = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
+    stream: AsyncIterator[bytes] | None = None
+    """What follows the body, as long as the client reads."""
 
 
 Handler = Callable[[web.BaseRequest], Awaitable[Answer | None]]
@@ -57,6 +61,8 @@ class HttpServer:
         answer_seconds_max: float = 5.0,
         connection_seconds_max: float = 10.0,
         connections_max: int = 500,
+        stream_seconds_max: float = 600.0,
+        streams_max: int = 1000,
     ) -> None:
         """``hosts``: the names to answer to. None given: on loopback its names, elsewhere any."""
         self._handler = handler
@@ -66,6 +72,10 @@ class HttpServer:
         self._answer_seconds_max = answer_seconds_max
         self._connection_seconds_max = connection_seconds_max
         self._connections_max = connections_max
+        self._stream_seconds_max = stream_seconds_max
+        self._streams_max = streams_max
+        self._streams = 0
+        self._ends: dict[web.RequestHandler, asyncio.TimerHandle] = {}
         self._on_loopback = True
         self._silent: dict[web.RequestHandler, None] = {}
         self._http = web.Server(self._respond, access_log=None, handler_cancellation=True)
@@ -89,21 +99,53 @@ class HttpServer:
             self._end(next(iter(self._silent)))
         protocol = self._http()
         self._silent[protocol] = None
-        asyncio.get_running_loop().call_later(self._connection_seconds_max, self._end, protocol)
+        self._end_in(self._connection_seconds_max, protocol)
         return protocol
+
+    def _end_in(self, seconds: float, protocol: web.RequestHandler) -> None:
+        if (before := self._ends.get(protocol)) is not None:
+            before.cancel()
+        self._ends[protocol] = asyncio.get_running_loop().call_later(seconds, self._end, protocol)
 
     def _end(self, protocol: web.RequestHandler) -> None:
         self._silent.pop(protocol, None)
+        if (timer := self._ends.pop(protocol, None)) is not None:
+            timer.cancel()
         if protocol.transport is not None:
             protocol.transport.abort()
 
-    async def _respond(self, request: web.BaseRequest) -> web.Response:
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         self._silent.pop(request.protocol, None)
         answer = await self._answer(request)
         body = answer.body.encode() if isinstance(answer.body, str) else answer.body
         headers = {**_HEADERS, **answer.headers, "Content-Type": answer.content_type, "Server": "stilltrue"}
+        if answer.stream is not None and request.method == "GET":
+            return await self._stream(request, answer.stream, headers)
         response = web.Response(body=body, status=answer.status, headers=headers)
         response.force_close()
+        return response
+
+    async def _stream(
+        self, request: web.BaseRequest, parts: AsyncIterator[bytes], headers: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """Rule 3."""
+        if self._streams >= self._streams_max:
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text="too many streams\n", headers={"Retry-After": "5"})
+        response = web.StreamResponse(headers=headers)
+        response.force_close()
+        self._end_in(self._stream_seconds_max, request.protocol)
+        self._streams += 1
+        try:
+            await response.prepare(request)
+            async for part in parts:
+                async with asyncio.timeout(self._answer_seconds_max):
+                    await response.write(part)
+        except (TimeoutError, ConnectionError):
+            self._end(request.protocol)
+        finally:
+            self._streams -= 1
+            if isinstance(parts, AsyncGenerator):
+                await parts.aclose()
         return response
 
     async def _answer(self, request: web.BaseRequest) -> Answer:
@@ -124,7 +166,7 @@ class HttpServer:
         return answer or Answer(status=HTTPStatus.NOT_FOUND, body="no such page\n")
 
     def _is_for_us(self, host: str | None) -> bool:
-        """Rule 3. Browsers always send the header; a request without one comes from no browser."""
+        """Rule 4. Browsers always send the header; a request without one comes from no browser."""
         if host is None or (not self._hosts and not self._on_loopback):
             return True
         name = host_of(host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,12 @@ async def _request(port: int, text: str) -> str:
     return answer
 
 
+async def endless() -> AsyncIterator[bytes]:
+    while True:
+        yield b"more\n"
+        await asyncio.sleep(0.01)
+
+
 async def serving(**settings: Any) -> tuple[HttpServer, int]:
     async def answer(request: Any) -> Answer | None:
         match request.path:
@@ -32,6 +39,8 @@ async def serving(**settings: Any) -> tuple[HttpServer, int]:
                 raise ValueError("secret")
             case "/":
                 return Answer(body="here\n")
+            case "/stream":
+                return Answer(body="", stream=endless())
         return None
 
     server = HttpServer(answer, log=Log("stilltrue"), **settings)
@@ -58,6 +67,25 @@ async def test_a_connection_ends_in_time_whatever_it_has_sent() -> None:
     async with asyncio.timeout(5):
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
+    writer.close()
+    await server.stop()
+
+
+async def test_streams_are_bounded_in_number_and_time_and_outlive_other_answers() -> None:
+    server, port = await serving(connection_seconds_max=0.1, stream_seconds_max=1.0, streams_max=1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    async with asyncio.timeout(20):
+        for _ in range(30):
+            while b"more" not in await reader.readline():
+                pass
+        assert " 503 " in (await _request(port, "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")).splitlines()[0]
+        with contextlib.suppress(ConnectionError):
+            while await reader.readline():
+                pass
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in await reader.readline(), "there is room again"
     writer.close()
     await server.stop()
 

@@ -85,6 +85,8 @@ class Incidents:
         find: Callable[[str], Incident | None],
     ) -> None:
         """``open_ones``: open before a restart; ``opened``: called with each new one; ``find``: a closed one by id."""
+        self.notes = 0
+        """How many notes about cures were made, so that pages notice."""
         self._open: dict[str, Incident] = {}
         self._by_wait: dict[tuple[str, WaitKey], set[str]] = {}
         self._by_process: dict[tuple[ProcessName, int], set[str]] = {}
@@ -145,6 +147,7 @@ class Incidents:
         incident = self._open.get(id) or self._find(id)
         if incident is None:
             return
+        self.notes += 1
         fresh = replace(incident, cures=(*incident.cures, note)[-CURES_MAX:])
         if fresh.open:
             self._put(fresh)

@@ -6,6 +6,7 @@ Without scripts they reload every ten seconds; with ``static/live.js`` they upda
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from detector.core.times import duration, write_time
+from detector.core.times import duration, seconds_of, write_time
 from detector.drawing.draw import Format
 from detector.ops.http import Answer
 from detector.service.detection.driver import Driver
@@ -27,6 +28,7 @@ from detector.service.detection.standing_waits import newest_of, now_waiting
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.headline import Level, age, headline, level_of
 from detector.service.web.history import recurrence, seen_before
+from detector.service.web.live import STEP_SECONDS, LiveVersions
 from detector.service.web.picture import picture_of
 from stilltrue.model import Evidence, PartyName, Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
@@ -36,26 +38,29 @@ _SHOWN_MAX = 20
 _OPEN_SHOWN_MAX = 3
 _MEMBERS_SHOWN_MAX = 100
 _LISTED_MAX = 1000
+_SHARED_SECONDS = 1.0
 _BETWEEN_MAX = 12
 _MEMBERS_LISTED_MAX = 1000
-_LIVE_SECONDS = 3.0
-_LIVE_STEP_SECONDS = 0.2
 _SCRIPT = "text/javascript; charset=utf-8"
 _STATIC = {"live.js": _SCRIPT, "graph.js": _SCRIPT, "cytoscape.min.js": _SCRIPT, "style.css": "text/css; charset=utf-8"}
 _ICONS = {Level.TROUBLE: "%23b00020", Level.DOUBT: "%23c98a00", Level.FINE: "%231b6e3c"}
 _NO_ICON = "%2359636e"
 _UNDECLARED = "undeclared"
+_WAITED = re.compile(r"(\S+ has waited )((?:\d+(?:\.\d+)? (?:ms|s|min|h|d) ?)+?)( for .*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentWaits:
-    """The waits of an incident; ``current``: as of the newest snapshot, not as they were first seen."""
+    """The waits of an incident; ``current``: as of the newest snapshot, not as they were first seen.
+
+    ``at``: when that snapshot ended."""
 
     waits: tuple[str, ...]
     victims: tuple[PartyName, ...] = ()
     places: tuple[Evidence, ...] = ()
     assumptions: tuple[str, ...] = ()
     current: bool = False
+    at: float | None = None
 
 
 class Pages:
@@ -66,6 +71,8 @@ class Pages:
         self._driver = driver
         self._snapshot_store = snapshot_store
         self._version_of, self._version_made = "", float("-inf")
+        self._live = LiveVersions(self._version)
+        self._made: dict[tuple[str, bool, str], tuple[float, Answer | None]] = {}
         self._templates = Environment(
             loader=PackageLoader("detector.service.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
@@ -74,6 +81,7 @@ class Pages:
             trace_url=trace_url,
             moment=_moment,
             duration=duration,
+            counting=_counting,
             age=lambda seconds: age(seconds, time.time()),
             level_of=_level,
             labels=_labels,
@@ -96,6 +104,16 @@ class Pages:
             case _:
                 return None
 
+    async def shared_page(self, path: str, *, operator: bool = False) -> Answer | None:
+        """As :meth:`page`, made once for all watchers that ask for it when something has changed."""
+        key, now = (path, operator, self._version()), time.monotonic()
+        made_at, answer = self._made.get(key, (float("-inf"), None))
+        if now - made_at > _SHARED_SECONDS:
+            answer = await self.page(path, operator=operator)
+            self._made = {each: made for each, made in self._made.items() if now - made[0] <= _SHARED_SECONDS}
+            self._made[key] = now, answer
+        return answer
+
     async def _one(self, kind: str, name: str, *, operator: bool) -> Answer | None:
         match kind:
             case "incidents":
@@ -116,21 +134,19 @@ class Pages:
         answer = self.html("login", "Log in - Stilltrue", refused=refused)
         return replace(answer, status=HTTPStatus.UNAUTHORIZED) if refused else answer
 
-    async def live(self, seen: str) -> Answer:
-        """Which version of the pages there is, as soon as it is not ``seen``, or after a while."""
-        deadline = time.monotonic() + _LIVE_SECONDS
-        while (version := self._version()) == seen and time.monotonic() < deadline:
-            await asyncio.sleep(_LIVE_STEP_SECONDS)
-        return Answer(body=f"{version}\n")
+    def live(self, seen: str) -> Answer:
+        """Server-sent events: each version of the pages that there is from now on; ``seen``: the one that the client has."""
+        unbuffered = {"X-Accel-Buffering": "no"}  # as nginx and its Ingress read it
+        return Answer(body="", content_type="text/event-stream", headers=unbuffered, stream=self._live.events(seen))
 
     def _version(self) -> str:
         """Changes with whatever changes an answer, an incident or a member; made at most once in a step, for all who ask."""
         now = time.monotonic()
-        if now - self._version_made >= _LIVE_STEP_SECONDS:
+        if now - self._version_made >= STEP_SECONDS:
             answers = tuple((each.predicate, each.snapshot.scope, each.holds, each.core) for each in self._driver.current.all())
-            incidents = tuple((each.id, each.core, each.cures) for each in self._driver.incidents.open_ones())
+            incidents = tuple((each.id, each.core) for each in self._driver.incidents.open_ones())
             members = tuple((member.name, self._driver.state_of(member)) for member in self._driver.roster.all())
-            self._version_of = f"{hash((answers, incidents, members)) & 0xFFFFFFFFFFFF:x}"
+            self._version_of = f"{hash((answers, incidents, members, self._driver.incidents.notes)) & 0xFFFFFFFFFFFF:x}"
             self._version_made = now
         return self._version_of
 
@@ -179,6 +195,7 @@ class Pages:
             places=tuple(each for each in verdict.evidence if each.party in stuck and (each.stack or each.trace)),
             assumptions=verdict.assumptions,
             current=True,
+            at=verdict.snapshot.ended,
         )
 
     async def _incidents(self, limit: int) -> list[Incident]:
@@ -275,6 +292,14 @@ def _moment(seconds: float | None) -> Markup | str:
     text = write_time(float(int(seconds)))
     shown = text[11:19] if time.time() - seconds < 43200 else text
     return Markup("<time datetime={}>{}</time>").format(text, shown)
+
+
+def _counting(sentence: str, at: float | None) -> Markup | str:
+    """A sentence about a wait as of ``at``, whose age goes on counting in the browser."""
+    told = _WAITED.fullmatch(sentence) if at is not None else None
+    if told is None or at is None:
+        return sentence
+    return Markup('{}<span data-since="{}">{}</span>{}').format(told[1], at - seconds_of(told[2]), told[2], told[3])
 
 
 def _labels(member: Member) -> list[str]:

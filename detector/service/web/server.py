@@ -100,10 +100,11 @@ class Web:
         if path == "/metrics":
             return Answer(body=self._metrics.text(), content_type=metric_texts.CONTENT_TYPE)
         if path == "/live":
-            return await self._pages.live(request.rel_url.query.get("seen", ""))
+            return self._pages.live(request.rel_url.query.get("seen", "")[:64])
         if path.startswith(_API):
             return await self._api.answer(path[len(_API) :], request.rel_url.query)
-        found = await self._pages.page(path, operator=self._cure.offered_to(request))
+        make = self._pages.shared_page if "Stilltrue-Live" in request.headers else self._pages.page
+        found = await make(path, operator=self._cure.offered_to(request))
         return found or (self._pages.missing() if "text/html" in request.headers.get("Accept", "") else None)
 
     async def _log_in_or_out(self, login: Login, path: str, request: web.BaseRequest) -> Answer:

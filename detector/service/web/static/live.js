@@ -1,4 +1,4 @@
-// Keeps a page as it stands without reloading it: asks whether anything changed, takes the new content, lets ages count.
+// Keeps a page as it stands without reloading it: hears whether anything changed, takes the new content, lets ages count.
 "use strict";
 
 const main = document.querySelector("main");
@@ -47,7 +47,7 @@ function applyFilter() {
 function dress() { localTimes(); tick(); applyFilter(); }
 
 async function fresh() {
-  const answer = await fetch(location.href, { cache: "no-store" });
+  const answer = await fetch(location.href, { cache: "no-store", headers: { "Stilltrue-Live": "yes" } });
   if (!answer.ok) throw new Error(answer.statusText);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const opened = new Set([...main.querySelectorAll("details[open]")].map((each) => each.id));
@@ -64,21 +64,44 @@ async function fresh() {
   document.dispatchEvent(new Event("stilltrue:fresh"));
 }
 
-async function follow() {
-  let version = document.body.dataset.version;
+// One update at a time; what happens meanwhile is one more. Many watchers do not all ask at the same instant.
+let updating = false;
+let again = false;
+async function update() {
+  again = updating;
+  if (updating) return;
+  updating = true;
   const late = document.querySelector("#late");
-  for (;;) {
+  do {
+    again = false;
     try {
-      const answer = await fetch(`${document.body.dataset.base}/live?seen=${encodeURIComponent(version)}`, { cache: "no-store" });
-      if (!answer.ok) throw new Error(answer.statusText);
-      version = (await answer.text()).trim();
-      if (document.body.dataset.live === "yes") await fresh();
+      await new Promise((done) => setTimeout(done, Math.random() * 200));
+      await fresh();
       late.hidden = true;
     } catch {
       late.hidden = false; // what is shown may be old
+      again = true;
       await new Promise((done) => setTimeout(done, 2000));
     }
-  }
+  } while (again);
+  updating = false;
+}
+
+function follow() {
+  const late = document.querySelector("#late");
+  let version = document.body.dataset.version;
+  const listen = () => {
+    const events = new EventSource(`${document.body.dataset.base}/live?seen=${encodeURIComponent(version)}`);
+    events.onopen = () => { late.hidden = true; };
+    events.onmessage = (event) => { version = event.data; update(); };
+    events.onerror = () => { // it would ask again with the version that it began with
+      late.hidden = false;
+      events.close();
+      setTimeout(listen, 1500 + Math.random() * 1500);
+    };
+  };
+  listen();
+  setInterval(() => { if (document.visibilityState === "visible") update(); }, 10000); // when each was last seen is no event
 }
 
 dress();
