@@ -43,6 +43,8 @@ _SHELLS = ("stilltrue.sync.channel", "stilltrue.aio.channel")
 _OWNED = re.compile(r"channel|server|stub|grpc|client|connect", re.I)
 ANYTHING = object()
 """Among what can be reached from a closer: every channel and server."""
+_CLOSING_NAMED = CLOSING - {"terminate"}
+"""In functions that are named only: whatever ends a child process names ``terminate``, too."""
 _CANCELLING = frozenset({"cancel", "throw"})
 
 
@@ -230,7 +232,7 @@ def _value(receiver: Receiver, names: dict[str, Any], others: dict[str, Any]) ->
 
 
 def _closes(code: CodeType) -> bool:
-    if not CLOSING.isdisjoint((*spoken_in(code), *(one for one in code.co_consts if isinstance(one, str)))):
+    if not _CLOSING_NAMED.isdisjoint((*spoken_in(code), *(one for one in code.co_consts if isinstance(one, str)))):
         return True
     return any(_closes(one) for one in code.co_consts if isinstance(one, CodeType))
 

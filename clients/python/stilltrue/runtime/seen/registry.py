@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.origins import is_application, is_library
 from stilltrue.runtime.seen import executors, locks, pools, results
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
 RESOLVERS: tuple[Resolver, ...] = (*results.RESOLVERS, *locks.RESOLVERS, *executors.RESOLVERS, *pools.RESOLVERS)
 FRAMES_MAX = 16
 """How deep inside the application's frame a library waits at most."""
-_OURS = str(Path(__file__).parents[2])
 
 
 def resolve(stand: Stand, scene: Scene) -> SeenWait | None:
@@ -23,11 +22,11 @@ def resolve(stand: Stand, scene: Scene) -> SeenWait | None:
     for at in range(len(frames) - 1, -1, -1):
         for resolver in _concerned(frames[at].f_code):
             found = resolver.read(stand, at, scene)
-            if found is not None and not _is_recorded(frames[: at + 1]):
+            if found is not None and not _is_of_shells(frames):
                 return found
     for resolver in _ANYWHERE if frames else ():
         found = resolver.read(stand, 0, scene)
-        if found is not None and not _is_recorded(frames[:1]):
+        if found is not None and not _is_of_shells(frames):
             return found
     return None
 
@@ -42,9 +41,10 @@ def may_wait(frames: Sequence[FrameType]) -> bool:
     return not starts and any(_concerned(frame.f_code) for frame in frames[:FRAMES_MAX])
 
 
-def _is_recorded(within: Sequence[FrameType]) -> bool:
-    """Whether the wait is one of the agent's own, which is recorded."""
-    return any(frame.f_code.co_filename.startswith(_OURS) for frame in within)
+def _is_of_shells(frames: Sequence[FrameType]) -> bool:
+    """Whether the wait is one of the agent's own or of gRPC's: it is recorded, or soon over."""
+    frame = next((frame for frame in frames if not is_library(frame.f_code)), None)
+    return frame is not None and not is_application(frame.f_code)
 
 
 @functools.lru_cache(maxsize=10_000)
