@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 import prometheus_client
@@ -31,6 +31,7 @@ class Metrics:
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self._registry = CollectorRegistry()
+        self._count_members: Callable[[], Mapping[MemberState, int]] = dict
         self._state = Gauge(
             "stilltrue_predicate_state",
             "The newest verdict: 1 for its state",
@@ -96,6 +97,9 @@ class Metrics:
 
     def text(self) -> bytes:
         """All of it, in Prometheus's text form."""
+        counted = self._count_members()
+        for state in MemberState:
+            self._members.labels(state.value).set(counted.get(state, 0))
         return generate_latest(self._registry)
 
     def expect(self, predicate: str, scope: str) -> None:
@@ -133,10 +137,9 @@ class Metrics:
         """A verification round ended."""
         self._verification.labels("given_up" if seconds >= give_up_seconds else "answered").observe(seconds)
 
-    def members(self, count: Mapping[MemberState, int]) -> None:
-        """How many members there are."""
-        for state in MemberState:
-            self._members.labels(state.value).set(count.get(state, 0))
+    def count_members_by(self, count: Callable[[], Mapping[MemberState, int]]) -> None:
+        """How to count the members: it is done when the metrics are read, not each time that one of thousands joins."""
+        self._count_members = count
 
     def incident_opened(self, predicate: str) -> None:
         """A new incident."""

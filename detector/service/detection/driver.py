@@ -97,6 +97,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
         self._judging: set[asyncio.Task[None]] = set()
+        metrics.count_members_by(self._count_members)
         self._restore(snapshot_store.members)
 
     # -- agents --------------------------------------------------------------------------------------------------------
@@ -118,7 +119,6 @@ class Driver:
             newest = max(self._under_way)
             if member.colour < newest:
                 member.stream.send_marker(newest)
-        self._count_members()
 
     def _restore(self, records: Sequence[MemberRecord]) -> None:
         """The members of before a restart are lost until they are back; of the others it is known that they had left."""
@@ -132,7 +132,6 @@ class Driver:
         for name, incarnation in {run for incident in self.incidents.open_ones() for run in incident.runs()} - known:
             gone = ProcessId(service="", instance=name, incarnation=incarnation)
             self.incidents.over(gone, "it had left before the detector's restart", now)
-        self._count_members()
 
     def _join(self, member: Member, before: Member | None) -> None:
         if before is not None and before.process != member.process:
@@ -206,7 +205,6 @@ class Driver:
         if self.roster.is_member(member):
             self._rounds.unable(member.name, f"the stream of {member.name} broke")
             self._log.info("stream broke", process=member.name)
-        self._count_members()
 
     def expire(self, stalled_seconds: float = 0.0) -> None:
         """Members whose lease has run out are lost, and forgotten in the end; called now and then.
@@ -227,7 +225,6 @@ class Driver:
         self._log.warning("member lost", process=member.name, last_seen=write_time(member.heard_at))
         self._step(lambda now: self._initiator.lost(member.name, now))
         self._snapshot_store.member(member.name, member.record())
-        self._count_members()
 
     def _leave(self, member: Member, why: str) -> None:
         if not self.roster.remove(member):
@@ -238,13 +235,11 @@ class Driver:
         self._step(lambda now: self._initiator.left(member.name, now))
         self.incidents.over(member.process, why, self._clock.now())
         self._snapshot_store.member(member.name, None)
-        self._count_members()
 
     def _heard(self, member: Member) -> None:
         member.heard_at = self._clock.now()
         if member.lost_at is not None and self.roster.is_member(member):
             self._join(member, member)
-            self._count_members()
         elif self.roster.get(member.name) is None:
             self.joined(member)
 
@@ -254,9 +249,8 @@ class Driver:
     def _asked(self, number: int) -> None:
         self._step(lambda now: self._initiator.asked(number, now))
 
-    def _count_members(self) -> None:
-        members = self.roster.all()
-        self._metrics.members(Counter(map(self.state_of, members)))
+    def _count_members(self) -> Counter[MemberState]:
+        return Counter(map(self.state_of, self.roster.all()))
 
     def service_of(self, process: ProcessName) -> str | None:
         """The service of a member; None when there is none of that name."""
@@ -314,10 +308,7 @@ class Driver:
             self.pending_asks.no_members(finish.tickets)
             return
         self._metrics.finished(assembled)
-        missed = frozenset(assembled.snapshot.missing)
-        if missed != self._missed:
-            self._missed = missed
-            self._count_members()
+        self._missed = frozenset(assembled.snapshot.missing)
         if assembled.orphans:
             self._set_aside(assembled)
         task = asyncio.get_running_loop().create_task(self._verdicts.judge(assembled, finish.tickets))

@@ -22,6 +22,7 @@ from detector.service.cure.cures import Cures
 from detector.service.detection.colour_budget import ColourRefusedError
 from detector.service.detection.driver import Driver
 from detector.service.detection.members import Member, NameBoundError, NameTakenError, Sight, TooManyMembersError
+from detector.service.grpc_api.report_reader import ReportBytes, ReportReader, check_moments, check_times, split
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import bearer_token, certificate_names
 from detector.service.metrics import Metrics, detector_version
@@ -29,19 +30,14 @@ from detector.service.settings import Settings
 from stilltrue.model import CallNumber, SnapshotId
 from stilltrue.protocol.cure import CureRequest
 from stilltrue.protocol.look import LookRequest
-from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
 from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.protocol.wire.cure import cure_to_wire, cured_from_wire
 from stilltrue.protocol.wire.look import look_from_wire, request_to_wire
-from stilltrue.protocol.wire.report import report_from_wire
 from stilltrue.protocol.wire.values import MalformedError, process_from_wire
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 
 AGENT_SERVICE = "stilltrue.v1.AgentService"
-TIME_MAX = 253_402_300_800.0
-"""The end of the year 9999, in seconds since the epoch."""
-
 HELLO_BYTES_MAX = 64 * 1024
 _HELLO_SECONDS_MAX = 10.0
 _WRITE_SECONDS_MAX = 1.0
@@ -295,14 +291,13 @@ class AgentServicer:
 
     async def _listen(self, member: Member, stream: _Stream) -> None:
         """Everything after the hello, until the agent ends the stream."""
-        pace = Pace(monotonic())
+        pace, reader = Pace(monotonic()), ReportReader()
         while isinstance(data := await stream.read(), bytes):
             pause = pace.pause(monotonic())
             if pause:
                 await asyncio.sleep(pause)
-            request = self._read(data)
             try:
-                self._take(member, request)
+                self._take_bytes(member, data, reader)
             except MalformedError as error:
                 raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"report.{error}", "malformed") from None
             except ColourRefusedError as error:
@@ -310,10 +305,33 @@ class AgentServicer:
             except (NameBoundError, NameTakenError, TooManyMembersError) as error:
                 raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), "too_many_members") from None
 
-    def _take(self, member: Member, request: pb.ConnectRequest) -> None:
+    def _take_bytes(self, member: Member, data: bytes, reader: ReportReader) -> None:
+        self._check_bytes(data)
+        found = split(data)
+        try:
+            if found is None:
+                self._take(member, self._read(data), reader)
+            elif not self._is_useless(member, found):
+                self._take_found(member, data, found, reader)
+        except DecodeError:
+            raise _malformed() from None
+
+    def _take_found(self, member: Member, data: bytes, found: ReportBytes, reader: ReportReader) -> None:
+        """A report that is not useless by its heading."""
+        report = reader.again(found)
+        if report is not None:
+            check_moments("cut_at", (report.cut_at,))
+            self._driver.reported(member, report)
+        elif (message := found.message()) is None:
+            self._take(member, self._read(data), reader)
+        else:
+            self._take_report(member, message, reader, found)
+
+    def _take(self, member: Member, request: pb.ConnectRequest, reader: ReportReader) -> None:
         match request.WhichOneof("message"):
             case "report":
-                self._take_report(member, request.report)
+                if not self._is_useless(member, request.report):
+                    self._take_report(member, request.report, reader, None)
             case "lease":
                 self._lease(member, request.lease)
             case "looked":
@@ -337,18 +355,19 @@ class AgentServicer:
             member.sight = _sight(lease.sight)
         self._driver.leased(member, SnapshotId(lease.colour), lease.reports_dropped, lease.stamps_refused)
 
-    def _take_report(self, member: Member, message: snapshot_pb.Report) -> None:
+    def _take_report(
+        self, member: Member, message: snapshot_pb.Report, reader: ReportReader, found: ReportBytes | None
+    ) -> None:
         self._check_size(message)
-        if self._is_useless(member, message):
-            return
-        report = report_from_wire(message)
+        report = reader.decoded(message, found)
         if report.process != member.process:
             raise MalformedError(f"process: a report of {report.process.instance} on the stream of {member.name}")
-        _check_times(report)
+        check_times(report)
         self._driver.reported(member, report)
 
-    def _is_useless(self, member: Member, report: snapshot_pb.Report) -> bool:
-        own = report.process.instance == member.name and report.process.incarnation == member.process.incarnation
+    def _is_useless(self, member: Member, report: snapshot_pb.Report | ReportBytes) -> bool:
+        process = report.process_id() if isinstance(report, ReportBytes) else report.process
+        own = process.instance == member.name and process.incarnation == member.process.incarnation
         numbers = 0 <= report.after < report.snapshot <= NUMBER_MAX
         return own and numbers and self._driver.refuses(member, SnapshotId(report.after), SnapshotId(report.snapshot))
 
@@ -358,16 +377,23 @@ class AgentServicer:
             text = f"a report of {entries} waits and calls; at most {most} are accepted (--report-entries-max)"
             raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
 
-    def _read(self, data: bytes) -> pb.ConnectRequest:
+    def _check_bytes(self, data: bytes) -> None:
         if len(data) > self._settings.report_bytes_max:
             text = (
                 f"a message of {len(data)} bytes; at most {self._settings.report_bytes_max} are accepted (--report-bytes-max)"
             )
             raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
+
+    def _read(self, data: bytes) -> pb.ConnectRequest:
+        self._check_bytes(data)
         try:
             return pb.ConnectRequest.FromString(data)
         except DecodeError:
-            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a ConnectRequest", "malformed") from None
+            raise _malformed() from None
+
+
+def _malformed() -> RefusedError:
+    return RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a ConnectRequest", "malformed")
 
 
 def _sight(sight: pb.Sight) -> Sight:
@@ -379,16 +405,3 @@ def _sight(sight: pb.Sight) -> Sight:
         channels_unseen=sight.channels_unseen,
         blind=tuple(text[:_BLIND_CHARACTERS_MAX] for text in sight.blind[:_BLIND_MAX]),
     )
-
-
-def _check_times(report: Report) -> None:
-    """Refuse times outside the calendar: they would reach every snapshot's document."""
-    entries: tuple[LocalWait | OutstandingCall | ServedCall, ...] = (*report.waits, *report.made, *report.served)
-    for field, times in (
-        ("cut_at", (report.cut_at,)),
-        ("since", (entry.since for entry in entries)),
-        ("deadline", (entry.deadline for entry in entries)),
-    ):
-        for time in times:
-            if time is not None and not 0 <= time < TIME_MAX:
-                raise MalformedError(f"{field}: {time} is not a time between the years 1970 and 9999")

@@ -1,0 +1,129 @@
+"""Reads an agent's reports; one that says what the one before it said is not decoded again.
+
+A report begins with a heading (process, snapshot, after, cut_at) that differs each time. The local state follows, and mostly
+stays the same. As long as its bytes are the same, the report has the very tuples of the one before, and later stages see by
+identity that nothing has changed. A message whose fields come in another order is decoded like any other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from stilltrue.model import SnapshotId
+from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
+from stilltrue.protocol.stamp import NUMBER_MAX
+from stilltrue.protocol.wire.report import report_from_wire
+from stilltrue.protocol.wire.values import MalformedError, checked_number, checked_time
+from stilltrue.v1 import snapshot_pb2 as pb
+
+_REPORT, _PROCESS, _SNAPSHOT, _AFTER, _CUT_AT = b"\x12\x0a\x10\x18\x21"
+"""The tags of field 2 of a ``ConnectRequest``, and of the first four fields of a ``Report``."""
+TIME_MAX = 253_402_300_800.0
+"""The end of the year 9999, in seconds since the epoch."""
+_MORE = 0x80
+_VARINT_BYTES_MAX = 10
+_DOUBLE = struct.Struct("<d")
+_UNSET = (NUMBER_MAX + 1, NUMBER_MAX + 2, -1.0)
+"""What stands in the fields of the heading while the rest is decoded, to see that it does not name them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportBytes:
+    """A report's heading, and the bytes of its process and of the rest."""
+
+    process: bytes
+    snapshot: int
+    after: int
+    cut_at: float
+    rest: bytes
+
+    def process_id(self) -> pb.ProcessId:
+        """Whose it says it is. Raises ``DecodeError``."""
+        return pb.ProcessId.FromString(self.process)
+
+    def message(self) -> pb.Report | None:
+        """The message; None when it has to be read as a whole. Raises ``DecodeError``."""
+        message = pb.Report(snapshot=_UNSET[0], after=_UNSET[1], cut_at=_UNSET[2])
+        message.MergeFromString(self.rest)
+        if message.HasField("process") or (message.snapshot, message.after, message.cut_at) != _UNSET:
+            return None
+        message.process.ParseFromString(self.process)
+        message.snapshot, message.after, message.cut_at = self.snapshot, self.after, self.cut_at
+        return message
+
+
+def split(data: bytes) -> ReportBytes | None:
+    """The parts of a ``ConnectRequest`` with a report; None when it is another message, or written in another order."""
+    try:
+        if data[0] != _REPORT:
+            return None
+        length, at = _varint(data, 1)
+        if at + length != len(data) or data[at] != _PROCESS:
+            return None
+        length, at = _varint(data, at + 1)
+        process, at = data[at : at + length], at + length
+        snapshot, at = _varint(data, at + 1) if data[at] == _SNAPSHOT else (0, at)
+        after, at = _varint(data, at + 1) if data[at] == _AFTER else (0, at)
+        if data[at] != _CUT_AT:
+            return None
+        (cut_at,) = _DOUBLE.unpack_from(data, at + 1)
+    except (IndexError, ValueError, struct.error):
+        return None
+    return ReportBytes(process, snapshot, after, cut_at, data[at + 1 + _DOUBLE.size :])
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of base 128, and where what follows it begins."""
+    number = 0
+    for place in range(_VARINT_BYTES_MAX):
+        byte = data[at + place]
+        number |= (byte & ~_MORE) << 7 * place
+        if byte < _MORE:
+            return number, at + place + 1
+    raise ValueError("more bytes than a number has")
+
+
+class ReportReader:
+    """Reads the reports of one agent."""
+
+    def __init__(self) -> None:
+        self._process = self._rest = b""
+        self._report: Report | None = None
+
+    def again(self, found: ReportBytes) -> Report | None:
+        """The report, when it says what the last one said; None: it must be decoded. Raises as :func:`report_from_wire`."""
+        if self._report is None or found.rest != self._rest or found.process != self._process:
+            return None
+        if found.snapshot <= found.after:
+            raise MalformedError(f"snapshot: {found.snapshot} is not above after ({found.after})")
+        return replace(
+            self._report,
+            snapshot=SnapshotId(checked_number("snapshot", found.snapshot)),
+            after=SnapshotId(found.after),
+            cut_at=checked_time("cut_at", found.cut_at),
+        )
+
+    def decoded(self, message: pb.Report, found: ReportBytes | None) -> Report:
+        """The report that a message says; ``found``: its bytes, to know it again. Raises as :func:`report_from_wire`."""
+        self._report = None
+        report = report_from_wire(message)
+        if found is not None:
+            self._process, self._rest, self._report = found.process, found.rest, report
+        return report
+
+
+def check_times(report: Report) -> None:
+    """Refuse times outside the calendar: they would reach every snapshot's document."""
+    entries: tuple[LocalWait | OutstandingCall | ServedCall, ...] = (*report.waits, *report.made, *report.served)
+    check_moments("cut_at", (report.cut_at,))
+    check_moments("since", (entry.since for entry in entries))
+    check_moments("deadline", (entry.deadline for entry in entries))
+
+
+def check_moments(field: str, times: Iterable[float | None]) -> None:
+    """Refuse times outside the calendar; ``field``: what to call them."""
+    for time in times:
+        if time is not None and not 0 <= time < TIME_MAX:
+            raise MalformedError(f"{field}: {time} is not a time between the years 1970 and 9999")

@@ -1,0 +1,141 @@
+"""The load: a process of its own that plays all members of a fleet, each over its own connection, as real agents do.
+
+``python -m tests.bench.fleet.members ADDRESS MEMBERS ...`` prints ``joined SECONDS`` once every member is welcome, and goes on
+until it is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+
+import grpc
+import grpc.aio
+
+from stilltrue.v1 import agent_pb2 as pb
+from tests.bench.fleet.bodies import Fleet
+
+CONNECT = "/stilltrue.v1.AgentService/Connect"
+OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 200)]
+RETRY_SECONDS = 0.2
+REPORT_TAG = b"\x12"
+"""Of field 2 of a ``ConnectRequest``."""
+
+
+class Member:
+    """One member: its stream, and the newest snapshot that it has cut for."""
+
+    def __init__(self, fleet: Fleet, index: int, address: str) -> None:
+        self._fleet = fleet
+        self._index = index
+        self._address = address
+        self._colour = 0
+        self._call: grpc.aio.StreamStreamCall[bytes, bytes] | None = None
+        self._writing = asyncio.Lock()
+        self.welcomed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Stay connected, whatever happens."""
+        async with grpc.aio.insecure_channel(self._address, options=OPTIONS) as channel:
+            while True:
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    await self._serve(channel)
+                self._call = None
+                self.welcomed.clear()
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _serve(self, channel: grpc.aio.Channel) -> None:
+        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(CONNECT)()
+        process = self._fleet.process(self._index)
+        hello = pb.Hello(process=process, agent="bench/1", looks=True, colour=self._colour)
+        hello.sight.servers = hello.sight.channels = hello.sight.calls = 1
+        await self._write(call, pb.ConnectRequest(hello=hello).SerializeToString())
+        while isinstance(data := await call.read(), bytes):
+            message = pb.ConnectResponse.FromString(data)
+            match message.WhichOneof("message"):
+                case "mark":
+                    await self._write(call, self._reported(message.mark.snapshot))
+                case "look":
+                    await self._write(call, _looked(message.look))
+                case "welcome":
+                    self._call = call
+                    self.welcomed.set()
+
+    async def _write(self, call: grpc.aio.StreamStreamCall[bytes, bytes], message: bytes) -> None:
+        async with self._writing:  # gRPC takes one write at a time
+            await call.write(message)
+
+    def _reported(self, snapshot: int) -> bytes:
+        after, self._colour = self._colour, max(self._colour, snapshot)
+        report = self._fleet.report(self._index, snapshot, min(after, snapshot - 1))
+        return REPORT_TAG + bytes(_varint(len(report))) + report
+
+    async def lease(self) -> None:
+        """Say that it lives."""
+        if self._call is not None:
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._write(self._call, pb.ConnectRequest(lease=pb.Lease(colour=self._colour)).SerializeToString())
+
+
+def _looked(look: pb.Look) -> bytes:
+    seen = [pb.PartyLook(party=suspect.party, unchanged=True) for suspect in look.suspects]
+    return pb.ConnectRequest(looked=pb.Looked(snapshot=look.snapshot, parties=seen)).SerializeToString()
+
+
+def _varint(number: int) -> Iterator[int]:
+    while number > 0x7F:
+        yield number & 0x7F | 0x80
+        number >>= 7
+    yield number
+
+
+async def _leases(members: list[Member], seconds: float) -> None:
+    """Each member's lease every ``seconds``, spread evenly."""
+    while True:
+        begun = time.monotonic()
+        for at, member in enumerate(members):
+            ahead = begun + seconds * at / len(members) - time.monotonic()
+            if ahead > 0:
+                await asyncio.sleep(ahead)
+            await member.lease()
+        await asyncio.sleep(max(0.001, begun + seconds - time.monotonic()))
+
+
+async def _run(fleet: Fleet, address: str, lease_seconds: float) -> None:
+    begun = time.monotonic()
+    members = [Member(fleet, index, address) for index in range(fleet.members)]
+    tasks = [asyncio.create_task(member.run()) for member in members]
+    while True:
+        for member in members:
+            await member.welcomed.wait()
+        sys.stdout.write(f"joined {time.monotonic() - begun:.3f}\n")
+        sys.stdout.flush()
+        leases = asyncio.create_task(_leases(members, lease_seconds / 3))
+        while all(member.welcomed.is_set() for member in members):
+            await asyncio.sleep(0.1)
+        leases.cancel()
+        begun = time.monotonic()
+        sys.stdout.write("lost\n")
+        sys.stdout.flush()
+        assert tasks
+
+
+def main() -> None:
+    """Play the fleet that the arguments describe."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("address")
+    parser.add_argument("members", type=int)
+    parser.add_argument("--churn", type=float, default=0.0)
+    parser.add_argument("--deadlocks", type=int, default=0)
+    parser.add_argument("--lease-seconds", type=float, default=5.0)
+    given = parser.parse_args()
+    fleet = Fleet(members=given.members, churn=given.churn, deadlocks=given.deadlocks)
+    asyncio.run(_run(fleet, given.address, given.lease_seconds))
+
+
+if __name__ == "__main__":
+    main()
