@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from operator import attrgetter
 
 from detector.core.channels import set_aside
 from detector.core.clocks import in_detector_time
-from detector.core.resolution import Resolution
+from detector.core.resolved import Resolved, resolved
 from detector.core.snapshot import Snapshot
 from detector.core.ties import tied
-from detector.graph.columns import WaitColumns
-from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
+from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, SnapshotRef
 from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import Report
 
@@ -55,15 +53,18 @@ class Assembled:
     orphans: tuple[str, ...] = ()
     settled: Mapping[ProcessId, tuple[CallNumber, ...]] = field(default_factory=dict)
     absent: tuple[ProcessId, ...] = ()
+    resolved: Resolved | None = field(default=None, repr=False, compare=False)
+    """What the reports came to, for the next snapshot."""
 
 
 def reassembled(before: Assembled, reports: Mapping[ProcessName, Report], looks: Mapping[PartyName, PartyLook]) -> Assembled:
     """The same snapshot from amended reports; ``looks`` are its evidence. Parts that no report changes stay as they are."""
     if all(report is before.reports[name] for name, report in reports.items()):
         return replace(before, snapshot=replace(before.snapshot, looks=looks))
-    snapshot = _snapshot(before.snapshot.ref, reports, before.absent, _resolved(before.snapshot.ref, reports, before.absent))
+    found = _resolved(before.snapshot.ref, reports, before.absent, before.resolved)
+    snapshot = _snapshot(before.snapshot.ref, reports, before.absent, found)
     snapshot = replace(snapshot, looks=looks, set_aside=before.snapshot.set_aside)
-    return replace(before, snapshot=snapshot, reports=reports)
+    return replace(before, snapshot=snapshot, reports=reports, resolved=found)
 
 
 class PendingSnapshot:
@@ -111,49 +112,48 @@ class PendingSnapshot:
         """The members that have not reported, sorted."""
         return tuple(sorted(self.members.keys() - self._reports.keys()))
 
-    def assembled(self, ended: float) -> Assembled:
-        """The snapshot from the reports there are."""
+    def assembled(self, ended: float, earlier: Resolved | None = None) -> Assembled:
+        """The snapshot from the reports there are. ``earlier``: of a snapshot before, so that only what changed is resolved."""
         absent, reports = tuple(self.members[name] for name in self.missing()), dict(self._reports)
         ref = SnapshotRef(id=self.id, begun=self.begun, ended=ended, members=len(self.members))
-        resolution = _resolved(ref, reports, absent)
-        orphans = resolution.channels.orphans()
+        found = _resolved(ref, reports, absent, earlier)
+        orphans = found.orphans()
         aside = set_aside(orphans)
         if aside:
             reports = {name: report for name, report in reports.items() if name not in aside}
             absent = tuple(member for name, member in sorted(self.members.items()) if name not in reports)
-            resolution = _resolved(ref, reports, absent)
+            found = _resolved(ref, reports, absent, earlier)
         connected = tied(reports, absent)
         if connected != reports:
-            reports, resolution = connected, _resolved(ref, connected, absent)
+            reports, found = connected, _resolved(ref, connected, absent, found)
         return Assembled(
-            snapshot=replace(_snapshot(ref, reports, absent, resolution), set_aside=aside),
+            snapshot=replace(_snapshot(ref, reports, absent, found), set_aside=aside),
             outcome=Outcome.INCOMPLETE if absent else Outcome.COMPLETE,
             begun_by=self.begun_by,
             reports=reports,
             orphans=tuple(orphan.text for orphan in orphans),
-            settled=resolution.settled_doubts(),
+            settled=found.settled(),
             absent=absent,
+            resolved=found,
         )
 
 
-def _resolved(ref: SnapshotRef, reports: Mapping[ProcessName, Report], absent: Sequence[ProcessId]) -> Resolution:
+def _resolved(
+    ref: SnapshotRef, reports: Mapping[ProcessName, Report], absent: Sequence[ProcessId], earlier: Resolved | None
+) -> Resolved:
     begun, ended = ref.begun or 0.0, ref.ended or 0.0
-    return Resolution({name: in_detector_time(report, begun, ended) for name, report in reports.items()}, absent)
+    return resolved({name: in_detector_time(report, begun, ended) for name, report in reports.items()}, absent, earlier)
 
 
 def _snapshot(
-    ref: SnapshotRef, reports: Mapping[ProcessName, Report], absent: Sequence[ProcessId], resolution: Resolution
+    ref: SnapshotRef, reports: Mapping[ProcessName, Report], absent: Sequence[ProcessId], found: Resolved
 ) -> Snapshot:
     return Snapshot(
         ref=ref,
-        processes={name: _state(reports[name]) for name in sorted(reports)},
-        waits=WaitColumns.of(resolution.waits()),
-        in_transit=tuple(sorted(resolution.in_transit(), key=attrgetter("source", "what"))),
+        processes=found.states,
+        waits=found.waits,
+        in_transit=found.in_transit,
         missing=tuple(member.instance for member in absent),
-        forgetful=resolution.channels.forgetful(),
+        forgetful=found.forgetful,
         doubts={name: reports[name].doubt for name in sorted(reports) if reports[name].doubt},
     )
-
-
-def _state(report: Report) -> ProcessState:
-    return ProcessState(activity=report.activity, facts=report.facts, service=report.process.service, labels=report.labels)

@@ -174,14 +174,18 @@ class Channels:
 
     def forgetful(self) -> tuple[ProcessName, ...]:
         """The processes that had to forget callers, doubts, or an answer to a call about which no other member knows."""
-        found = {name for name, report in self._reports.items() if report.lost}
-        for report in self._reports.values():
-            caller = Caller(report.process.instance, report.process.incarnation)
-            forgetting = [(server, seen.forgotten) for server, seen in self._seen.get(caller, ()) if seen.forgotten]
-            for call in report.made if forgetting else ():
-                if self.place(report.process, call).where is Where.UNKNOWN:
-                    found.update(server for server, forgotten in forgetting if call.number <= forgotten)
-        return tuple(sorted(found))
+        return tuple(sorted({name for process in self._reports for name in self.forgetful_for(process)}))
+
+    def forgetful_for(self, name: ProcessName) -> Iterator[ProcessName]:
+        """Those of them that one process and its calls show."""
+        report = self._reports[name]
+        if report.lost:
+            yield name
+        caller = Caller(report.process.instance, report.process.incarnation)
+        forgetting = [(server, seen.forgotten) for server, seen in self._seen.get(caller, ()) if seen.forgotten]
+        for call in report.made if forgetting else ():
+            if self.place(report.process, call).where is Where.UNKNOWN:
+                yield from (server for server, forgotten in forgetting if call.number <= forgotten)
 
     def given_up(self) -> Iterator[tuple[ProcessName, ProcessName, ServedCall]]:
         """Calls that a server has and their caller no longer remembers, with both names; without facts that were taken."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from detector.core.assembler import Assembled, PendingSnapshot, Refusal
+from detector.core.resolved import Resolved
 from detector.core.story import SnapshotLog
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
@@ -83,6 +84,7 @@ class Initiator:
         self.paused = False
         """While true no snapshot begins: those that have ended wait to be evaluated."""
         self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
+        self._resolved: Resolved | None = None
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -244,7 +246,8 @@ class Initiator:
 
     def _finish(self, pending: PendingSnapshot, now: float) -> Finish:
         del self._pending[pending.id]
-        assembled = pending.assembled(now)
+        assembled = pending.assembled(now, self._resolved)
+        self._resolved = assembled.resolved
         self._suspects.update(name for name in pending.missing() if name in self._members)
         self._suspects.intersection_update(self._members)
         self._settled.update(assembled.settled)

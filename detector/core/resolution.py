@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detector.core.cancellation import Cancellation, with_ways_out
@@ -62,9 +62,13 @@ class Resolution:
     def waits(self) -> Iterator[Wait]:
         """Every wait that does not end by itself, between parties."""
         for name in sorted(self._reports):
-            report = self._reports[name]
-            for wait in report.waits:
-                yield from self._unless_cancelled(wait, self._resolve(report, wait))
+            yield from self.waits_of(name)
+
+    def waits_of(self, name: ProcessName) -> Iterator[Wait]:
+        """Those of one process."""
+        report = self._reports[name]
+        for wait in report.waits:
+            yield from self._unless_cancelled(wait, self._resolve(report, wait))
 
     def _unless_cancelled(self, wait: LocalWait, resolved: Iterator[Wait]) -> Iterator[Wait]:
         """What a wait resolves to if its waiter may also be freed by a caller that cancels the call it serves."""
@@ -145,10 +149,18 @@ class Resolution:
     def in_transit(self) -> Iterator[Message]:
         """Every message that has been sent and not received, and each fact that travels."""
         for name in sorted(self._reports):
-            report = self._reports[name]
-            for call in report.made:
-                yield from self._messages(report, call, self.channels.place(report.process, call))
-        unknown = dict.fromkeys({fact for report in self._reports.values() for fact in report.facts}, UNKNOWN_FACT)
+            yield from self.sent_by(name)
+        yield from self.given_up({fact for report in self._reports.values() for fact in report.facts})
+
+    def sent_by(self, name: ProcessName) -> Iterator[Message]:
+        """The messages of one process's calls."""
+        report = self._reports[name]
+        for call in report.made:
+            yield from self._messages(report, call, self.channels.place(report.process, call))
+
+    def given_up(self, facts: Collection[str]) -> Iterator[Message]:
+        """The requests that their callers have given up, which may carry any of ``facts``."""
+        unknown = dict.fromkeys(sorted(facts), UNKNOWN_FACT)
         for source, server, served in self.channels.given_up() if unknown else ():
             yield Message(source=source, target=server, facts=unknown, what=f"request {served.method} (given up)")
 

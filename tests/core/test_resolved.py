@@ -1,0 +1,137 @@
+"""What is resolved from what has changed is what is resolved from all reports, in every world and under random changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from detector.core import assembler
+from detector.core.resolved import Resolved, resolved
+from detector.simulator import run
+from detector.simulator.world import recipes
+from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
+from stilltrue.protocol.report import Caller, CallTarget, LocalWait, OutstandingCall, Report, ServedCall
+
+WORLDS = 8
+PROCESSES = 9
+
+
+def shared(report: Report, before: Report | None) -> Report:
+    """The report with the parts of the one before where they are equal, as the detector reads it."""
+    if before is None:
+        return report
+    same: dict[str, Any] = {
+        each.name: known
+        for each in fields(Report)
+        if (known := getattr(before, each.name)) == getattr(report, each.name) and each.name not in {"seen", "doubt"}
+    }
+    if [(one, one.floor) for one in report.seen] == [(one, one.floor) for one in before.seen]:
+        same["seen"] = before.seen
+    return replace(report, **same)
+
+
+def said(found: Resolved) -> list[Any]:
+    """All of it, comparable."""
+    waits = found.waits
+    return [
+        found.missing, found.facts, dict(found.states), list(found.states), found.in_transit, found.forgetful,
+        found.orphans(), found.settled(), waits.names, waits.what,
+        *(getattr(waits, name).tolist() for name in ("waiter", "needs", "indptr", "targets", "number", "uncoloured")),
+        *(repr(getattr(waits, name).tolist()) for name in ("deadline", "since")),
+    ]  # fmt: skip
+
+
+class Compared:
+    """Takes the place of :func:`resolved`: from the one before, and from all."""
+
+    def __init__(self) -> None:
+        self.kept = self.anew = 0
+
+    def __call__(
+        self, reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId], before: Resolved | None = None
+    ) -> Resolved:
+        known = {} if before is None else {name: part.report for name, part in before.parts.items()}
+        ours = {name: shared(report, known.get(name)) for name, report in reports.items()}
+        found, plain = resolved(ours, missing, before), resolved(reports, missing)
+        assert said(found) == said(plain)
+        kept = sum(before is not None and part is before.parts.get(name) for name, part in found.parts.items())
+        self.kept += kept
+        self.anew += len(found.parts) - kept
+        return found
+
+
+@pytest.mark.parametrize("name", sorted(recipes.RECIPES))
+def test_worlds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = Compared()
+    monkeypatch.setattr(assembler, "resolved", compared)
+    for seed in range(WORLDS):
+        assert run.play(name, seed, processes=PROCESSES).breaches == ()
+    assert compared.kept > compared.anew / 20, "next to nothing was taken from the snapshot before"
+
+
+@pytest.mark.parametrize("name", sorted(recipes.RECIPES))
+def test_reports_of_different_times_side_by_side(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any mixture of a world's reports: what no run would show together, too. One at a time changes."""
+    taken: list[tuple[Mapping[ProcessName, Report], Sequence[ProcessId]]] = []
+
+    def remember(
+        reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId], before: Resolved | None = None
+    ) -> Resolved:
+        taken.append((reports, missing))
+        return resolved(reports, missing, before)
+
+    monkeypatch.setattr(assembler, "resolved", remember)
+    compared, random = Compared(), Random(name)
+    for seed in range(3):
+        taken.clear()
+        run.play(name, seed, processes=PROCESSES)
+        reports, missing = max(taken, key=lambda each: len(each[0]))
+        now = dict(reports)
+        found = compared(now, missing)
+        for _ in range(60):
+            some = random.choice(taken)[0]
+            changing = random.choice(sorted(now))
+            other = some.get(changing)
+            if other is not None and other.process == now[changing].process:
+                now[changing] = other
+            found = compared(now, missing, found)
+    assert compared.kept > compared.anew
+
+
+def test_nothing_new_is_the_same_object() -> None:
+    report = link(0, waits=True, what="")
+    before = resolved({report.process.instance: report}, [])
+    again = replace(report, snapshot=SnapshotId(2), cut_at=2.0, after=SnapshotId(1), happenings=7)
+    assert resolved({report.process.instance: again}, [], before) is before
+    assert resolved({report.process.instance: replace(again, lost=1)}, [], before).forgetful == ("p0",)
+
+
+def link(at: int, *, waits: bool, what: str) -> Report:
+    """One of a chain of processes: each serves the one before it, may be cancelled by it, and calls the one after it."""
+    name = ProcessName(f"p{at}")
+    party = PartyName(f"{name}/1")
+    served = ServedCall(
+        party=party, method="/S/M", caller=Caller(ProcessName(f"p{at - 1}"), 1), number=CallNumber(1), serving=True,
+        interruptible=True,
+    )  # fmt: skip
+    wait = LocalWait(waiter=party, number=WaitNumber(1), among=(CallTarget(number=CallNumber(1)),), what=what)
+    return Report(
+        process=ProcessId(service="s", instance=name, incarnation=1), snapshot=SnapshotId(1), after=SnapshotId(0), cut_at=1.0,
+        next_number=CallNumber(2), made=(OutstandingCall(number=CallNumber(1), method="/S/M", party=party),),
+        served=(served,) if at else (), waits=(wait,) if waits else (),
+    )  # fmt: skip
+
+
+def test_who_may_cancel_whom_far_upstream() -> None:
+    random, compared = Random(5), Compared()
+    reports = {ProcessName(f"p{at}"): link(at, waits=True, what="") for at in range(7)}
+    found = compared(reports, [])
+    for turn in range(200):
+        at = random.randrange(7)
+        reports[ProcessName(f"p{at}")] = link(at, waits=random.random() < 0.8, what=str(turn))
+        found = compared(reports, [], found)
+    assert compared.kept > compared.anew / 20
