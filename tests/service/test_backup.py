@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_what_is_no_whole_backup_is_refused(tmp_path: Path) -> None:
 
 def add(store: Database, number: int, ended: float) -> None:
     summary = detector_pb2.SnapshotSummary(ref=snapshot_pb2.SnapshotRef(id=number, ended=ended), outcome="complete")
-    store.add_snapshot(summary, "{}", [], pinned=True)
+    store.add_snapshot(summary, zlib.compress(b"{}"), [], pinned=True)
 
 
 def test_what_is_too_old_goes_and_open_incidents_stay(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from detector.service.detection.incidents import Incident
 from detector.service.detection.members import MemberRecord
 from detector.service.metrics import Metrics
 from detector.service.storage.judged_snapshot import JudgedSnapshot
+from detector.service.storage.packed_documents import PackedDocuments
 from detector.service.storage.sqlite import ArchiveInUseError, DamagedError, Database, Retention, lock_directory, set_aside
 from stilltrue.model import SnapshotId, Verdict
 from stilltrue.v1 import detector_pb2 as pb
@@ -73,6 +74,7 @@ class SnapshotStore:
         self._in_hand = threading.Lock()  # of _database
         self._queue: queue.Queue[JudgedSnapshot | _Signal] = queue.Queue(queue_max)
         self._stopped = threading.Event()
+        self._documents = PackedDocuments()
         self.first_id = SnapshotId(1)
         self._reserved = self._wanted_below = 0
         self.open_incidents: tuple[Incident, ...] = ()
@@ -110,7 +112,7 @@ class SnapshotStore:
 
     def taken(self, assembled: Assembled) -> None:
         """A snapshot has ended, and its verdicts are still to come: it can be asked for already."""
-        taken = JudgedSnapshot(assembled, (), pinned=False)
+        taken = JudgedSnapshot(assembled, (), pinned=False, documents=self._documents)
         taken.done = True  # it is not to be written: what is finished takes its place
         self._taken[taken.summary.ref.id] = taken
         while len(self._taken) > _RECENT_MAX:
@@ -118,7 +120,7 @@ class SnapshotStore:
 
     def finished(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         """A snapshot has ended; ``pinned``: something points to it."""
-        finished = JudgedSnapshot(assembled, verdicts, pinned=pinned)
+        finished = JudgedSnapshot(assembled, verdicts, pinned=pinned, documents=self._documents)
         self._remember(finished)
         self._taken.pop(finished.summary.ref.id, None)
         try:

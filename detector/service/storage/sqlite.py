@@ -209,12 +209,12 @@ class Database:
             (below,),
         )
 
-    def add_snapshot(self, summary: pb.SnapshotSummary, document: str, verdicts: list[bytes], *, pinned: bool) -> None:
-        """Keep a snapshot: its summary, and (until the bounds take it) the whole of it."""
+    def add_snapshot(self, summary: pb.SnapshotSummary, document: bytes, verdicts: list[bytes], *, pinned: bool) -> None:
+        """Keep a snapshot: its summary, and (until the bounds take it) the whole of it. ``document``: packed."""
         answers = pb.GetSnapshotResponse(summary=summary)
         for verdict in verdicts:
             answers.verdicts.add().ParseFromString(verdict)
-        body, rest = zlib.compress(document.encode(), 3), zlib.compress(answers.SerializeToString(), 3)
+        rest = zlib.compress(answers.SerializeToString(), 3)
         ref = summary.ref
         with self._together() as db:
             db.execute(
@@ -222,7 +222,8 @@ class Database:
                 (ref.id, ref.ended, summary.outcome, summary.SerializeToString()),
             )
             db.execute(
-                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", (ref.id, pinned, len(body) + len(rest), body, rest)
+                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)",
+                (ref.id, pinned, len(document) + len(rest), document, rest),
             )
             if self._writes % _TRIM_EACH == 0:
                 self._trim(db, ref.ended)
