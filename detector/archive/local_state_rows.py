@@ -58,7 +58,7 @@ def report_columns(report: Report) -> Row:
         "activity": report.activity.value,
         "made": [_made_row(made) for made in report.made],
         "served": [_served_row(served) for served in report.served],
-        "seen": [_seen_row(seen) for seen in report.seen],
+        "seen": [seen_row(seen) for seen in report.seen],
         "pools": [{"name": pool.name, "size": pool.size, "queued": pool.queued} for pool in report.pools],
         "waits": [_wait_row(wait) for wait in report.waits],
         "holds": [{"party": hold.party, "resource": hold.resource, "capacity": hold.capacity} for hold in report.holds],
@@ -94,7 +94,8 @@ def _served_row(served: ServedCall) -> Row:
     return {name: getattr(served, name) for name in (*SERVED, *SERVED_LATER)} | {"caller": _caller_row(served.caller)}
 
 
-def _seen_row(seen: Seen) -> Row:
+def seen_row(seen: Seen) -> Row:
+    """What a server remembers of one caller."""
     return {
         "caller": _caller_row(seen.caller),
         "highest": seen.highest,

@@ -14,11 +14,14 @@ from stilltrue.model import Message, PartyName, ProcessId, ProcessName, ProcessS
 from stilltrue.protocol.report import Report
 
 
-def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId]) -> Row:
-    """The row of a finished snapshot; ``members`` say which incarnations the missing ones were (unknown ones: 0)."""
+def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId], *, large: bool = True) -> Row:
+    """The row of a finished snapshot; ``members`` say which incarnations the missing ones were (unknown ones: 0).
+
+    ``large``: with the columns that have an entry for each process, message or wait.
+    """
     snapshot = assembled.snapshot
     ref = snapshot.ref
-    return {
+    row: Row = {
         "snapshot": ref.id,
         "scope": ref.scope,
         "begun": ref.begun,
@@ -28,9 +31,6 @@ def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId])
         "members": ref.members,
         "missing": [_member(name, members.get(name)) for name in snapshot.missing],
         "orphans": list(assembled.orphans),
-        "processes": [_state(name, state) for name, state in snapshot.processes.items()],
-        "in_transit": [_message(message) for message in snapshot.in_transit],
-        "waits": waits_row(snapshot.waits, assembled.reports),
         "previous": None,
         "forgetful": list(snapshot.forgetful),
         "doubts": [f"{name} {doubt}" for name, doubt in snapshot.doubts.items()],
@@ -39,6 +39,11 @@ def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId])
             for doubt in snapshot.membership
         ],
     }
+    if large:
+        row["processes"] = [state_row(name, state) for name, state in snapshot.processes.items()]
+        row["in_transit"] = [message_row(message) for message in snapshot.in_transit]
+        row["waits"] = waits_row(snapshot.waits, assembled.reports)
+    return row
 
 
 def report_rows(assembled: Assembled) -> list[Row]:
@@ -47,7 +52,7 @@ def report_rows(assembled: Assembled) -> list[Row]:
     resolved = _by_process(snapshot.waits)
     sent: dict[ProcessName, list[Row]] = {}
     for message in snapshot.in_transit:
-        sent.setdefault(message.source, []).append(_message(message))
+        sent.setdefault(message.source, []).append(message_row(message))
     placed = {"snapshot": snapshot.ref.id, "begun": snapshot.ref.begun, "members": snapshot.ref.members}
     return [
         placed
@@ -116,7 +121,8 @@ def _member(name: ProcessName, member: ProcessId | None) -> Row:
     return {"service": member.service, "instance": name, "incarnation": member.incarnation}
 
 
-def _state(name: ProcessName, state: ProcessState) -> Row:
+def state_row(name: ProcessName, state: ProcessState) -> Row:
+    """What a snapshot knows of one process."""
     return {
         "process": name,
         "service": state.service,
@@ -126,7 +132,8 @@ def _state(name: ProcessName, state: ProcessState) -> Row:
     }
 
 
-def _message(message: Message) -> Row:
+def message_row(message: Message) -> Row:
+    """One message in transit."""
     return {
         "source": message.source,
         "target": message.target,

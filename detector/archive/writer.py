@@ -14,6 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from detector.archive.column_encoder import ColumnEncoder
 from detector.archive.files import ArchiveFiles, Positions, day_of, snapshots_of_name
 from detector.archive.journal import Journal
 from detector.archive.local_state_rows import Row
@@ -49,6 +50,7 @@ class ArchiveWriter:
         A file is written when it would hold ``reports_max`` reports, or spans ``seconds_max``, or the day is over."""
         self.store = store
         self._archive = archive
+        self._encoder = ColumnEncoder(archive)
         self._clock = clock
         self._next: dict[str, Positions] = {}
         self._reports_max = reports_max
@@ -85,19 +87,31 @@ class ArchiveWriter:
         written = self.flush() if self.gathered and self._due(begun) else []
         if not self.gathered:
             self._day, self._began = day_of(begun), begun
-        rows: dict[str, list[Row]] = {
-            "reports": list(report_rows(assembled)),
+        tables = self._encoded(assembled, members or {})
+        others: dict[str, list[Row]] = {
             "verdicts": list(map(verdict_row, verdicts)),
             "incidents": [row | {"snapshot": ref.id, "begun": ref.begun} for row in incidents],
-            "snapshots": [snapshot_row(assembled, members or {})],
         }
-        tables = {table: table_of(table, rows[table], self._archive) for table in ORDER if rows[table]}
-        self.dropped += sum(len(rows[table]) - data.num_rows for table, data in tables.items())
+        for table, rows in others.items():
+            if rows:
+                tables[table] = table_of(table, rows, self._archive)
+                self.dropped += len(rows) - tables[table].num_rows
         for table, data in tables.items():
             self._tables[table].append(data)
         if self._journal is not None:
             self._journal.append(tables)
         return written
+
+    def _encoded(self, assembled: Assembled, members: Mapping[ProcessName, ProcessId]) -> dict[str, pa.Table]:
+        """The snapshot and its reports."""
+        try:
+            tables = {"reports": self._encoder.reports(assembled), "snapshots": self._encoder.snapshot(assembled, members)}
+        except (pa.ArrowException, OverflowError):  # a number that fits no column: row by row, without those that have one
+            self._encoder = ColumnEncoder(self._archive)
+            rows: dict[str, list[Row]] = {"reports": report_rows(assembled), "snapshots": [snapshot_row(assembled, members)]}
+            tables = {table: table_of(table, each, self._archive) for table, each in rows.items() if each}
+            self.dropped += sum(len(rows[table]) - data.num_rows for table, data in tables.items())
+        return {table: data for table, data in tables.items() if table != "reports" or assembled.reports}
 
     def recover(self) -> int:
         """Write what a killed writer left in the journal: how many snapshots. Called before anything is added."""

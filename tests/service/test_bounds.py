@@ -14,7 +14,7 @@ import pytest
 
 from detector.predicates.deadlock import Deadlock
 from detector.service.detection.colour_budget import AHEAD_MAX, ColourBudget, ColourRefusedError
-from detector.service.grpc_api import agent_service
+from detector.service.grpc_api import report_reader
 from detector.service.grpc_api.agent_service import HELLO_BYTES_MAX, MESSAGES_BURST, MESSAGES_PER_SECOND, Pace
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Pool, Report, ServedCall
@@ -98,7 +98,7 @@ async def test_a_report_that_is_refused_is_not_decoded(
         sent.append(report)
         return report
 
-    monkeypatch.setattr(agent_service, "report_from_wire", counted)
+    monkeypatch.setattr(report_reader, "report_from_wire", counted)
     a = process("a")
     a.change = remembered
     async with start_detector(tmp_path) as detector:
