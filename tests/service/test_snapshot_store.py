@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +52,9 @@ class Lines(Log):
 
     def said(self, event: str) -> int:
         return sum(name == event for name, _ in self.events)
+
+
+PACKED = zlib.compress(b"{}")
 
 
 def bounds(**values: int) -> Retention:
@@ -144,7 +148,7 @@ def test_bounds_hold_and_what_is_pointed_to_stays(tmp_path: Path) -> None:
     for number in range(1, 257):
         assembled, _ = taken(number)
         summary = archived_summary(assembled)
-        store.add_snapshot(summary, "{}", [], pinned=number % 50 == 1)
+        store.add_snapshot(summary, PACKED, [], pinned=number % 50 == 1)
     assert len(store.summaries(1000)) <= 150 + 64
     kept = [summary.ref.id for summary in store.summaries(1000) if summary.kept]
     assert set(range(247, 257)) <= set(kept)
@@ -156,7 +160,7 @@ def test_bounds_hold_and_what_is_pointed_to_stays(tmp_path: Path) -> None:
 def test_the_oldest_documents_go_when_the_archive_is_full(tmp_path: Path) -> None:
     store = Database(tmp_path, bounds(bytes_max=2000))
     for number in range(1, 130):
-        store.add_snapshot(archived_summary(taken(number)[0]), "{}", [], pinned=False)
+        store.add_snapshot(archived_summary(taken(number)[0]), PACKED, [], pinned=False)
     kept = [summary.ref.id for summary in store.summaries(1000) if summary.kept]
     assert 129 in kept
     assert 1 not in kept
@@ -165,9 +169,9 @@ def test_the_oldest_documents_go_when_the_archive_is_full(tmp_path: Path) -> Non
 
 def test_what_nothing_points_to_goes_first_when_the_store_is_full(tmp_path: Path) -> None:
     store = Database(tmp_path, bounds(bytes_max=1500, summaries_max=1000))
-    store.add_snapshot(archived_summary(taken(1)[0]), "{}", [], pinned=True)
+    store.add_snapshot(archived_summary(taken(1)[0]), PACKED, [], pinned=True)
     for number in range(2, 130):
-        store.add_snapshot(archived_summary(taken(number)[0]), "{}", [], pinned=False)
+        store.add_snapshot(archived_summary(taken(number)[0]), PACKED, [], pinned=False)
     kept = {summary.ref.id for summary in store.summaries(1000) if summary.kept}
     assert 1 in kept
     assert 2 not in kept
@@ -194,7 +198,7 @@ def test_the_snapshots_of_an_incident_are_kept_however_old(tmp_path: Path) -> No
 def test_damage_is_looked_for_before_anything_leans_on_the_file(tmp_path: Path) -> None:
     store = Database(tmp_path, bounds())
     for number in range(1, 300):
-        store.add_snapshot(archived_summary(taken(number)[0]), "{}" * 500, [], pinned=False)
+        store.add_snapshot(archived_summary(taken(number)[0]), PACKED, [], pinned=False)
     (page,) = store._db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'documents_by_pin'").fetchone()
     (size,) = store._db.execute("PRAGMA page_size").fetchone()
     store.close()
@@ -361,7 +365,7 @@ def test_a_damaged_file_is_set_aside_never_deleted(tmp_path: Path, garbage: byte
 def test_a_torn_file_is_set_aside(tmp_path: Path) -> None:
     store = Database(tmp_path, bounds())
     for number in range(1, 300):
-        store.add_snapshot(archived_summary(taken(number)[0]), "{}" * 500, [], pinned=False)
+        store.add_snapshot(archived_summary(taken(number)[0]), PACKED, [], pinned=False)
     store.close()
     whole = (tmp_path / FILE).read_bytes()
     middle = len(whole) // 2
