@@ -5,27 +5,31 @@ Rules:
 1. It does so where the executor has all the threads it may have, and each of them runs an item. One that is idle, or could
    be started, takes the item.
 2. An item in a queue can be cancelled by whoever holds its future: the second look searches for them. So can all items of a
-   queue when an executor is shut down (``cancel_futures``).
+   queue by whoever holds the executor and shuts it down: where some code of the application speaks of ``cancel_futures``.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, thread
+from types import CodeType, FunctionType
 from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.seen.wait import Ender, Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.origins import is_application
+from stilltrue.runtime.seen.wait import Ender, Queued, Resolver, Scene, SeenWait, Stand
 
 _WORKER = thread._worker.__code__  # noqa: SLF001 - what an executor's threads run
 _ITEM = thread._WorkItem  # noqa: SLF001
 _ITEMS_MAX = 10_000
+_CANCEL = "cancel_futures"
 
 
-def queued_items(stands: Iterable[Stand]) -> dict[int, tuple[Any, tuple[int, ...]]]:
-    """By ``id`` of the future of each item that is queued: the future, and the threads of which one must end its item first."""
+def queued_items(stands: Iterable[Stand]) -> dict[int, Queued]:
+    """By ``id`` of its future, each item that is queued, where all threads are busy (rule 1)."""
     queues: dict[int, tuple[Any, Any]] = {}
     workers: dict[int, list[int]] = {}
     idle: set[int] = set()
@@ -39,16 +43,16 @@ def queued_items(stands: Iterable[Stand]) -> dict[int, tuple[Any, tuple[int, ...
         workers.setdefault(id(queue), []).append(stand.ident)
         if compat.item_run_by(list(stand.frames)) is None:
             idle.add(id(queue))
-    found: dict[int, tuple[Any, tuple[int, ...]]] = {}
+    found: dict[int, Queued] = {}
     for key, (queue, reference) in queues.items():
-        if key not in idle and _has_all(reference, len(workers[key])):
-            found.update({id(future): (future, tuple(workers[key])) for future in _futures_in(queue)})
+        executor = None if reference is None else reference()
+        if key not in idle and _has_all(executor, len(workers[key])):
+            found.update({id(one): Queued(one, tuple(workers[key]), executor) for one in _futures_in(queue)})
     return found
 
 
-def _has_all(reference: Any, count: int) -> bool:
+def _has_all(executor: Any, count: int) -> bool:
     """Whether an executor has no more threads than these ``count``, and will start none; one that is gone starts none."""
-    executor = None if reference is None else reference()
     if executor is None:
         return True
     return bool(len(executor._threads) == count == executor._max_workers)  # noqa: SLF001 - it is told nowhere else
@@ -61,19 +65,50 @@ def _futures_in(queue: Any) -> list[Any]:
     return [one.future for one in items if type(one) is _ITEM and not compat.is_over(one.future)]
 
 
-def behind(on: Any, things: Sequence[Any], queued: Sequence[tuple[int, ...]]) -> SeenWait:
-    """A wait for one of some things, of which some are queued: each of these for one of its executor's threads."""
-    enders: list[Ender] = [ender for thing, workers in zip(things, queued, strict=True) for ender in (workers or (thing,))]
-    handles = tuple(one for one in things if isinstance(one, Future))
+def behind(on: Any, things: Sequence[Any], scene: Scene) -> SeenWait | None:
+    """A wait for one of some things, of which some are queued: each of these for one of its executor's threads.
+
+    None if none of them is queued.
+    """
+    queued = [scene.queued(thing) for thing in things]
+    if not any(queued):
+        return None
+    enders: list[Ender] = []
+    for thing, item in zip(things, queued, strict=True):
+        enders += (thing,) if item is None else item.workers
+    handles = [one for one in things if isinstance(one, Future)]
+    if _some_code_cancels_queues(scene):
+        handles += [item.executor for item in queued if item is not None and item.executor is not None]
     what = "an item of an executor, all of whose threads are busy: {}"
-    return SeenWait(on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=handles, once=True)
+    return SeenWait(on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=tuple(handles), once=True)
 
 
 def _read_task(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
     """A task that awaits an item (``run_in_executor``, ``to_thread``)."""
     source = None if stand.future is None else compat.source_of(stand.future)
-    workers = () if source is None or compat.is_task(source) else scene.workers_before(source)
-    return None if not workers else behind(stand.future, (source,), (workers,))
+    return None if source is None or compat.is_task(source) else behind(stand.future, (source,), scene)
+
+
+def _some_code_cancels_queues(scene: Scene) -> bool:
+    """Whether a function of the application's modules, or one that runs, speaks of cancelling what an executor has queued."""
+    stands = (*scene.stands().values(), *scene.stands_of_tasks().values())
+    codes = {frame.f_code for stand in stands for frame in stand.frames if is_application(frame.f_code)}
+    return any(map(_cancels_queues, codes)) or any(map(_cancels_queues, _codes_of_modules()))
+
+
+def _codes_of_modules() -> Iterator[CodeType]:
+    for _, names in compat.modules_of_application():
+        for one in list(names.values()):
+            functions = (one,) if type(one) is FunctionType else tuple(vars(one).values()) if type(one) is type else ()
+            yield from (function.__code__ for function in functions if type(function) is FunctionType)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _cancels_queues(code: CodeType) -> bool:
+    return any(
+        _cancels_queues(one) if isinstance(one, CodeType) else one == _CANCEL or (type(one) is tuple and _CANCEL in one)
+        for one in code.co_consts
+    )
 
 
 RESOLVERS = (Resolver((), _read_task),)

@@ -21,12 +21,10 @@ def _read(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
         return None
     on, things, needs_all = awaited
     if needs_all and len(things) > 1:
-        things = (
-            tuple(one for one in things if isinstance(one, threading.Thread) or not scene.workers_before(one)) or things[:1]
-        )
-    queued = () if needs_all and len(things) > 1 else tuple(scene.workers_before(one) for one in things)
-    if any(queued):
-        return behind(on, things, queued)
+        things = tuple(one for one in things if isinstance(one, threading.Thread) or scene.queued(one) is None) or things[:1]
+    found = None if needs_all and len(things) > 1 else behind(on, things, scene)
+    if found is not None:
+        return found
     what = "the end of {}" if isinstance(on, threading.Thread) else "the result of a future that {} works on"
     return SeenWait(on=on, enders=things, needs=None if needs_all else 1, what=what, once=True)
 

@@ -32,7 +32,7 @@ from stilltrue.runtime.places import blocked_loops, served_by
 from stilltrue.runtime.seen.executors import queued_items
 from stilltrue.runtime.seen.locks import held_by
 from stilltrue.runtime.seen.registry import resolve
-from stilltrue.runtime.seen.wait import Ender, SeenWait, Stand, T, Task
+from stilltrue.runtime.seen.wait import Ender, Queued, SeenWait, Stand, T, Task
 from stilltrue.runtime.tasks import blocking_future
 
 TASKS_MAX = 2_000
@@ -55,7 +55,7 @@ class LiveScene:
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
         self._made: dict[object, Any] = {}
         self._inside: dict[int, list[Ender]] | None = None
-        self._queued: dict[int, tuple[Any, tuple[int, ...]]] | None = None
+        self._queued: dict[int, Queued] | None = None
         self._where: dict[int, tuple[object, ...]] = {}
         self._waits: dict[Task, SeenWait | None] = {}
 
@@ -222,11 +222,11 @@ class LiveScene:
                 inside.pop(lock_id, None)
         return tuple(self._inside.get(id(wanted), ()))
 
-    def workers_before(self, future: Any) -> tuple[int, ...]:
-        """The threads of the executor in whose queue the item of this future stands, if all of them run others; else none."""
+    def queued(self, future: Any) -> Queued | None:
+        """The item of this future in the queue of an executor all of whose threads are busy; None if it is in none."""
         if self._queued is None:
             self._queued = queued_items(self.stands().values())
-        return self._queued.get(id(future), (None, ()))[1]
+        return self._queued.get(id(future))
 
     def _as_task(self, stand: Stand) -> Ender:
         """A thread whose loop a task blocks is that task."""

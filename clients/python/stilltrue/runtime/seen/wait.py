@@ -70,6 +70,15 @@ class SeenWait:
     once: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Queued:
+    """An item in a queue: its future, the threads of which one must end first, and their executor (None: it is gone)."""
+
+    future: Any
+    workers: tuple[int, ...]
+    executor: Any
+
+
 class Scene(Protocol):
     """The threads and tasks of the process at one moment."""
 
@@ -109,8 +118,8 @@ class Scene(Protocol):
         """
         ...
 
-    def workers_before(self, future: Any) -> tuple[int, ...]:
-        """The threads of the executor in whose queue the item of this future stands, if all of them run others; else none."""
+    def queued(self, future: Any) -> Queued | None:
+        """The item of this future in the queue of an executor all of whose threads are busy; None if it is in none."""
         ...
 
     def runs_item(self, future: Any) -> int | None:

@@ -1,0 +1,32 @@
+"""Thread pools whose items wait for items of the same pool."""
+
+from __future__ import annotations
+
+from tests.field.entry import Entry
+
+ENTRIES = (
+    Entry(
+        program="tiledb_1757",
+        source="TileDB-Inc/TileDB 1757",
+        library="concurrent.futures",
+        what="Every thread of a pool waits for an item that the same pool has yet to begin.",
+        near={
+            "time_out": "`result` has a timeout",
+            "one_more": "the pool has one thread more",
+            "another_pool": "the inner items run in another pool",
+            "cancelled": "a watchdog cancels the inner items",
+            "shut_down": "a watchdog shuts the pool down with `cancel_futures`",
+        },
+    ),
+    Entry(
+        program="dask_4224",
+        source="dask/distributed 4224",
+        library="asyncio, concurrent.futures",
+        what="An actor calls an actor of the same worker, which has one thread for all of its actors.",
+        near={
+            "time_out": "`result` has a timeout",
+            "two_threads": "the worker has two threads for its actors",
+            "another_worker": "the other actor has a thread of its own",
+        },
+    ),
+)
