@@ -24,6 +24,9 @@ import grpc.aio
 
 from stilltrue.aio.channel import RecordedAioChannel
 from stilltrue.aio.server import RecordedAioServer
+from stilltrue.http.asgi import ASGIMiddleware
+from stilltrue.http.makers import Makers
+from stilltrue.http.wsgi import WSGIMiddleware
 from stilltrue.lock_factory import ForTasks, ForThreads
 from stilltrue.model import Fact, ProcessId
 from stilltrue.protocol.cure import Cured, CureRequest
@@ -188,6 +191,16 @@ class Agent:
         record_pool(executor, self.live, name or f"pool-{self._pools}")
         return executor
 
+    def wsgi(self, app: Callable[..., Any]) -> WSGIMiddleware:
+        """Wrap a WSGI application so that its requests are recorded; put it outside of all other middleware."""
+        self.start()
+        return WSGIMiddleware(app, self._session)
+
+    def asgi(self, app: Callable[..., Any]) -> ASGIMiddleware:
+        """Wrap an ASGI application so that its requests are recorded; put it outside of all other middleware."""
+        self.start()
+        return ASGIMiddleware(app, self._session)
+
     # -- locks, whose waits are seen -----------------------------------------------------------------------------------
 
     def Lock(self, name: str = "", *, owner_releases: bool = False) -> locks.Lock:  # noqa: N802 - as threading's
@@ -297,6 +310,10 @@ class Agent:
     def _start(self) -> None:
         if self._connection is None:
             self.start()
+
+    def http_makers(self) -> Makers:
+        """What stands in the place of the methods of HTTP libraries while the process is instrumented."""
+        return Makers(self._session, self._start)
 
     def looker(self) -> Looker:
         """Takes the second look at this process's parties."""

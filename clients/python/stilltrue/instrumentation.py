@@ -22,6 +22,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.agent import Agent
+from stilltrue.http import hooks
 from stilltrue.runtime.deferral import Deferred, deferred
 from stilltrue.runtime.rebinding import Undo, rebind
 
@@ -58,6 +59,8 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
                 ]
             )
             _STATE.undo += rebind(replaced)
+            if agent.settings.enabled:
+                _STATE.undo.append(hooks.install(agent.http_makers()))
             _warn_of_unseen(agent)
         return _STATE.agent
 

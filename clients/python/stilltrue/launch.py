@@ -7,6 +7,7 @@ it. The agent is loaded when the process makes its first channel or server, so h
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
+from stilltrue.http.hooks import join_when_used
 from stilltrue.runtime.deferral import attach_when_used
 
 _LOGGER = logging.getLogger("stilltrue")
@@ -71,6 +73,7 @@ def prepare() -> None:
     """Have this process join when it makes its first channel or server. Idempotent; called by ``sitecustomize``."""
     if not is_helper(sys.orig_argv, os.environ):
         attach_when_used(_attach)
+        join_when_used(_attach)
 
 
 def prepare_beside_opentelemetry() -> None:
@@ -119,7 +122,11 @@ def program_name(arguments: Sequence[str], main_file: str | None = None) -> str:
 
 
 def _check_runtime() -> None:
-    """Raise ``RuntimeError`` on a gRPC that the agent does not know: a program's own environment may have any."""
+    """Raise ``RuntimeError`` on a gRPC that the agent does not know: a program's own environment may have any.
+
+    A program that speaks HTTP alone has not imported it yet.
+    """
+    importlib.import_module("grpc")
     text = str(getattr(sys.modules.get("grpc"), "__version__", "0"))
     if tuple(map(int, re.findall(r"\d+", text)[:3])) < GRPCIO_OLDEST:
         raise RuntimeError(f"grpcio {text} is older than {'.'.join(map(str, GRPCIO_OLDEST))}")

@@ -239,9 +239,11 @@ class Recorder:
         interruptible: bool = False,
         pool: str = "",
         deadline: float | None = None,
+        label: str = "",
     ) -> tuple[ServerCall, Report | None]:
         """A request arrived: its record, after the cut it may demand (rule 2). It is queued until :meth:`started`.
 
+        ``label`` begins the name of the party that serves it; without one, the last part of ``method`` does.
         ``interruptible``: at its deadline, or when its caller gives up, the handler itself is cancelled, so that all its
         waits end.
         """
@@ -259,7 +261,7 @@ class Recorder:
             caller = memory.caller
         serial = self._next_party
         self._next_party = serial + 1
-        name: Any = f"{self._prefix}{method[method.rfind('/') + 1 :]}#{serial}"
+        name: Any = f"{self._prefix}{label or method[method.rfind('/') + 1 :]}#{serial}"
         served = ServerCall(serial, name, method, caller, number, pool, now, deadline, interruptible)
         if stamp is not None and known and self._mark in known:
             served.heard = colour
@@ -288,6 +290,10 @@ class Recorder:
         """The caller is gone (cancelled, timed out, disconnected), though the handler may go on."""
         served.state = HANG_UP[served.state]
         self._happened("its caller hung up on", served)
+
+    def reply_begun(self, served: ServerCall) -> Stamp:
+        """The head of a reply is sent, whose body is still being made: its stamp. The call is served on."""
+        return self._stamp(served.number)
 
     def replied(self, served: ServerCall, failed: bool = False, stamped: bool = False) -> Stamp | None:
         """The service of a call is over: the stamp of its reply, if it needs one or is to be ``stamped`` (rule 1). Idempotent.

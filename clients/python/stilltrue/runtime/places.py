@@ -23,8 +23,8 @@ from stilltrue.runtime.tasks import Task
 
 STACK_LENGTH_MAX = 12
 _OURS = str(Path(__file__).parents[1])
-_SHELLS = tuple(str(Path(_OURS, shell, "server.py")) for shell in ("sync", "aio"))
-_BLOCKING = str(Path(_OURS, "sync"))
+_SHELLS = tuple(str(Path(_OURS, shell)) for shell in ("sync/server.py", "aio/server.py", "http/wsgi.py", "http/asgi.py"))
+_BLOCKING = tuple(str(Path(_OURS, shell)) for shell in ("sync", "http/requests_client.py", "http/httpx_blocking.py"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

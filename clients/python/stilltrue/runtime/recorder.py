@@ -182,6 +182,13 @@ class LockedRecorder:
             with self._step():
                 self.recorder.goes_on(made)
 
+    def coloured(self, stamp: Stamp) -> None:
+        """A part of a message with this stamp was received, which settles no call and begins none (rule 2)."""
+        with self._step():
+            report = self.recorder.coloured(stamp, self.clock())
+            if report is not None:
+                self._put(report)
+
     def settled(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> None:
         """The outcome of a call is known, or in doubt. May run in a finalizer."""
         lock = self.lock
@@ -218,8 +225,8 @@ class LockedRecorder:
 
     # -- calls served --------------------------------------------------------------------------------------------------
 
-    def arrived(self, stamp: Stamp | None, method: str, interruptible: bool) -> ServerCall:
-        """A request arrived."""
+    def arrived(self, stamp: Stamp | None, method: str, interruptible: bool, label: str = "") -> ServerCall:
+        """A request arrived; ``label`` as for :meth:`Recorder.arrived`."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
@@ -227,7 +234,7 @@ class LockedRecorder:
         with lock:
             if not self.called:
                 self.called, self.covered = True, word_of_first_call(now)
-            served, report = self.recorder.arrived(stamp, method, now, interruptible)
+            served, report = self.recorder.arrived(stamp, method, now, interruptible, label=label)
             if report is not None:
                 self._put(report)
         return served
@@ -254,6 +261,12 @@ class LockedRecorder:
             return
         with self.lock:
             self.recorder.hung_up(served)
+
+    def reply_begun(self, served: ServerCall) -> Pair:
+        """The head of a reply is sent; returns its stamp. The call is served on."""
+        with self._step():
+            stamp = self.recorder.reply_begun(served)
+        return self._pair(stamp, served.method, reply=True)
 
     def replied(self, served: ServerCall, *, failed: bool = False, stamped: bool = False) -> Pair | None:
         """The call is answered; returns the stamp for the reply's trailing metadata, None if it needs none.

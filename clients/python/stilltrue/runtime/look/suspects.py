@@ -57,7 +57,7 @@ def owners_of(place: Place, places: Places) -> list[Any]:
 
 
 def _with_beneath(channel: Any) -> list[Any]:
-    found = []
+    found = [] if channel is None or isinstance(channel, grpc.Channel | grpc.aio.Channel) else [channel]
     while isinstance(channel, grpc.Channel | grpc.aio.Channel):
         found.append(channel)
         channel = next(iter(compat.beneath(channel) or ()), None)

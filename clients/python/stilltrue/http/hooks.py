@@ -1,0 +1,212 @@
+"""The functions of HTTP libraries and frameworks that are replaced, in what is imported, and in what will be.
+
+Nothing is imported for it. A replaced function calls the original until the process is joined; where ``stilltrue run`` has
+prepared the process, the first request made or served joins it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+PLACES: dict[str, tuple[str, ...]] = {
+    "requests.adapters": ("HTTPAdapter.send",),
+    "requests.models": ("Response.iter_content", "Response.close"),
+    "urllib3.connection": ("HTTPConnection.endheaders",),
+    "httpx._transports.default": ("HTTPTransport.handle_request", "AsyncHTTPTransport.handle_async_request"),
+    "httpcore._sync.http11": ("HTTP11Connection._send_request_headers",),
+    "httpcore._sync.http2": ("HTTP2Connection._send_request_headers",),
+    "httpcore._async.http11": ("AsyncHTTP11Connection._send_request_headers",),
+    "httpcore._async.http2": ("AsyncHTTP2Connection._send_request_headers",),
+    "aiohttp.client": ("ClientSession._request",),
+    "aiohttp.client_reqrep": ("ClientRequest.send", "ClientResponse.start", "ClientResponse.close", "ClientResponse.release"),
+    "flask.app": ("Flask.__call__",),
+    "django.core.handlers.wsgi": ("WSGIHandler.__call__",),
+    "django.core.handlers.asgi": ("ASGIHandler.__call__",),
+    "starlette.applications": ("Starlette.__call__",),
+}
+"""What is replaced: by module, the methods of its classes."""
+JOINING = frozenset(
+    {
+        "HTTPAdapter.send",
+        "HTTPTransport.handle_request",
+        "AsyncHTTPTransport.handle_async_request",
+        "ClientSession._request",
+        "Flask.__call__",
+        "WSGIHandler.__call__",
+        "ASGIHandler.__call__",
+        "Starlette.__call__",
+    }
+)
+"""Where a request begins."""
+Make = Callable[..., Any]
+
+
+class Hook:
+    """One replaced method."""
+
+    def __init__(self, owner: type, name: str, *, joins: bool) -> None:
+        """``joins``: a request begins here."""
+        self.key = f"{owner.__name__}.{name}"
+        self.make: Make | None = None
+        """Called with the original and its arguments, once the process is joined."""
+        self._owner = owner
+        self._name = name
+        self._joins = joins
+        self._inherited = name not in vars(owner)
+        self.original: Any = getattr(owner, name)
+        self.wrapper = self._wrap()
+
+    def place(self) -> None:
+        """Put the wrapper in the method's place."""
+        setattr(self._owner, self._name, self.wrapper)
+
+    def remove(self) -> None:
+        """Restore the method, unless our wrapper has been wrapped; a wrapped one calls the original."""
+        self.make = None
+        if vars(self._owner).get(self._name) is self.wrapper:
+            if self._inherited:
+                delattr(self._owner, self._name)
+            else:
+                setattr(self._owner, self._name, self.original)
+
+    def made(self) -> Make | None:
+        """What to call instead of the original."""
+        if self.make is None and self._joins:
+            _attach()
+        return self.make
+
+    def _wrap(self) -> Any:
+        original = self.original
+
+        @functools.wraps(original)
+        async def asynchronous(*args: Any, **kwargs: Any) -> Any:
+            make = self.made()
+            return await (original(*args, **kwargs) if make is None else make(original, *args, **kwargs))
+
+        @functools.wraps(original)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            make = self.made()
+            return original(*args, **kwargs) if make is None else make(original, *args, **kwargs)
+
+        return asynchronous if inspect.iscoroutinefunction(original) else plain
+
+
+class _State:
+    """What this process has replaced."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.attach: Callable[[], object] | None = None
+        self.finder: _Finder | None = None
+        self.hooks: dict[tuple[str, str], Hook] = {}
+        self.makers: Callable[[str], Make | None] | None = None
+
+
+_STATE = _State()
+
+
+def join_when_used(attach: Callable[[], object]) -> None:
+    """Call ``attach`` once, right before the first request is made or served."""
+    with _STATE.lock:
+        _STATE.attach = attach
+    _place_all()
+
+
+def install(makers: Callable[[str], Make | None]) -> Callable[[], None]:
+    """Replace the methods by what ``makers`` returns for each (``HTTPAdapter.send``); returns a function that undoes it.
+
+    It is asked when the module of the method is loaded, and never for one that is not.
+    """
+    with _STATE.lock:
+        _STATE.attach, _STATE.makers = None, makers
+    _place_all()
+    with _STATE.lock:
+        for hook in _STATE.hooks.values():
+            hook.make = makers(hook.key)
+    return _remove_all
+
+
+def _place_all() -> None:
+    for name in PLACES:
+        if name in sys.modules:
+            _place(sys.modules[name])
+    with _STATE.lock:
+        if _STATE.finder is None:
+            _STATE.finder = _Finder()
+            sys.meta_path.insert(0, _STATE.finder)
+
+
+def _place(module: ModuleType) -> None:
+    with _STATE.lock:
+        if _STATE.attach is None and _STATE.makers is None:
+            return
+        for place in PLACES[module.__name__]:
+            owner_name, _, name = place.partition(".")
+            owner = getattr(module, owner_name, None)
+            if isinstance(owner, type) and hasattr(owner, name) and (module.__name__, place) not in _STATE.hooks:
+                hook = Hook(owner, name, joins=place in JOINING)
+                _STATE.hooks[module.__name__, place] = hook
+                if _STATE.makers is not None:
+                    hook.make = _STATE.makers(hook.key)
+                hook.place()
+
+
+def _remove_all() -> None:
+    with _STATE.lock:
+        _STATE.makers = None
+        hooks = list(_STATE.hooks.values())
+        _STATE.hooks.clear()
+        finder, _STATE.finder = _STATE.finder, None
+        if finder is not None and finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+    for hook in hooks:
+        hook.remove()
+
+
+def _attach() -> None:
+    with _STATE.lock:
+        attach, _STATE.attach = _STATE.attach, None
+    if attach is not None:  # without the lock: other threads' requests go on unrecorded meanwhile
+        attach()
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules as everybody else would, and places the wrappers once each has been imported."""
+
+    def __init__(self) -> None:
+        self._asked = threading.local()
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As ``MetaPathFinder.find_spec``; None for every other module."""
+        if fullname not in PLACES or getattr(self._asked, "now", False):
+            return None
+        self._asked.now = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+            if spec is not None and spec.loader is not None:
+                _place_after(spec.loader)
+        finally:
+            self._asked.now = False
+        return spec
+
+
+def _place_after(loader: Any) -> None:
+    """Have ``loader``, made for this one import, place the wrappers when the module is there."""
+    load = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        load(module)
+        _place(module)
+
+    loader.exec_module = exec_module

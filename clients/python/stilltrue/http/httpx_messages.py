@@ -1,0 +1,53 @@
+"""What the two shells of ``httpx`` share: reading its requests and replies, and writing our headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stilltrue.http.headers import OURS_BYTES, STAMP
+from stilltrue.http.outgoing import HttpCall, Requests, total_of, writing
+from stilltrue.model import PartyName
+
+_PORTS = {"http": 80, "https": 443}
+_AT_HAND = "ByteStream"
+"""The class of bodies that need no code of the application."""
+_CONNECT = b"CONNECT"
+
+
+def begin(requests: Requests, transport: Any, request: Any, now: Callable[[], PartyName | None]) -> HttpCall | None:
+    """Begin a call for an ``httpx.Request``; None: it is not recorded."""
+    try:
+        url, timeouts = request.url, request.extensions.get("timeout") or {}
+        host = f"{url.host}:{url.port or _PORTS.get(url.scheme, 0)}"
+        timeout = total_of(*(timeouts.get(name) for name in ("connect", "write", "pool", "read")))
+        verb, target = str(request.method), url.path
+        waiting = type(request.stream).__name__ == _AT_HAND
+    except Exception:  # noqa: BLE001 - fail open
+        requests.session.live.report_failure("a request is read")
+        return None
+    return requests.begin(verb, target, host, owner=transport, timeout=timeout, now=now, closes=True, waiting=waiting)
+
+
+def hide_stamp(response: Any) -> str | None:
+    """Take the stamp out of a reply's headers, and return it."""
+    stamp: str | None = response.headers.get(STAMP)
+    if stamp is not None:
+        del response.headers[STAMP]
+    return stamp
+
+
+def add(connection: Any, args: Any, kwargs: Any) -> None:
+    """Add our headers to the request of httpcore's that is about to be written to ``connection``."""
+    call = writing.get()
+    if call is None:
+        return
+    try:
+        request = kwargs["request"] if "request" in kwargs else args[0]
+        if request.method == _CONNECT:  # it asks a proxy for a tunnel
+            return
+        address = connection._network_stream.get_extra_info("client_addr")  # noqa: SLF001 - it is told nowhere else
+        ours = ((name.encode(), value.encode()) for name, value in call.headers(address))
+        request.headers = [pair for pair in request.headers if pair[0].lower() not in OURS_BYTES] + list(ours)
+    except Exception:  # noqa: BLE001 - fail open
+        call.live.report_failure("a request is stamped")

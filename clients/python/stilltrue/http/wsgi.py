@@ -1,0 +1,171 @@
+"""WSGI: a middleware that records when requests begin and end, and stamps the replies.
+
+The server runs the application in the thread that has taken the request, which is the party. What the server has not handed
+to the application yet is seen by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from stilltrue.http.headers import ADDRESS, PROXIED, STAMP, address_text
+from stilltrue.http.incoming import HttpContext, begin_reply, receive_request, seconds_max
+from stilltrue.runtime.incoming_call import IncomingCall
+from stilltrue.runtime.session import Session
+
+
+def _key(name: str) -> str:
+    return f"HTTP_{name.upper().replace('-', '_')}"
+
+
+_STAMP, _ADDRESS = _key(STAMP), _key(ADDRESS)
+_PROXIED = tuple(_key(name) for name in PROXIED)
+_SOCKETS = ("gunicorn.socket", "werkzeug.socket")
+_BENEATH = ("stream", "raw", "_sock")
+STREAMS_MAX = 8
+
+
+class WSGIMiddleware:
+    """A WSGI application that records the requests of another one."""
+
+    def __init__(self, app: Callable[..., Any], session: Session) -> None:
+        """``app`` serves the requests."""
+        self._app = app
+        self._session = session
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        """Serve one request."""
+        return serve(self._session, self._app, environ, start_response)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_app":  # a copy that is being made has none yet
+            raise AttributeError(name)
+        return getattr(self._app, name)
+
+
+def serve(session: Session, app: Callable[..., Any], environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+    """Serve one request; one that is served within another (an application mounted in another) is a part of that."""
+    if session.parties.here.serving is not None:
+        return app(environ, start_response)
+    call = _receive(session, environ)
+    if call is None:
+        return app(environ, start_response)
+    limit = seconds_max()
+    context = HttpContext(_headers(environ), limit)
+    call.begin(context, interruptible=limit is not None)
+    try:
+        with call.acting():
+            body = app(environ, _stamping(call, start_response))
+    except BaseException:
+        call.end((), failed=True)
+        raise
+    if _is_whole(body, environ):
+        call.end(())
+        return body
+    return _Body(body, call, context)
+
+
+def _receive(session: Session, environ: dict[str, Any]) -> IncomingCall | None:
+    try:
+        stamp, claimed = environ.pop(_STAMP, None), environ.pop(_ADDRESS, "")
+        path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+        return receive_request(
+            session,
+            environ["REQUEST_METHOD"],
+            path.encode("latin-1", "replace").decode("utf-8", "replace") or "/",
+            stamps=[] if stamp is None else [stamp],
+            claimed=claimed,
+            peer="" if stamp is None else _peer(environ),
+            proxied=any(name in environ for name in _PROXIED),
+            interruptible=False,
+        )
+    except Exception:  # noqa: BLE001 - fail open
+        session.live.report_failure("a request arrives")
+        return None
+
+
+def _peer(environ: dict[str, Any]) -> str:
+    """The address at the other end of the connection; empty if unknown. Django's and Python's own servers tell no port."""
+    if environ.get("REMOTE_PORT"):
+        return address_text((environ.get("REMOTE_ADDR", ""), environ["REMOTE_PORT"]))
+    one: Any = next((environ[name] for name in _SOCKETS if name in environ), environ.get("wsgi.input"))
+    for _ in range(STREAMS_MAX):
+        if one is None or hasattr(one, "getpeername"):
+            break
+        one = next((beneath for name in _BENEATH if (beneath := getattr(one, name, None)) is not None), None)
+    return "" if one is None or not hasattr(one, "getpeername") else address_text(one.getpeername())
+
+
+def _headers(environ: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key in ("HTTP_TRACEPARENT", "HTTP_B3", "HTTP_X_B3_TRACEID"):
+        if key in environ:
+            yield key[5:].replace("_", "-").lower(), environ[key]
+
+
+def _stamping(call: IncomingCall, start_response: Callable[..., Any]) -> Callable[..., Any]:
+    """``start_response`` with the stamp among the headers, and no other stamp."""
+
+    def stamped(status: str, headers: Any, *exc_info: Any) -> Any:
+        try:
+            pair = begin_reply(call, int(status[:3]))
+            if type(headers) is list:
+                plain = [one for one in headers if one[0].lower() != STAMP]
+                headers = plain if pair is None and len(plain) < len(headers) else headers
+                headers = headers if pair is None else [*plain, pair]
+        except Exception:  # noqa: BLE001 - fail open: the server refuses what is wrong
+            call.live.report_failure("a reply is stamped")
+        return start_response(status, headers, *exc_info)
+
+    return stamped
+
+
+def _is_whole(body: Any, environ: dict[str, Any]) -> bool:
+    """Whether nothing of the application runs any more to make the body. Servers tell some kinds of bodies by their type."""
+    wrapper = environ.get("wsgi.file_wrapper")
+    if isinstance(body, list | tuple) or hasattr(body, "__len__"):
+        return True
+    return isinstance(wrapper, type) and isinstance(body, wrapper)
+
+
+class _Body:
+    """A body that is still being made; the request is served until it ends."""
+
+    def __init__(self, inner: Any, call: IncomingCall, context: HttpContext) -> None:
+        self._inner = inner
+        self._parts: Any = None
+        self._context = context
+        self.call = call
+
+    def __iter__(self) -> _Body:
+        return self
+
+    def __next__(self) -> Any:
+        call = self.call
+        try:
+            with call.acting():
+                if self._parts is None:
+                    self._parts = iter(self._inner)
+                return next(self._parts)
+        except StopIteration:
+            call.end(())
+            raise
+        except BaseException:
+            call.end((), failed=True)
+            raise
+
+    def close(self) -> None:
+        """The server needs no more of it."""
+        call = self.call
+        try:
+            close = getattr(self._inner, "close", None)
+            if close is not None:
+                with call.acting():
+                    close()
+        finally:
+            call.end(())
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # a copy that is being made has none yet
+            raise AttributeError(name)
+        return getattr(self._inner, name)
