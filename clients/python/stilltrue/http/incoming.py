@@ -14,17 +14,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from types import FrameType
 from typing import Any
 
 from stilltrue.http.headers import named
 from stilltrue.protocol.ledger import NO_REPLY
-from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.frames import frames_of_this_thread, variables_of
 from stilltrue.runtime.incoming_call import IncomingCall
 from stilltrue.runtime.recorder import Pair
 from stilltrue.runtime.session import Session
 
-FRAMES_MAX = 60
 STATUS_FAILED_MIN = 400
 _GUNICORN = "gunicorn.workers.base"
 _THREADED = "gunicorn.workers.gthread"
@@ -98,14 +96,10 @@ def seconds_max() -> float | None:
     kind = getattr(sys.modules.get(_GUNICORN), "Worker", None)
     if kind is None:
         return None
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the worker is known to its own frames alone
-    for _ in range(FRAMES_MAX):
-        if frame is None:
-            return None
+    for frame in frames_of_this_thread():
         worker = variables_of(frame).get("self") if _WORKER.search(frame.f_code.co_filename) else None
         if isinstance(worker, kind):
             return None if _is_threaded(worker) else _number(worker.cfg.timeout)
-        frame = frame.f_back
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sysconfig
 from enum import Enum
 from pathlib import Path
@@ -13,6 +14,11 @@ from stilltrue.runtime import compat
 _OURS = str(Path(__file__).parents[1])
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _INSTALLED = ("site-packages", "dist-packages")
+_HTTP = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\](?:requests|urllib3|httpx|httpcore|aiohttp|h11|h2|anyio|asgiref"
+    r"|flask|werkzeug|django|starlette|fastapi|uvicorn|gunicorn|hypercorn|waitress)[/\\]"
+)
+"""Libraries that stand between the application and HTTP: what people read of a stack is the application's."""
 
 
 def position_of(frame: FrameType) -> str:
@@ -33,6 +39,12 @@ def is_library(code: CodeType) -> bool:
 def is_application(code: CodeType) -> bool:
     """Whether this is neither the agent's code, nor gRPC's, nor the standard library's."""
     return _origin(code) is Origin.APPLICATION
+
+
+@functools.lru_cache(maxsize=10_000)
+def is_of_http(code: CodeType) -> bool:
+    """Whether this is the code of a library that stands between the application and HTTP."""
+    return _HTTP.search(code.co_filename) is not None
 
 
 class Origin(Enum):

@@ -16,7 +16,7 @@ from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frame_of, frames_of_threads, variables_of
 from stilltrue.runtime.incoming_call import IncomingCall
-from stilltrue.runtime.origins import is_application, is_ours, position_of
+from stilltrue.runtime.origins import is_application, is_of_http, is_ours, position_of
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.registry import may_wait
 from stilltrue.runtime.tasks import Task
@@ -45,8 +45,12 @@ class Place:
     coroutines: tuple[Any, ...] = ()
 
     def stack(self) -> tuple[str, ...]:
-        """The frames of the application, as ``file:line in function``; all of them where it has none."""
+        """The frames of the application, as ``file:line in function``; all of them where it has none.
+
+        Those of HTTP libraries are left out, where there are others.
+        """
         frames = [frame for frame in self.frames if is_application(frame.f_code)] or self.frames
+        frames = [frame for frame in frames if not is_of_http(frame.f_code)] or frames
         return tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
 
 

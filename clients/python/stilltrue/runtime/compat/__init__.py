@@ -50,6 +50,7 @@ from stilltrue.runtime.compat.grpc_objects import (
     stopping_of,
     target_of,
 )
+from stilltrue.runtime.compat.http_servers import waits_for_requests
 from stilltrue.runtime.compat.keepers import executors_queues, finalizers, modules_of_application
 from stilltrue.runtime.compat.references import (
     Task,
@@ -163,4 +164,5 @@ __all__ = [
     "threads",
     "waiting_threads",
     "waits_at",
+    "waits_for_requests",
 ]

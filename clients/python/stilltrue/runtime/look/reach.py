@@ -8,7 +8,7 @@ Rules:
    ``close`` and the like; its own code, or that of the functions it names, and of the methods it names that objects near
    it have). Otherwise every registry would be a way out.
 3. The walk does not pass through tasks (each acts for itself), event loops, contexts, modules, classes, nor through what is the
-   agent's or gRPC's own.
+   agent's or gRPC's own, or an HTTP server's that ends no request.
 4. It runs no code of the application: it inspects types, never calls objects.
 """
 
@@ -186,7 +186,7 @@ def is_open(thing: Any) -> bool:
     """Whether the walk may pass through an object (rule 3)."""
     if not gc.is_tracked(thing):
         return False
-    return not compat.module_of(type(thing)).startswith(("grpc", "stilltrue."))
+    return not compat.module_of(type(thing)).startswith(("grpc", "stilltrue.")) and not compat.waits_for_requests(thing)
 
 
 def is_ending(name: str) -> bool:

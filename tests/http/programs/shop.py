@@ -1,0 +1,128 @@
+"""A service that speaks HTTP (and gRPC), for the live tests: `shop.py NAME SERVER CLIENT`; prints its addresses.
+
+`/hold?next=URL` asks URL with the lock in hand, `/pass?next=URL` asks it without, `/take` takes the lock and lets it go,
+`/call?next=URL&target=ADDRESS` has the gRPC service at ADDRESS ask URL. `seconds=` limits how long it asks.
+"""
+
+import json
+import socket
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+import stilltrue
+
+NAME, SERVER, CLIENT = sys.argv[1:4]
+agent = stilltrue.instrument(service=NAME, instance=NAME, block_seconds_max=0.1)
+
+import aiohttp  # noqa: E402 - the agent is there first, as with `stilltrue run`
+import fastapi  # noqa: E402
+import flask  # noqa: E402
+import httpx  # noqa: E402
+import requests  # noqa: E402
+import uvicorn  # noqa: E402
+from werkzeug.serving import make_server  # noqa: E402
+
+
+def ask(url, seconds):
+    if CLIENT == "httpx":
+        with httpx.Client(timeout=seconds) as client:
+            return client.get(url).text
+    return requests.get(url, timeout=seconds).text
+
+
+async def ask_on_loop(url, seconds):
+    if CLIENT == "aiohttp":
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=seconds)) as session, session.get(url) as reply:
+            return await reply.text()
+    async with httpx.AsyncClient(timeout=seconds) as client:
+        return (await client.get(url)).text
+
+
+def call(target, url):
+    with grpc.insecure_channel(target) as channel:
+        return channel.unary_unary("/shop.Shop/Ask")(url.encode()).decode()
+
+
+def seconds_of(arguments):
+    return float(arguments["seconds"]) if "seconds" in arguments else None
+
+
+def start_grpc():
+    def serve(request, context):
+        return ask(request.decode(), None).encode()
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    handlers = {"Ask": grpc.unary_unary_rpc_method_handler(serve)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("shop.Shop", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return server, f"127.0.0.1:{port}"
+
+
+def flask_app():
+    app = flask.Flask(NAME)
+    lock = agent.Lock("till")
+
+    @app.get("/hold")
+    def hold():
+        with lock:
+            return ask(flask.request.args["next"], seconds_of(flask.request.args))
+
+    @app.get("/pass")
+    def pass_on():
+        return ask(flask.request.args["next"], seconds_of(flask.request.args))
+
+    @app.get("/take")
+    def take():
+        with lock:
+            return "taken"
+
+    @app.get("/call")
+    def call_grpc():
+        with lock:
+            return call(flask.request.args["target"], flask.request.args["next"])
+
+    return app
+
+
+def fastapi_app():
+    app = fastapi.FastAPI()
+    lock = agent.aio.Lock("till")
+
+    @app.get("/hold")
+    async def hold(request: fastapi.Request):
+        async with lock:
+            return await ask_on_loop(request.query_params["next"], seconds_of(request.query_params))
+
+    @app.get("/pass")
+    async def pass_on(request: fastapi.Request):
+        return await ask_on_loop(request.query_params["next"], seconds_of(request.query_params))
+
+    @app.get("/take")
+    async def take():
+        async with lock:
+            return "taken"
+
+    return app
+
+
+def serve_flask(grpc_address):
+    server = make_server("127.0.0.1", 0, flask_app(), threaded=True)
+    print(json.dumps({"http": f"http://127.0.0.1:{server.server_port}", "grpc": grpc_address}), flush=True)
+    server.serve_forever()
+
+
+def serve_fastapi(grpc_address):
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    print(json.dumps({"http": url, "grpc": grpc_address}), flush=True)
+    uvicorn.Server(uvicorn.Config(fastapi_app(), log_level="warning")).run(sockets=[listener])
+
+
+agent.wait_until_joined(30)
+held = start_grpc()
+threading.Thread(target=sys.stdin.read, daemon=True).start()
+(serve_flask if SERVER == "flask" else serve_fastapi)(held[1])

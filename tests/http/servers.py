@@ -1,0 +1,125 @@
+"""The same application for WSGI (Flask, werkzeug's threads) and for ASGI (FastAPI, uvicorn), in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from socket import create_server
+from typing import Any
+
+import fastapi
+import flask
+import uvicorn
+from fastapi.responses import RedirectResponse, StreamingResponse
+from werkzeug.serving import make_server
+
+PARTS = [b"one ", b"two ", b"three"]
+WAIT_SECONDS = 20.0
+
+
+class Gate:
+    """What `/slow` waits for."""
+
+    def __init__(self) -> None:
+        self.arrived = threading.Semaphore(0)
+        self.open = threading.Event()
+
+
+def flask_app(gate: Gate) -> flask.Flask:
+    app = flask.Flask("here")
+
+    @app.route("/echo", methods=["GET", "POST"])
+    def echo() -> Any:
+        return {"headers": sorted(flask.request.headers), "body": flask.request.get_data(as_text=True)}
+
+    @app.get("/error")
+    def error() -> Any:
+        return "no", 500, {"X-Of": "the application"}
+
+    @app.get("/missing")
+    def missing() -> Any:
+        flask.abort(404)
+
+    @app.get("/raises")
+    def raises() -> Any:
+        raise ValueError("on purpose")
+
+    @app.get("/moved")
+    def moved() -> Any:
+        return flask.redirect("/echo", 307)
+
+    @app.get("/parts")
+    def parts() -> Any:
+        return flask.Response(iter(PARTS), content_type="text/plain")
+
+    @app.get("/slow")
+    def slow() -> Any:
+        gate.arrived.release()
+        gate.open.wait(WAIT_SECONDS)
+        return "late"
+
+    return app
+
+
+def fastapi_app(gate: Gate) -> fastapi.FastAPI:
+    app = fastapi.FastAPI()
+
+    @app.api_route("/echo", methods=["GET", "POST"])
+    async def echo(request: fastapi.Request) -> Any:
+        return {"headers": sorted(request.headers.keys()), "body": (await request.body()).decode()}
+
+    @app.get("/error")
+    async def error() -> Any:
+        return fastapi.Response("no", 500, {"X-Of": "the application"})
+
+    @app.get("/missing")
+    async def missing() -> Any:
+        raise fastapi.HTTPException(404)
+
+    @app.get("/raises")
+    async def raises() -> Any:
+        raise ValueError("on purpose")
+
+    @app.get("/moved")
+    async def moved() -> Any:
+        return RedirectResponse("/echo", 307)
+
+    @app.get("/parts")
+    async def parts() -> Any:
+        async def made() -> AsyncIterator[bytes]:
+            for part in PARTS:
+                yield part
+
+        return StreamingResponse(made(), media_type="text/plain")
+
+    @app.get("/slow")
+    def slow() -> Any:  # in a thread of the pool
+        gate.arrived.release()
+        gate.open.wait(WAIT_SECONDS)
+        return "late"
+
+    return app
+
+
+@contextmanager
+def wsgi(gate: Gate) -> Iterator[str]:
+    server = make_server("127.0.0.1", 0, flask_app(gate), threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@contextmanager
+def asgi(gate: Gate) -> Iterator[str]:
+    listener = create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(fastapi_app(gate), log_level="critical", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = server.force_exit = True
+    thread.join(WAIT_SECONDS)
+    listener.close()
