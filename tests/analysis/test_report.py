@@ -109,3 +109,10 @@ def test_times_along_an_axis_differ(seconds: float) -> None:
 
 def test_ticks_are_round() -> None:
     assert ticks(7.0, 31.0, 10.0) == [10.0, 20.0, 30.0]
+
+
+def test_cells_are_labelled_for_narrow_pages_and_parties_are_folded() -> None:
+    page = _page(_analysis((_incident(1, ("a", "b")),)))
+    assert '<td data-label="incident"><code class="t">i-001</code></td>' in page
+    assert "<details><summary>2</summary><div>a-0/x</div><div>b-0/x</div></details>" in page
+    assert "prefers-color-scheme:dark" in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import os
 import re
 import shutil
@@ -15,9 +16,22 @@ import aiohttp
 import pytest
 
 from detector.service.detection.incidents import Incident
-from detector.service.detection.members import Member, Roster
+from detector.service.detection.members import Member, MemberState, Roster
+from detector.service.web import pages
 from detector.service.web.headline import Headline, Level, headline, level_of
-from stilltrue.model import BlindSpot, Coverage, Holds, PartyName, ProcessName, SnapshotId, SnapshotRef, Verdict, Witness
+from detector.service.web.member_list import member_list
+from stilltrue.model import (
+    BlindSpot,
+    Coverage,
+    Holds,
+    PartyName,
+    ProcessId,
+    ProcessName,
+    SnapshotId,
+    SnapshotRef,
+    Verdict,
+    Witness,
+)
 
 PATIENCE_SECONDS = 30.0
 WATCHERS = 300
@@ -199,3 +213,34 @@ async def test_in_a_browser_times_are_local_and_no_error_is_seen(
     assert "a&lt;b&gt;/X#1 has waited" in page
     assert '<input id="filter"' in page
     assert re.search(r'role="alert" hidden', page), "the page is fresh"
+
+
+async def test_members_are_searched_and_come_in_pages(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        await detector.join(process("a", labels={"zone": "x"}), process("b"), process("c", service="shop"))
+        for query, names in {
+            "search=ZONE%3Dx": ["a"],
+            "search=sho": ["c"],
+            "state=live&page=9": ["a", "b", "c"],
+            "state=lost": [],
+        }.items():
+            _, _, body = await detector.fetch(f"/members?{query}")
+            assert re.findall(r"data-label=process>(\w+)<", body) == names, query
+        _, _, body = await detector.fetch("/members?search=%22%3E%3Cscript%3E")
+        assert "<script>" not in body
+
+
+def test_a_page_of_members_knows_those_before_and_after_it() -> None:
+    process = ProcessId(service="s", instance=ProcessName("a"), incarnation=1)
+    member = Member(
+        process=process, labels={}, agent="", reactive=False, connected_at=0, heard_at=0, colour=SnapshotId(0), stream=None
+    )
+    found = member_list([member] * 5, lambda _: MemberState.LIVE, {"page": "2", "search": "a"}, counted=2)
+    assert (len(found["members"]), found["first"], found["found"]) == (2, 3, 5)
+    assert (found["before"], found["after"]) == ("?search=a", "?search=a&page=3")
+    assert member_list([member] * 5, lambda _: MemberState.LIVE, {"page": "0x1"}, counted=2)["first"] == 1
+
+
+def test_all_that_the_pages_load_is_under_400_kb_compressed() -> None:
+    folder = Path(pages.__file__).parent / "static"
+    assert sum(len(gzip.compress(file.read_bytes())) for file in folder.iterdir() if file.suffix in {".js", ".css"}) < 400_000

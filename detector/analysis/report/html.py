@@ -20,8 +20,16 @@ class Code:
     code: str
 
 
-Cell = str | Code | Sequence[str]
-"""A text; a name; or words that are not broken, with commas between."""
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A cell that opens to show the lines ``inside``."""
+
+    text: str
+    inside: Sequence[str]
+
+
+Cell = str | Code | Folded | Sequence[str]
+"""A text; a name; lines that are folded away; or words that are not broken, with commas between."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def time_bars(
                 )
                 under[at] += high
     parts += _axis(begin, end, left, top + height)
-    return _svg(top + height + AXIS, [*_legend(layers, left), *parts])
+    return _svg(f"{values_name} over time", top + height + AXIS, [*_legend(layers, left), *parts])
 
 
 def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end: float, names: str) -> Markup:
@@ -73,7 +73,7 @@ def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end:
         x = _across(first, begin, end)
         parts.append(_box(x, HEAD + 3 + line[label] * high, max(_across(last, begin, end) - x, 4), 14, colour, text))
     bottom = HEAD + len(line) * high
-    return _svg(bottom + AXIS, [*parts, *_axis(begin, end, LEFT, bottom)])
+    return _svg(f"{names} over time", bottom + AXIS, [*parts, *_axis(begin, end, LEFT, bottom)])
 
 
 def bars(rows: Sequence[tuple[str, float, str]], names: tuple[str, str], colour: str = BLUE) -> Markup:
@@ -90,7 +90,7 @@ def bars(rows: Sequence[tuple[str, float, str]], names: tuple[str, str], colour:
         parts.append(_box(LEFT, y + 3, max(wide, 1) if value else 0, 14, colour, f"{label}: {text}"))
         parts.append(_text(LEFT + wide + 8, y + 14, text))
     parts.append(_line(LEFT, HEAD, LEFT, HEAD + len(rows) * high, GREY))
-    return _svg(HEAD + 4 + len(rows) * high, parts)
+    return _svg(f"{names[1]} by {names[0]}", HEAD + 4 + len(rows) * high, parts)
 
 
 def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> Markup:
@@ -140,7 +140,7 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset
         angle = at * turn
         out_x, out_y = x + 10 * math.cos(angle), y + 10 * math.sin(angle) + 4
         parts.append(_spoke(out_x, out_y, _short(name, 20), angle))
-    return _svg(size, parts, size)
+    return _svg("which service waits for which", size, parts, size)
 
 
 def _tip(name: str, colour: str) -> ET.Element:
@@ -173,10 +173,10 @@ def _within(edge: Sequence[object], hot: Sequence[frozenset[str]]) -> bool:
     return any(edge[0] in each and edge[1] in each for each in hot)
 
 
-def _svg(height: float, parts: Sequence[ET.Element], wide: float = WIDTH) -> Markup:
-    """The drawing in a box that scrolls sideways: on a narrow page it keeps a readable size."""
+def _svg(name: str, height: float, parts: Sequence[ET.Element], wide: float = WIDTH) -> Markup:
+    """The drawing in a box that scrolls sideways: on a narrow page it keeps a readable size. ``name`` says what it shows."""
     svg = element(
-        "svg", *parts, viewBox=f"0 0 {wide} {height:.0f}", width="100%", role="img", fill=INK, font_size=12,
+        "svg", *parts, viewBox=f"0 0 {wide} {height:.0f}", width="100%", role="img", aria_label=name, fill=INK, font_size=12,
         style=f"min-width:{wide * 0.8:.0f}px;max-width:{wide}px", font_family="system-ui,sans-serif",
     )  # fmt: skip
     return Markup('<div class="wide">{}</div>').format(Markup(written(svg)))

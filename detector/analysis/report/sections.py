@@ -9,7 +9,7 @@ from statistics import median
 from markupsafe import Markup
 
 from detector.analysis.incidents import PastIncident
-from detector.analysis.report.html import Code, Section, Table, Tile, moment, page, paragraph
+from detector.analysis.report.html import Code, Folded, Section, Table, Tile, moment, page, paragraph
 from detector.analysis.report.plots import AMBER, BLUE, GREY, RED, bars, histogram, service_map, spans, time_bars
 from detector.analysis.result import Analysis
 from detector.archive.local_state_rows import Row
@@ -129,7 +129,7 @@ def _incidents(found: Analysis) -> list[Table | Markup]:
             [
                 Code(each.id),
                 each.processes,
-                str(len(each.parties)),
+                Folded(str(len(each.parties)), each.parties),
                 moment(each.formed or each.opened),
                 ["-" if each.detection_seconds is None else duration(each.detection_seconds)],
                 _lasted(each, found.ended),

@@ -21,12 +21,13 @@ from detector.ops.http import Answer
 from detector.service.answers import agent_to_wire, incident_to_wire
 from detector.service.detection.driver import Driver
 from detector.service.detection.incidents import Incident
-from detector.service.detection.members import Member, MemberState
+from detector.service.detection.members import MemberState
 from detector.service.documents import written_agent, written_incident, written_summary
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.graph import graph_of
 from detector.service.web.headline import headline
 from detector.service.web.history import kind_of, seen_before
+from detector.service.web.member_list import searched
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -137,7 +138,7 @@ class Api:
         written = [
             written_agent(agent_to_wire(member, now))
             for member, now in ((each, self._driver.state_of(each)) for each in self._driver.roster.all())
-            if (not state or now.value == state) and text in _searched(member)
+            if (not state or now.value == state) and text in searched(member)
         ]
         return _page(sorted(written, key=lambda one: one["process"]), query, "members", lambda one: one)
 
@@ -168,11 +169,6 @@ class Api:
 
     def _written(self, incident: Incident) -> dict[str, Any]:
         return written_incident(incident_to_wire(incident, self._driver.lost_of(incident)))
-
-
-def _searched(member: Member) -> str:
-    labels = " ".join(f"{name}={value}" for name, value in member.labels.items())
-    return f"{member.name} {member.process.service} {labels}".lower()
 
 
 def _page(found: Sequence[Any], query: Query, name: str, write: Callable[[Any], Any]) -> dict[str, Any]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -29,9 +31,11 @@ from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.headline import Level, age, headline, level_of
 from detector.service.web.history import recurrence, seen_before
 from detector.service.web.live import STEP_SECONDS, LiveVersions
+from detector.service.web.member_list import member_list
 from detector.service.web.picture import picture_of
 from stilltrue.model import Evidence, PartyName, Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
+from stilltrue.v1 import detector_pb2 as pb
 
 _HTML = "text/html; charset=utf-8"
 _SHOWN_MAX = 20
@@ -40,7 +44,10 @@ _MEMBERS_SHOWN_MAX = 100
 _LISTED_MAX = 1000
 _SHARED_SECONDS = 1.0
 _BETWEEN_MAX = 12
-_MEMBERS_LISTED_MAX = 1000
+_PICTURES_MAX = 32
+_PICTURE_CHARACTERS_MAX = 2**20
+Query = Mapping[str, str]
+NO_QUERY: Query = MappingProxyType({})
 _SCRIPT = "text/javascript; charset=utf-8"
 _STATIC = {"live.js": _SCRIPT, "graph.js": _SCRIPT, "cytoscape.min.js": _SCRIPT, "style.css": "text/css; charset=utf-8"}
 _ICONS = {Level.TROUBLE: "%23b00020", Level.DOUBT: "%23c98a00", Level.FINE: "%231b6e3c"}
@@ -72,6 +79,7 @@ class Pages:
         self._snapshot_store = snapshot_store
         self._version_of, self._version_made = "", float("-inf")
         self._live = LiveVersions(self._version)
+        self._pictures: OrderedDict[tuple[int, int, Format, str], str] = OrderedDict()
         self._made: dict[tuple[str, bool, str], tuple[float, Answer | None]] = {}
         self._templates = Environment(
             loader=PackageLoader("detector.service.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -90,7 +98,7 @@ class Pages:
             state_of=lambda member: driver.state_of(member).value,
         )
 
-    async def page(self, path: str, *, operator: bool = False) -> Answer | None:
+    async def page(self, path: str, query: Query = NO_QUERY, *, operator: bool = False) -> Answer | None:
         """The page at ``path``; None when there is none. ``operator``: the reader may end incidents."""
         match path.strip("/").split("/"):
             case [""]:
@@ -98,18 +106,18 @@ class Pages:
             case ["incidents"]:
                 return self.html("incidents", "Incidents", live=True, incidents=await self._incidents(_LISTED_MAX))
             case ["members"]:
-                return self._member_page()
+                return self._member_page(query)
             case [kind, name]:
                 return await self._one(kind, name, operator=operator)
             case _:
                 return None
 
-    async def shared_page(self, path: str, *, operator: bool = False) -> Answer | None:
+    async def shared_page(self, path: str, query: Query = NO_QUERY, *, operator: bool = False) -> Answer | None:
         """As :meth:`page`, made once for all watchers that ask for it when something has changed."""
-        key, now = (path, operator, self._version()), time.monotonic()
+        key, now = (f"{path}?{sorted(query.items())}", operator, self._version()), time.monotonic()
         made_at, answer = self._made.get(key, (float("-inf"), None))
         if now - made_at > _SHARED_SECONDS:
-            answer = await self.page(path, operator=operator)
+            answer = await self.page(path, query, operator=operator)
             self._made = {each: made for each, made in self._made.items() if now - made[0] <= _SHARED_SECONDS}
             self._made[key] = now, answer
         return answer
@@ -170,13 +178,12 @@ class Pages:
             summaries=await self._snapshot_store.summaries(_SHOWN_MAX),
         )
 
-    def _member_page(self) -> Answer:
+    def _member_page(self, query: Query) -> Answer:
         members = self._members()
         counts = Counter(self._driver.state_of(member).value for member in members)
         told = ", ".join(f"{counts[state.value]} {state.value}" for state in MemberState)
-        return self.html(
-            "members", "Members", live=True, members=members[:_MEMBERS_LISTED_MAX], member_count=len(members), counts=told
-        )
+        shown = member_list(members, self._driver.state_of, query)
+        return self.html("members", "Members", live=True, member_count=len(members), counts=told, **shown)
 
     def _members(self) -> list[Member]:
         """Lost members first, then missing ones."""
@@ -208,7 +215,7 @@ class Pages:
             return None
         before = seen_before(incident, known)
         answer = await self._snapshot_store.snapshot(incident.first_snapshot)
-        picture = await asyncio.to_thread(picture_of, answer, Format.SVG, incident.predicate) if answer else ""
+        picture = await self._picture(answer, Format.SVG, incident.predicate) if answer else ""
         between = await self._kept_of(incident)
         return self.html(
             "incident",
@@ -228,6 +235,19 @@ class Pages:
             between_max=_BETWEEN_MAX,
         )
 
+    async def _picture(self, answer: pb.GetSnapshotResponse, form: Format, predicate: str = "") -> str:
+        """A drawing of a stored snapshot; it is drawn once for all who look at it."""
+        key = (answer.summary.ref.id, len(answer.verdicts), form, predicate)
+        if key in self._pictures:
+            self._pictures.move_to_end(key)
+            return self._pictures[key]
+        drawn = await asyncio.to_thread(picture_of, answer, form, predicate)
+        if len(drawn) <= _PICTURE_CHARACTERS_MAX:
+            self._pictures[key] = drawn
+            while len(self._pictures) > _PICTURES_MAX:
+                self._pictures.popitem(last=False)
+        return drawn
+
     async def _kept_of(self, incident: Incident) -> list[int]:
         """The snapshots between its first and its last that are kept whole, oldest first."""
         summaries = await self._snapshot_store.summaries(_LISTED_MAX)
@@ -244,10 +264,10 @@ class Pages:
         if kind == "json":
             return Answer(body=answer.document_json + "\n", content_type="application/json")
         verdicts = [verdict_from_wire(verdict) for verdict in answer.verdicts]
-        diagram = await asyncio.to_thread(picture_of, answer, Format.SPACE_TIME) if kind != "svg" else ""
+        diagram = await self._picture(answer, Format.SPACE_TIME) if kind != "svg" else ""
         if kind == "space-time":
             return Answer(body=diagram, content_type="image/svg+xml")
-        picture = await asyncio.to_thread(picture_of, answer, Format.SVG)
+        picture = await self._picture(answer, Format.SVG)
         if kind == "svg":
             return Answer(body=picture, content_type="image/svg+xml")
         return self.html(

@@ -104,7 +104,7 @@ class Web:
         if path.startswith(_API):
             return await self._api.answer(path[len(_API) :], request.rel_url.query)
         make = self._pages.shared_page if "Stilltrue-Live" in request.headers else self._pages.page
-        found = await make(path, operator=self._cure.offered_to(request))
+        found = await make(path, request.rel_url.query, operator=self._cure.offered_to(request))
         return found or (self._pages.missing() if "text/html" in request.headers.get("Accept", "") else None)
 
     async def _log_in_or_out(self, login: Login, path: str, request: web.BaseRequest) -> Answer:

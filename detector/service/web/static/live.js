@@ -51,7 +51,7 @@ async function fresh() {
   if (!answer.ok) throw new Error(answer.statusText);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const opened = new Set([...main.querySelectorAll("details[open]")].map((each) => each.id));
-  const focused = document.activeElement?.id;
+  const held = document.activeElement?.id ? document.activeElement : null; // what somebody types stays
   const drawn = main.querySelector("#graph");
   if (drawn) page.querySelector("#graph")?.replaceWith(drawn); // it looks for newer snapshots by itself
   offset = Number(page.body.dataset.now) - Date.now() / 1000;
@@ -60,7 +60,11 @@ async function fresh() {
   main.replaceChildren(...page.querySelector("main").childNodes);
   for (const each of main.querySelectorAll("details")) if (opened.has(each.id)) each.open = true;
   dress();
-  if (focused === "filter") document.querySelector("#filter")?.focus();
+  const after = held && document.getElementById(held.id);
+  if (after && after !== held) {
+    if (held.name && held.value !== undefined) after.value = held.value;
+    after.focus();
+  }
   document.dispatchEvent(new Event("stilltrue:fresh"));
 }
 

@@ -1,0 +1,50 @@
+"""The report in a real browser: sorted by a click, no wider than a phone, and nothing that axe finds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from detector.analysis.report.sections import report_page
+from tests.analysis.test_report import _analysis, _incident
+from tests.service.browser import PROGRAM, browsing
+from tests.service.test_accessibility import AXE, RUN
+
+FIRST = "document.querySelector('tbody td[data-label=incident]').textContent"
+
+
+def click(head: str) -> str:
+    return f"[...document.querySelectorAll('th button')].find((one) => one.textContent === {head!r}).click()"
+
+
+@pytest.mark.longer
+async def test_sorted_by_a_click_narrow_dark_and_without_findings(tmp_path: Path) -> None:
+    if PROGRAM is None or not AXE:
+        assert os.environ.get("CI") != "true", "chromium or axe-core is not here"
+        pytest.skip("chromium or axe-core is not here")
+    holding = (
+        {"service": "a", "callee": "b", "samples": 9},
+        {"service": "b", "callee": "a-service-with-a-long-name", "samples": 1},
+    )
+    incidents = tuple(_incident(number, ("a", "b", "c")[: 2 + number % 2]) for number in range(1, 12))
+    file = tmp_path / "report.html"
+    file.write_text(report_page(_analysis(incidents, holding=holding, left_out=(("a/very/long/path" * 9, "torn"),))))
+    async with browsing() as page:
+        for width in (390, 1280):
+            for dark in (False, True):
+                await page.look_at(f"file://{file}", width=width, dark=dark)
+                assert await page.run("document.documentElement.scrollWidth") <= width
+                await page.run(f"{AXE[-1].read_text()}; 0")
+                assert await page.run(RUN) == []
+                if folder := os.environ.get("STILLTRUE_PICTURES"):
+                    await page.picture(Path(folder) / f"report-{width}-{'dark' if dark else 'light'}.png")
+        assert await page.run(FIRST) == "i-001"
+        await page.run(click("incident"))
+        assert await page.run(FIRST) == "i-001"
+        await page.run(click("incident"))
+        assert await page.run(FIRST) == "i-011"
+        await page.run(click("parties"))
+        assert await page.run(FIRST) != "i-011"
+        assert page.complaints == []

@@ -1,0 +1,90 @@
+"""First paint and the cost of an update with 1,000 members and 5,000 stuck parties: ``python -m tests.bench.pages``.
+
+A real Chromium on this machine, a detector in this process, and members that are played over real streams. Nothing is asserted;
+the figures are in docs/detector.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from stilltrue.v1 import detector_pb2
+from tests.service.browser import Page, browsing
+from tests.service.conftest import FakeProcess, detecting
+
+MEMBERS = int(os.environ.get("STILLTRUE_BENCH_MEMBERS", "1000"))
+PARTIES_EACH = 5
+ROUNDS = 5
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+
+
+def ring(members: list[FakeProcess]) -> None:
+    """Every worker of every member has called the next member, whose workers are busy: one knot of them all."""
+    workers = []
+    for member in members:
+        member.recorder.pool_opened("pool", PARTIES_EACH)
+        workers.append([member.call(member, "/shop.Ring/Work")[1] for _ in range(PARTIES_EACH)])
+    for at, served in enumerate(workers):
+        for one in served:
+            members[at].call(members[(at + 1) % len(members)], "/shop.Ring/Next", by=one.party, starts=False)
+
+
+async def paint(page: Page, url: str) -> float:
+    """Milliseconds from the request to the first paint with content."""
+    found = []
+    for _ in range(ROUNDS):
+        await page.look_at(url)
+        await page.until(f"{PAINT} > 0")
+        found.append(float(await page.run(PAINT)))
+    return statistics.median(found)
+
+
+async def update(page: Page, url: str) -> tuple[float, float]:
+    """Milliseconds of script, and in all (with layout), of one update of the page."""
+    await page.look_at(url)
+    await page.command("Performance.enable")
+    scripts, tasks = [], []
+    for _ in range(ROUNDS):
+        before = await metrics(page)
+        await page.run("fresh()")
+        after = await metrics(page)
+        scripts.append(1000 * (after["ScriptDuration"] - before["ScriptDuration"]))
+        tasks.append(1000 * (after["TaskDuration"] - before["TaskDuration"]))
+    return statistics.median(scripts), statistics.median(tasks)
+
+
+async def metrics(page: Page) -> dict[str, float]:
+    answer: dict[str, Any] = await page.command("Performance.getMetrics")
+    return {one["name"]: one["value"] for one in answer["metrics"]}
+
+
+async def main() -> None:
+    """Print the table."""
+    members = [FakeProcess(f"shop-{at}", service=f"service-{at % 20}") for at in range(MEMBERS)]
+    ring(members)
+    with tempfile.TemporaryDirectory() as folder:
+        async with detecting(Path(folder), lease_seconds=3600.0, give_up_seconds=30.0, look_give_up_seconds=30.0) as detector:
+            for at in range(0, MEMBERS, 100):
+                await detector.join(*members[at : at + 100])
+            while not (found := await detector.incidents()):
+                await detector.stub.Ask(detector_pb2.AskRequest(predicate="deadlock"), timeout=120)
+            stuck = len(found[0].core) + len(found[0].behind)
+            print(f"{MEMBERS} members, {stuck} stuck parties; Chromium on {os.cpu_count()} cores; medians of {ROUNDS}")
+            async with browsing() as page:
+                for path in ("/", "/members", f"/incidents/{found[0].id}"):
+                    url, begun = f"{detector.web}{path}", time.perf_counter()
+                    _, _, body = await detector.fetch(path)
+                    made = 1000 * (time.perf_counter() - begun)
+                    painted, (script, task) = await paint(page, url), await update(page, url)
+                    sent = f"{path.split('-')[0]:12s} made in {made:4.0f} ms, {len(body) / 1024:5.0f} kB"
+                    print(f"{sent}; first paint {painted:4.0f} ms; update {script:3.0f} ms of script, {task:3.0f} ms in all")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
