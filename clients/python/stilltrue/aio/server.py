@@ -48,13 +48,14 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
             return await continuation(handler_call_details)
         if not self._knows_options:
             self._learn_options()
+        endpoint = self.endpoint
         call = receive_call(
             session,
             handler_call_details.invocation_metadata,
             method,
-            interruptible=True,
-            seconds_max=self._seconds_max,
-            endpoint=self.endpoint if self.endpoint.wants_peer else None,
+            True,
+            self._seconds_max,
+            endpoint if endpoint.peer is None and endpoint.server is None and endpoint.wants_peer else None,
         )
         if call is None:
             return await continuation(handler_call_details)
@@ -165,7 +166,7 @@ def _end(call: IncomingCall, context: Any) -> None:
     if not call.over:
         try:
             trailing = context.trailing_metadata()
-            stamped = call.end(trailing, failed=has_failed(context.code()))
+            stamped = call.end(trailing, has_failed(context.code()))
             if stamped is not trailing:
                 context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open
@@ -308,7 +309,7 @@ def _end_in_thread(call: IncomingCall, context: RecordedSyncContext) -> None:
     if not call.over:
         try:
             trailing = context.recorded_trailing
-            stamped = call.end(trailing, failed=has_failed(context.recorded_status))
+            stamped = call.end(trailing, has_failed(context.recorded_status))
             if stamped is not trailing:
                 context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open

@@ -143,6 +143,7 @@ class ServerCall:
 
     __slots__ = (
         "caller",
+        "dated",
         "deadline",
         "heard",
         "interruptible",
@@ -184,6 +185,8 @@ class ServerCall:
         self.state = _QUEUED
         self.sent = 0
         self.received = 0
+        self.dated = False
+        """Whether its own deadline is known, or that it has none."""
         self.heard = NEVER_TOLD
         """The colour of the request, if its sender knows who answers: a reply of the same colour needs no stamp (rule 1)."""
         self.taken = False

@@ -41,17 +41,21 @@ class CallerMemory:
             del answered[over]
 
     def answered(
-        self, number: CallNumber, *, sent: int = 0, received: int = 0, facts: Facts = NO_FACTS, taken: bool = True
+        self, number: CallNumber, sent: int = 0, received: int = 0, facts: Facts = NO_FACTS, taken: bool = True
     ) -> None:
         """The service of this call is over; its reply may be in transit until the floor passes it."""
         if number < self._floor:
             return
-        more_to_say = sent or received or facts or not taken
-        self._answered[number] = (
-            Answered(number=number, sent=sent, received=received, facts=facts, taken=taken) if more_to_say else None
-        )
+        if sent or received or facts or not taken:
+            entry = Answered(number=number, sent=sent, received=received, facts=facts, taken=taken)
+        else:
+            entry = None
+        self._answered[number] = entry
         if len(self._answered) > self.answered_max:
-            self._prune()
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        self._prune()
         if len(self._answered) > self.answered_max:
             oldest = next(iter(self._answered))
             del self._answered[oldest]

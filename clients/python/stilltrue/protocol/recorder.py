@@ -42,7 +42,7 @@ from stilltrue.model import (
 from stilltrue.protocol.activity import Activities
 from stilltrue.protocol.call_state import AWAIT, END, GO_ON, HANG_UP, HOLD_BACK, SETTLE, START, TAKE, ClientState, ServerState
 from stilltrue.protocol.doubts import Doubts
-from stilltrue.protocol.ledger import NO_WAIT, ChannelRecord, ClientCall, ServerCall, is_blocked
+from stilltrue.protocol.ledger import NO_REPLY, NO_WAIT, ChannelRecord, ClientCall, ServerCall, is_blocked
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.memory import Callers
 from stilltrue.protocol.observation import Observation, nothing_more
@@ -198,7 +198,9 @@ class Recorder:
 
         While the step whose message it was is open, the outcome counts from the step's end (rule 7).
         """
-        report = self.coloured(stamp, now) if stamp is not None and stamp.colour > self.colour else None
+        report = None
+        if stamp is not None and stamp.colour > self.colour:
+            report = self.coloured(stamp, now)
         if self._made.get(made.number) is not made:  # settled before, or made before a fork or a renaming
             self._inherited.discard(made)
             return report
@@ -261,7 +263,7 @@ class Recorder:
             caller = memory.caller
         serial = self._next_party
         self._next_party = serial + 1
-        name: Any = f"{self._prefix}{label or method[method.rfind('/') + 1 :]}#{serial}"
+        name: Any = f"{self._prefix}{label or method.rpartition('/')[2]}#{serial}"
         served = ServerCall(serial, name, method, caller, number, pool, now, deadline, interruptible)
         if stamp is not None and known and self._mark in known:
             served.heard = colour
@@ -270,11 +272,15 @@ class Recorder:
         self._tell((count, self.colour, "arrived", served))
         return served, report
 
-    def queued(self, served: ServerCall, pool: str, deadline: float | None = None) -> None:
-        """Sets the pool behind which an arrived call waits, and its deadline."""
-        served.pool = pool
-        if deadline is not None:
+    def queued(self, served: ServerCall, pool: str, deadline: float | None = None, dated: bool = False) -> None:
+        """Sets the pool behind which an arrived call waits, and its deadline, if that is earlier; ``dated``: it has no other.
+
+        It needs no lock: the deadline comes first, so a cut in between finds a call that waits for nobody yet.
+        """
+        if deadline is not None and (served.deadline is None or deadline < served.deadline):
             served.deadline = deadline
+        served.dated = dated
+        served.pool = pool
 
     def started(self, served: ServerCall, deadline: float | None = None, interruptible: bool | None = None) -> None:
         """A worker took the call from the queue: it is a party now. Arguments replace what was known at the arrival."""
@@ -304,12 +310,11 @@ class Recorder:
         if self._served.get(served.serial) is served:
             del self._served[served.serial]
             served.state = END[served.state]
-            facts, changes = (NO_FACTS, NO_FACTS) if failed else served.reply
-            memory = self._memory_of(served.caller) if served.caller is not None else None
-            if memory is not None:
+            facts, changes = NO_REPLY if failed else served.reply
+            caller = served.caller
+            if caller is not None and (memory := self._memory_of(caller)) is not None:
                 # answered: whatever the handler took of it, the request is in transit no more
-                taken = served.taken or not failed
-                memory.answered(served.number, sent=served.sent, received=served.received, facts=facts, taken=taken)
+                memory.answered(served.number, served.sent, served.received, facts, served.taken or not failed)
             if changes:
                 self._facts.update(changes)
             self.happenings = count = self.happenings + 1
@@ -547,16 +552,18 @@ class Recorder:
     def _settle(self, made: ClientCall, stamp: Stamp | None, now: float, in_doubt: bool) -> None:
         del self._made[made.number]
         made.wait = NO_WAIT
+        channel = made.channel
         if stamp is not None:
-            made.channel.answered_by(stamp.source, stamp.incarnation)
-        if made.channel.hedged if stamp is not None else in_doubt:  # of a hedged call's other copies nobody can tell
+            channel.answered_by(stamp.source, stamp.incarnation)
+            in_doubt = channel.hedged  # of its other copies nobody can tell
+        if in_doubt:
             self._doubts.add(made, now)
         else:
             made.state = SETTLE[made.state]
-            if stamp is None and not made.channel.known:  # else it may be from a server that is known
-                made.channel.strangers = True
+            if stamp is None and not channel.known:  # else it may be from a server that is known
+                channel.strangers = True
         self.happenings = count = self.happenings + 1
-        self._tell((count, self.colour, "settled" if stamp is not None else "in doubt" if in_doubt else "failed", made))
+        self._tell((count, self.colour, "in doubt" if in_doubt else "settled", made))
 
     def _number_wait(self) -> WaitNumber:
         number: WaitNumber = self._next_wait
@@ -564,10 +571,12 @@ class Recorder:
         return number
 
     def _stamp(self, number: CallNumber, known: str = "") -> Stamp:
-        floor, above, made = self._lowest, self._next_call, self._made
-        while floor < above and floor not in made:  # not the first key: finding that skips all that were deleted
-            floor += 1
-        self._lowest = floor
+        floor, made = self._lowest, self._made
+        if floor not in made:
+            above = self._next_call
+            while floor < above and floor not in made:  # not the first key: finding that skips all that were deleted
+                floor += 1
+            self._lowest = floor
         if self._in_doubt:
             floor = self._doubts.floor(floor)
         stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor, known))

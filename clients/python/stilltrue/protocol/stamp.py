@@ -17,7 +17,8 @@ from typing import NamedTuple
 from stilltrue.model import CallNumber, ProcessName, SnapshotId
 
 METADATA_KEY = "stilltrue-stamp"
-NUMBER_MAX = 2**53
+NUMBER_BITS = 53
+NUMBER_MAX = 2**NUMBER_BITS
 """The highest number, which every language and JSON can hold exactly."""
 INCARNATION_MAX = 2**63 - 1
 """Incarnations are random: as long as a signed 64-bit integer allows."""
@@ -27,6 +28,7 @@ NAME_LENGTH_MAX = 253
 SENDERS_MAX = 1_024
 """Senders whose names are parsed once."""
 _PARTS = 5
+_SEPARATORS_MAX = 6
 _MARK_BYTES = 8
 _KNOWN_LENGTH_MAX = 200
 
@@ -52,8 +54,16 @@ _new = tuple.__new__  # makes a stamp twice as fast as by its name: one is made 
 
 def encode(stamp: Stamp) -> str:
     """The stamp as a metadata value."""
-    text = f"{stamp[0]};{stamp[1]};{stamp[2]};{stamp[3]};{stamp[4]}"
-    return f"{text};{stamp[5]}" if stamp[5] else text
+    source, incarnation, number, colour, floor, known = stamp
+    if known:
+        return f"{_head(source, incarnation)}{number};{colour};{floor};{known}"
+    return f"{_head(source, incarnation)}{number};{colour};{floor}"
+
+
+@lru_cache(maxsize=SENDERS_MAX)
+def _head(source: ProcessName, incarnation: int) -> str:
+    """What the stamps of one process begin with."""
+    return f"{source};{incarnation};"
 
 
 def marked(source: ProcessName, incarnation: int) -> str:
@@ -71,27 +81,29 @@ def decode(text: str | bytes) -> Stamp | None:
     try:
         if isinstance(text, bytes):
             text = text.decode("ascii")
-        known = ""
-        if text.count(";") == _PARTS:
-            text, _, known = text.rpartition(";")
-            if not known.startswith("~") or len(known) > _KNOWN_LENGTH_MAX:
-                known = ""  # a tag that nobody here can check
-        sender, call, newest, lowest = text.rsplit(";", 3)
+        parts = text.split(";", _SEPARATORS_MAX)
+        known = parts.pop() if len(parts) > _PARTS else ""
+        name, run, call, newest, lowest = parts
         number, colour, floor = int(call), int(newest), int(lowest)
-        source, incarnation = _sender(sender)
+        source, incarnation = _sender(name, run)
     except ValueError:
         return None
-    if not (0 <= number <= NUMBER_MAX and 0 <= colour <= NUMBER_MAX and 0 <= floor <= NUMBER_MAX):
+    if known and (known[0] != "~" or len(known) > _KNOWN_LENGTH_MAX):
+        known = ""  # a tag that nobody here can check
+    if (number | colour | floor) >> NUMBER_BITS and not _are_numbers(number, colour, floor):
         return None
     stamp: Stamp = _new(Stamp, (source, incarnation, number, colour, floor, known))
     return stamp
 
 
+def _are_numbers(*numbers: int) -> bool:
+    return all(0 <= number <= NUMBER_MAX for number in numbers)
+
+
 @lru_cache(maxsize=SENDERS_MAX)
-def _sender(text: str) -> tuple[ProcessName, int]:
-    """The process and incarnation in ``text``, the same in each of its stamps. Raises ValueError."""
-    source, run = text.split(";")
+def _sender(source: str, run: str) -> tuple[ProcessName, int]:
+    """The process and incarnation as a stamp has them, the same in each of its stamps. Raises ValueError."""
     incarnation = int(run)
     if not (0 < len(source) <= NAME_LENGTH_MAX and 0 <= incarnation <= INCARNATION_MAX):
-        raise ValueError(text)
+        raise ValueError(source)
     return ProcessName(source), incarnation

@@ -60,22 +60,27 @@ class IncomingCall:
 
     # -- the service ---------------------------------------------------------------------------------------------------
 
-    def begin(self, context: Any, *, interruptible: bool | None = None) -> None:
+    def begin(self, context: Any, interruptible: bool | None = None) -> None:
         """A worker or a task took the call; ``context`` is gRPC's, and knows the deadline.
 
         ``interruptible``: whether the handler is cancelled when the caller gives up, if that was unknown at the arrival.
         """
         live = self.live
         try:
-            remaining = context.time_remaining()
-            if self._seconds_max is not None:
-                remaining = self._seconds_max if remaining is None else min(remaining, self._seconds_max)
-            endless = remaining is None or remaining > DEADLINE_SECONDS_MAX
-            live.started(self.served, None if endless else live.clock() + remaining, interruptible=interruptible)
+            served = self.served
+            live.started(served, None if served.dated else self._deadline(context), interruptible)
             if self._endpoint is not None:
                 self._endpoint.heard_from(context)
         except Exception:  # noqa: BLE001 - fail open
             live.report_failure("a call is taken")
+
+    def _deadline(self, context: Any) -> float | None:
+        """When gRPC ends the call, as its context tells."""
+        remaining = context.time_remaining()
+        if self._seconds_max is not None:
+            remaining = self._seconds_max if remaining is None else min(remaining, self._seconds_max)
+        endless = remaining is None or remaining > DEADLINE_SECONDS_MAX
+        return None if endless else self.live.clock() + remaining
 
     def hang_up(self) -> None:
         """The caller is gone, though the handler may go on."""
@@ -136,7 +141,7 @@ class IncomingCall:
 
     # -- the end; a second one changes nothing -------------------------------------------------------------------------
 
-    def end(self, trailing: Any, *, failed: bool = False) -> Any:
+    def end(self, trailing: Any, failed: bool = False) -> Any:
         """The call is answered: ``trailing`` with the reply's stamp, if it needs one, and no other.
 
         Without a stamp for an unstamped caller. The very same object if nothing changes.
@@ -144,15 +149,17 @@ class IncomingCall:
         if self.over:
             return trailing
         self.over = True
-        self.session.parties.roots.pop(self.served.party, None)
+        served = self.served
+        self.session.parties.roots.pop(served.party, None)
         if self.callbacks is not None:
             self.callbacks.call_ends()
         try:
-            pair = self.live.replied(self.served, failed=failed)
-            # rule 9: nothing is told to callers without a stamp
-            return with_stamp(trailing, None if self.served.caller is None else pair)
+            pair = self.live.replied(served, failed)
+            if served.caller is None:
+                pair = None  # rule 9: nothing is told to callers without a stamp
+            return with_stamp(trailing, pair) if trailing or pair is not None else trailing
         except Exception:  # noqa: BLE001 - fail open
-            self.live.withdrawn(self.served)
+            self.live.withdrawn(served)
             self.live.report_failure("a call is replied to")
             return trailing
 
@@ -165,17 +172,16 @@ class IncomingCall:
 
 def has_failed(code: Any) -> bool:
     """Whether the finished behaviour raised an exception or set ``code``, a status other than OK."""
-    kind = sys.exc_info()[0]
-    if kind is not None and not issubclass(kind, StopIteration | StopAsyncIteration):
+    error = sys.exception()
+    if error is not None and not isinstance(error, StopIteration | StopAsyncIteration):
         return True
-    return code not in (None, 0, grpc.StatusCode.OK)
+    return code is not None and code not in (0, grpc.StatusCode.OK)
 
 
 def receive_call(
     session: Session,
     metadata: Any,
     method: str,
-    *,
     interruptible: bool,
     seconds_max: float | None = None,
     endpoint: Endpoint | None = None,
@@ -187,7 +193,7 @@ def receive_call(
     """
     live = session.live
     try:
-        served = live.arrived(read_stamp(live, metadata, method, reply=False), method, interruptible)
+        served = live.arrived(read_stamp(live, metadata, method), method, interruptible)
         if seconds_max is not None:
             live.queued(served, "", seconds_max)
         return IncomingCall(session, served, seconds_max, endpoint)

@@ -120,16 +120,22 @@ class OutgoingCall:
     def answered(self, trailing: Any) -> None:
         """The reply arrived, with this trailing metadata."""
         try:
-            stamp = read_stamp(self.live, trailing, self.made.method, reply=True) if trailing else None
-            self._settle(stamp, in_doubt=False)
+            if trailing or self.callbacks is not None:
+                self._settle(read_stamp(self.live, trailing, self.made.method, reply=True), in_doubt=False)
+            else:
+                self.live.settled(self.made, None, False)
+                self.settled = True
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a call ends")
 
     def ended(self, trailing: Any, code: Any) -> None:
         """gRPC reports the end of the call: its trailing metadata and status code."""
         try:
-            stamp = read_stamp(self.live, trailing, self.made.method, reply=True) if trailing else None
-            self._settle(stamp, in_doubt=stamp is None and code is not grpc.StatusCode.OK and code not in ANSWERS)
+            if code is grpc.StatusCode.OK:
+                self.answered(trailing)
+                return
+            stamp = read_stamp(self.live, trailing, self.made.method, reply=True)
+            self._settle(stamp, in_doubt=stamp is None and code not in ANSWERS)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a call ends")
 
@@ -175,7 +181,7 @@ class RecordedMethod:
         return None if self._channel.dialled is None else self._channel.dialled()
 
     def begin(
-        self, now: Now | None, timeout: float | None, metadata: Any, *, waiting: bool = False
+        self, now: Now | None, timeout: float | None, metadata: Any, waiting: bool = False
     ) -> tuple[OutgoingCall | None, Any]:
         """Begin a call: its state, and ``metadata`` with its stamp; (None, unchanged metadata) if recording it failed.
 
@@ -193,7 +199,7 @@ class RecordedMethod:
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
             session.live.report_failure("a call begins")
             return None, metadata
-        return OutgoingCall(session, made), with_stamp(metadata, pair)
+        return OutgoingCall(session, made), with_stamp(metadata, pair) if metadata else (pair,)
 
 
 def weakly(thing: object) -> Callable[[], object] | None:

@@ -61,7 +61,8 @@ def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -
         if served is not None:
             arriving.served = None
             try:
-                live.queued(served, name, seconds_left(args))
+                left = seconds_left(args)
+                live.queued(served, name, left, left is not None)
             except Exception:  # noqa: BLE001 - fail open
                 live.report_failure("a request is queued")
         return submit(fn, *args, **kwargs)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 from queue import SimpleQueue
 from typing import Any
 
@@ -88,7 +89,7 @@ class LockedRecorder:
         self._begin = begin
         self.keys = keys or StampKeys()
         self._logged_at = 0.0
-        self.clock = clock or SteadyClock()
+        self.clock = clock or SteadyClock().__call__  # a bound method is called twice as fast as an object
         self.reports_max = reports_max
         self.wake: Callable[[], None] = lambda: None
         self.pools: dict[str, int | None] = {}
@@ -165,6 +166,8 @@ class LockedRecorder:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
             made, stamp = self.recorder.sent(method, channel, now, party, deadline, waiting, step)
+        if self.keys.tags is None:
+            return made, (METADATA_KEY, encode(stamp))
         return made, self._pair(stamp, method, reply=False)
 
     def awaits(self, made: ClientCall, timeout: float | None = None) -> None:
@@ -196,13 +199,13 @@ class LockedRecorder:
             self.deferred.append(lambda: self._settle(made, stamp, in_doubt))
             return
         with lock:
-            self._settle(made, stamp, in_doubt)
+            if stamp is None and not in_doubt:  # no cut and no doubt: nobody asks for the time
+                self.recorder.settled(made, None, 0.0)
+            else:
+                self._settle(made, stamp, in_doubt)
 
     def _settle(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> None:
-        recorder = self.recorder
-        needs_time = in_doubt or made.channel.hedged or (stamp is not None and stamp[3] > recorder.colour)  # a doubt, or a cut
-        now = self.clock() if needs_time else 0.0
-        report = recorder.settled(made, stamp, now, in_doubt)
+        report = self.recorder.settled(made, stamp, self.clock(), in_doubt)
         if report is not None:
             self._put(report)
 
@@ -239,7 +242,7 @@ class LockedRecorder:
                 self._put(report)
         return served
 
-    def started(self, served: ServerCall, deadline: float | None, *, interruptible: bool | None = None) -> None:
+    def started(self, served: ServerCall, deadline: float | None, interruptible: bool | None = None) -> None:
         """A worker took the call; ``deadline`` (epoch) is the call's own. ``interruptible``: as known now."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
@@ -247,10 +250,10 @@ class LockedRecorder:
         with lock:
             self.recorder.started(served, deadline, interruptible)
 
-    def queued(self, served: ServerCall, pool: str, timeout: float | None = None) -> None:
-        """The call waits behind a pool; ``timeout`` (seconds) is its remaining time."""
-        with self._step():
-            self.recorder.queued(served, pool, None if timeout is None else self.clock() + timeout)
+    def queued(self, served: ServerCall, pool: str, timeout: float | None = None, dated: bool = False) -> None:
+        """The call waits behind a pool; ``timeout`` (seconds): what is left of it at most; ``dated``: nothing else ends it."""
+        deadline = None if timeout is None or timeout == inf else self.clock() + timeout
+        self.recorder.queued(served, pool, deadline, dated)
 
     def hung_up(self, served: ServerCall) -> None:
         """The caller is gone. May run in a finalizer."""
@@ -268,7 +271,7 @@ class LockedRecorder:
             stamp = self.recorder.reply_begun(served)
         return self._pair(stamp, served.method, reply=True)
 
-    def replied(self, served: ServerCall, *, failed: bool = False, stamped: bool = False) -> Pair | None:
+    def replied(self, served: ServerCall, failed: bool = False, stamped: bool = False) -> Pair | None:
         """The call is answered; returns the stamp for the reply's trailing metadata, None if it needs none.
 
         ``failed``: with an error; ``stamped``: in any case.
@@ -278,7 +281,11 @@ class LockedRecorder:
             raise ReenteredError
         with lock:
             stamp = self.recorder.replied(served, failed, stamped)
-        return None if stamp is None else self._pair(stamp, served.method, reply=True)
+        if stamp is None:
+            return None
+        if self.keys.tags is None:
+            return METADATA_KEY, encode(stamp)
+        return self._pair(stamp, served.method, reply=True)
 
     def withdrawn(self, served: ServerCall) -> None:
         """The call will not be served, or not completely. May run in a finalizer, so it is deferred to the next step."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stilltrue.protocol.stamp import METADATA_KEY, Stamp
+from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode
 
 if TYPE_CHECKING:
     from stilltrue.runtime.recorder import LockedRecorder
 
 Metadata = Iterable[tuple[str, str | bytes]] | None
 Pair = tuple[str, str]
-_KEYS = (METADATA_KEY, METADATA_KEY.encode())  # gRPC takes keys as bytes, too
+_KEYS = frozenset({METADATA_KEY, METADATA_KEY.encode()})  # gRPC takes keys as bytes, too
 
 
-def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, *, reply: bool) -> Stamp | None:
+def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, reply: bool = False) -> Stamp | None:
     """The stamp in gRPC metadata (pairs; None is empty) of a call of ``method``, or of its reply. None: there is none.
 
     Several count as none, and so does one without the fleet's tag: the sender is unknown.
@@ -27,7 +27,9 @@ def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, *, repl
                 live.several_stamps()
                 return None
             text = entry[1]
-    return None if text is None else live.stamp_of(text, method, reply=reply)
+    if text is None:
+        return None
+    return decode(text) if live.keys.tags is None else live.stamp_of(text, method, reply=reply)
 
 
 def with_stamp(metadata: Any, pair: Pair | None) -> Any:

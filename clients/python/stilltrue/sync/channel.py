@@ -98,9 +98,12 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         blocking = self._blocking
         if blocking is None:
             return self.with_call(request, timeout, metadata, *rest, **further)[0]
-        call, metadata = self._begin(self._now, timeout, metadata, waiting=True)
+        call, metadata = self._begin(self._now, timeout, metadata, True)
         try:
-            state, core = blocking(request, timeout, metadata, *rest, **further)
+            if rest or further:
+                state, core = blocking(request, timeout, metadata, *rest, **further)
+            else:
+                state, core = blocking(request, timeout, metadata)
             reply = compat.reply_of(state, core, False, None)
         except BaseException as error:
             if call is not None:
@@ -112,7 +115,7 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         return reply
 
     def with_call(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
-        call, metadata = self._begin(self._now, timeout, metadata, waiting=True)
+        call, metadata = self._begin(self._now, timeout, metadata, True)
         if call is None:
             return self._with_call(request, timeout, metadata, *rest, **further)
         return self._run_blocking(call, request, timeout, metadata, *rest, **further)

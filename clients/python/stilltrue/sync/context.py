@@ -14,11 +14,11 @@ from grpc import _server
 from stilltrue.runtime.incoming_call import IncomingCall
 from stilltrue.runtime.stamps import hide_stamp
 
-_PLAIN: type = _server._Context  # noqa: SLF001 - the class whose objects gRPC gives to handlers
+PLAIN: Any = _server._Context  # noqa: SLF001 - the class whose objects gRPC gives to handlers
 _WRAPPERS_MAX = 3
 
 
-class RecordedContext(_PLAIN):  # type: ignore[misc]  # gRPC has no types for it
+class RecordedContext(PLAIN):  # type: ignore[misc]  # gRPC has no types for it
     """As ``grpc.ServicerContext``, which neither shows nor sends a stamp of somebody else's."""
 
     recorded_call: IncomingCall
@@ -46,7 +46,7 @@ def record_context(context: Any, call: IncomingCall) -> None:
 
 def _plain_behind(context: Any, wrappers: int) -> Any:
     """gRPC's own context, which an interceptor may have wrapped in ``wrappers`` objects at most; None if it is not found."""
-    if type(context) is _PLAIN:
+    if type(context) is PLAIN:
         return context
     if wrappers and isinstance(context, grpc.ServicerContext):
         for inner in getattr(context, "__dict__", {}).values():

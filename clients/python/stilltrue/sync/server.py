@@ -20,7 +20,7 @@ from stilltrue.runtime.server_options import call_seconds_max, options_of_thread
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stand_in import StandIn
 from stilltrue.runtime.transport.endpoint import Endpoint
-from stilltrue.sync.context import RecordedContext, record_context
+from stilltrue.sync.context import PLAIN, RecordedContext, record_context
 
 
 class RecordedServer(grpc.ServerInterceptor):
@@ -43,15 +43,10 @@ class RecordedServer(grpc.ServerInterceptor):
         arriving.served = None
         if session.left_out.get(method, True) and session.leaves_out(method):
             return continuation(handler_call_details)
-        if self.endpoint.wants_peer or not self._knows_options:
+        endpoint = self.endpoint
+        if not self._knows_options or (endpoint.peer is None and endpoint.server is None and endpoint.wants_peer):
             self._learn_options()
-        call = receive_call(
-            session,
-            handler_call_details.invocation_metadata,
-            method,
-            interruptible=False,
-            seconds_max=self._seconds_max,
-        )
+        call = receive_call(session, handler_call_details.invocation_metadata, method, False, self._seconds_max)
         if call is None:
             return continuation(handler_call_details)
         here = session.parties.here
@@ -138,7 +133,11 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         try:
             if not context.add_callback(call.hang_up):
                 call.hang_up()
-            record_context(context, call)
+            if type(context) is PLAIN:
+                context.__class__ = RecordedContext
+                context.recorded_call = call
+            else:
+                record_context(context, call)
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("a call is taken")
 
@@ -148,10 +147,10 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         try:
             if type(context) is RecordedContext:
                 state = context._state  # noqa: SLF001 - asking the context takes its lock, three times
-                state.trailing_metadata = call.end(state.trailing_metadata, failed=has_failed(state.code))
+                state.trailing_metadata = call.end(state.trailing_metadata, has_failed(state.code))
             else:
                 trailing = context.trailing_metadata()
-                stamped = call.end(trailing, failed=has_failed(context.code()))
+                stamped = call.end(trailing, has_failed(context.code()))
                 if stamped is not trailing:
                     context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open

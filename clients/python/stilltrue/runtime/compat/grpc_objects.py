@@ -6,6 +6,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Iterable
+from math import inf
 from pathlib import Path
 from types import CoroutineType, FrameType
 from typing import Any
@@ -14,6 +15,7 @@ from weakref import ref
 import grpc
 import grpc.aio
 from grpc import _channel
+from grpc._cython import cygrpc
 from grpc.aio import _channel as _aio_channel
 
 from stilltrue.runtime.compat.event_loops import is_task
@@ -22,6 +24,10 @@ from stilltrue.runtime.frames import variables_of
 
 DEADLINE_SECONDS_MAX = 10.0**8
 """gRPC reports a deadline this far off, or farther, when there is none."""
+_NEVER = 10.0**12
+"""A deadline (epoch) beyond this is none, whatever the time."""
+_EVENT = getattr(cygrpc, "RequestCallEvent", None)
+"""What tells a server of threads that a call has arrived."""
 _GRPC = str(Path(grpc.__file__).parent)
 _SERVER_DEPTH_MAX = 6
 _AIO_SERVER = "AioServer"
@@ -111,12 +117,14 @@ def callbacks_of_made(call: Any) -> list[Any] | None:
 
 
 def seconds_left(submitted: Iterable[Any]) -> float | None:
-    """What is left of a call for which gRPC has submitted these arguments to a pool; None: no deadline, or none known."""
+    """What is left of a call for which gRPC has submitted these arguments to a pool; infinite: no deadline; None: unknown."""
     for one in submitted:
-        deadline = getattr(getattr(one, "call_details", None), "deadline", None)
-        if isinstance(deadline, float):
+        if type(one) is _EVENT:
+            deadline: float = one.call_details.deadline
+            if deadline > _NEVER:
+                return inf
             left = deadline - time.time()
-            return left if left < DEADLINE_SECONDS_MAX else None
+            return left if left < DEADLINE_SECONDS_MAX else inf
     return None
 
 
