@@ -382,3 +382,15 @@ def test_what_is_joined_by_hand_is_not_joined_twice(instrumented: Agent) -> None
 def test_the_pure_modules_load_without_grpc() -> None:
     script = "import sys, stilltrue.protocol.recorder, stilltrue.protocol.report; sys.exit('grpc' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+
+
+def test_protobuf_and_the_second_look_are_loaded_when_an_agent_is_made_and_not_with_its_name() -> None:
+    script = """
+import sys, grpc
+without = {"google.protobuf", "stilltrue.v1.agent_pb2", "stilltrue.runtime.connection", "stilltrue.runtime.look.looker"}
+from stilltrue import Agent
+assert not without & set(sys.modules), without & set(sys.modules)
+Agent("a", instance="a", detector="127.0.0.1:1")
+assert without <= set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -8,6 +8,7 @@ server = grpc.server(agent.pool(ThreadPoolExecutor(4)), interceptors=[agent.serv
 from __future__ import annotations
 
 import atexit
+import importlib
 import logging
 import os
 import secrets
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from weakref import WeakSet, ref
 
 import grpc
@@ -40,11 +41,9 @@ from stilltrue.protocol.step import Step, checked
 from stilltrue.runtime.answering import Answering, Answers
 from stilltrue.runtime.atomic import atomic
 from stilltrue.runtime.compat import options_of
-from stilltrue.runtime.connection import Connection
 from stilltrue.runtime.cure.aborter import Aborter
 from stilltrue.runtime.declared_waits import holding, waiting_for
 from stilltrue.runtime.goodbye import say_goodbye_in_children
-from stilltrue.runtime.look.looker import Looker
 from stilltrue.runtime.observation import Observer
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.pool import record_pool
@@ -58,6 +57,10 @@ from stilltrue.settings import SettingRefusedError, Settings, read_settings
 from stilltrue.sync import locks
 from stilltrue.sync.channel import RecordedChannel
 from stilltrue.sync.server import RecordedServer
+
+if TYPE_CHECKING:
+    from stilltrue.runtime.connection import Connection
+    from stilltrue.runtime.look.looker import Looker
 
 _LOGGER = logging.getLogger("stilltrue")
 FORK_SECONDS_MAX = 0.5
@@ -93,6 +96,8 @@ class Agent:
             **further,
         }
         self.settings, keys = _with_keys(read_settings(given), given)
+        self._connect = _loaded("stilltrue.runtime.connection").Connection
+        self._make_looker = _loaded("stilltrue.runtime.look.looker").Looker
         self._lifecycle = threading.Lock()
         self._pid = os.getpid()
         self._connection: Connection | None = None
@@ -123,9 +128,9 @@ class Agent:
         """Start connecting to the detector; the first channel, pool or server does it too. Idempotent."""
         with self._lifecycle:
             if self._connection is None and not self._closed and self.settings.enabled:
-                look, sight = self._look or self.looker().look, None if self._look else self.sight.to_wire
-                cure = self._curer()
-                self._connection = Connection(self.live, self.settings, look, self._rename, sight, self.transport, cure)
+                look, sight = self._look or self.looker().look, None if self._look else self.sight.counts
+                cure, live, settings = self._curer(), self.live, self.settings
+                self._connection = self._connect(live, settings, look, self._rename, sight, self.transport, cure)
                 self._connection.start()
                 say_goodbye_in_children(self.close)
         return self
@@ -317,7 +322,8 @@ class Agent:
 
     def looker(self) -> Looker:
         """Takes the second look at this process's parties."""
-        return Looker(self.live, self.parties, self._observer, self.transport)
+        looker: Looker = self._make_looker(self.live, self.parties, self._observer, self.transport)
+        return looker
 
     def _curer(self) -> Callable[[CureRequest], Cured] | None:
         """Aborts calls when an operator asks for it; None where the process does not allow that."""
@@ -378,6 +384,14 @@ class Agent:
         self.live.restart()
         if not self._closed:
             self.live.deferred.append(self.start)
+
+
+def _loaded(module: str) -> Any:
+    """A module that only agents need, not whoever imports their class: with protobuf they take as long to load as the others.
+
+    They are loaded when an agent is made, and not later: if that fails, it fails before anything is recorded.
+    """
+    return importlib.import_module(module)
 
 
 def _register_hooks(agent: Agent) -> None:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import grpc
 
@@ -73,7 +74,7 @@ class Connection:
         settings: Settings,
         look: Callable[[LookRequest], Look] | None = None,
         rename: Callable[[], None] = lambda: None,
-        sight: Callable[[], pb.Sight] | None = None,
+        sight: Callable[[], dict[str, Any]] | None = None,
         transport: Transport | None = None,
         cure: Callable[[CureRequest], Cured] | None = None,
     ) -> None:
@@ -278,7 +279,7 @@ class Connection:
                 reactive=self._settings.reactive,
                 looks=True,
                 cures=self._cure is not None,
-                sight=None if self._sight is None else self._sight(),
+                sight=None if self._sight is None else pb.Sight(**self._sight()),
             )
         )
         leased = time.monotonic()
@@ -323,7 +324,7 @@ class Connection:
             colour=live.recorder.colour,
             reports_dropped=live.dropped,
             stamps_refused=live.recorder.refused + live.stamps_refused,
-            sight=None if self._sight is None else self._sight(),
+            sight=None if self._sight is None else pb.Sight(**self._sight()),
         )
         return pb.ConnectRequest(lease=lease)
 

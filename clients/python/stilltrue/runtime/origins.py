@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
-import sysconfig
 from enum import Enum
 from pathlib import Path
 from types import CodeType, FrameType
@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from stilltrue.runtime import compat
 
 _OURS = str(Path(__file__).parents[1])
-_STDLIB = sysconfig.get_paths()["stdlib"]
+_STDLIB = str(Path(os.__file__).parent)
 _INSTALLED = ("site-packages", "dist-packages")
 _HTTP = re.compile(
     r"[/\\](?:site|dist)-packages[/\\](?:requests|urllib3|httpx|httpcore|aiohttp|h11|h2|anyio|asgiref"

@@ -12,7 +12,6 @@ from grpc.aio import _channel as _aio_channel
 from grpc.aio import _server as _aio_server
 
 from stilltrue.runtime.recorder import LockedRecorder
-from stilltrue.v1 import agent_pb2 as pb
 
 _CHANNELS = (_channel.Channel, _aio_channel.Channel)
 _SERVERS = (_server._Server, _aio_server.Server)  # noqa: SLF001 - what grpc.server() makes
@@ -39,15 +38,15 @@ class Sight:
         self._servers_unseen.update(one for one in made if type(one) in _SERVERS and not _is_recorded(one, self.servers))
         return len(self._channels_unseen) + len(self._servers_unseen)
 
-    def to_wire(self) -> pb.Sight:
-        """As the message to the detector."""
-        return pb.Sight(
-            servers=len(self.servers),
-            channels=len(self.channels),
-            calls=self._live.recorder.calls,
-            servers_unseen=len(self._servers_unseen),
-            channels_unseen=len(self._channels_unseen),
-        )
+    def counts(self) -> dict[str, Any]:
+        """By the names that they have in the message to the detector."""
+        return {
+            "servers": len(self.servers),
+            "channels": len(self.channels),
+            "calls": self._live.recorder.calls,
+            "servers_unseen": len(self._servers_unseen),
+            "channels_unseen": len(self._channels_unseen),
+        }
 
 
 def _is_recorded(server: Any, interceptors: Iterable[Any]) -> bool:
