@@ -90,12 +90,12 @@ agent = stilltrue.instrument("late", detector="127.0.0.1:1")
 mine = insecure_channel("127.0.0.1:1")
 print(type(mine).__name__, mine is not before[0])
 s = server(ThreadPoolExecutor(1))
-sight = agent.sight.to_wire()
-print(sight.channels, sight.servers, sight.channels_unseen, sight.servers_unseen)
+sight = agent.sight.counts()
+print(*(sight[name] for name in ("channels", "servers", "channels_unseen", "servers_unseen")))
 stilltrue.uninstrument()
 print(type(insecure_channel("127.0.0.1:1")).__name__)
 del before
-print(agent.sight.to_wire().channels_unseen)
+print(agent.sight.counts()["channels_unseen"])
 """
 
 
