@@ -15,7 +15,7 @@ PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 
-.PHONY: help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release locks site clean
+.PHONY: pictures help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release locks site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -134,6 +134,9 @@ build/site-tools/.ready: setup clients/python/pyproject.toml pyproject.toml
 	@[ -e $@ ] || { $(BIN)/uv venv -q --clear --python $(BIN)/python build/site-tools && $(BIN)/uv pip install -q \
 		--python build/site-tools/bin/python -c constraints.txt -e clients/python -e . mkdocs-material==9.8.1; }
 	@touch $@
+
+pictures: setup ## the screenshots of the docs, from a played shop in a real browser: writes docs/images
+	$(BIN)/python -m tests.service.pictures docs/images
 
 site: build/site-tools/.ready ## the documentation as a site, into build/site; every warning is an error
 	NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build --strict --quiet

@@ -77,7 +77,7 @@ async def main() -> None:
             stuck = len(found[0].core) + len(found[0].behind)
             print(f"{MEMBERS} members, {stuck} stuck parties; Chromium on {os.cpu_count()} cores; medians of {ROUNDS}")
             async with browsing() as page:
-                for path in ("/", "/members", f"/incidents/{found[0].id}"):
+                for path in ("/members", f"/incidents/{found[0].id}", "/"):
                     url, begun = f"{detector.web}{path}", time.perf_counter()
                     _, _, body = await detector.fetch(path)
                     made = 1000 * (time.perf_counter() - begun)
