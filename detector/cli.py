@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ask": ("detector.commands.ask:ask", "Take a snapshot now and print the verdict."),
     "watch": ("detector.commands.watch:watch", "Print verdicts as they change."),
     "agents": ("detector.commands.agents:agents", "List the connected processes."),
+    "stacks": ("detector.commands.stacks:stacks", "Show what the parties of a process are blocked in."),
     "doctor": ("detector.commands.doctor:doctor", "Explain what the answers do not cover, and how to fix it."),
     "snapshots": ("detector.commands.snapshots:snapshots", "List the newest snapshots."),
     "incidents": ("detector.commands.incidents:incidents", "List deadlocks: parties, duration, and how they ended."),

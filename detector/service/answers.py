@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from detector.service.cure.cures import Plan
 from detector.service.detection.incidents import Incident
 from detector.service.detection.members import Member, MemberState, Sight
+from detector.service.detection.stacks import ProcessStacks
+from stilltrue.protocol.wire.stacks import found_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.v1 import agent_pb2 as agent_pb
 from stilltrue.v1 import detector_pb2 as pb
@@ -63,6 +65,12 @@ def plan_to_wire(plan: Plan, *, text: str, over: bool = False, snapshot: int = 0
     """What a cure would do, or did."""
     victims = (pb.CureVictim(party=one.party, aborted=one.aborted, text=one.text) for one in plan.victims)
     return pb.CureResponse(incident=plan.incident, victims=victims, freed=plan.freed, over=over, snapshot=snapshot, text=text)
+
+
+def stacks_to_wire(stacks: ProcessStacks) -> pb.ProcessStacks:
+    """What the parties of one process stand in."""
+    found = found_to_wire(stacks.found)
+    return pb.ProcessStacks(process=stacks.process, parties=found.parties, left_out=found.left_out, silent=stacks.silent)
 
 
 def _sight(sight: Sight | None) -> agent_pb.Sight | None:

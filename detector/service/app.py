@@ -30,6 +30,7 @@ from detector.service.detection.driver import Driver
 from detector.service.detection.evaluator import Evaluator, installed_predicates
 from detector.service.detection.incident_labels import IncidentLabels
 from detector.service.detection.incidents import Incident, Incidents
+from detector.service.detection.stacks import StacksRequests
 from detector.service.grpc_api.agent_service import AGENT_SERVICE, AgentServicer
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, DetectorServicer
@@ -116,11 +117,14 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         audit=Audit(settings.data),
         allowed=settings.allow_cure,
     )
-    agents = AgentServicer(driver=driver, cures=cures, settings=settings, clock=clock, metrics=metrics, log=log, roles=roles)
+    stacks = StacksRequests()
+    agents = AgentServicer(
+        driver=driver, cures=cures, stacks=stacks, settings=settings, clock=clock, metrics=metrics, log=log, roles=roles
+    )
     archive_service = ArchiveService(settings)
     questions = DetectorServicer(
-        driver=driver, cures=cures, snapshot_store=snapshot_store, archive_service=archive_service, settings=settings,
-        predicates=evaluator.names,
+        driver=driver, cures=cures, stacks=stacks, snapshot_store=snapshot_store, archive_service=archive_service,
+        settings=settings, predicates=evaluator.names,
     )  # fmt: skip
     server, healthy = _server(settings, agents, questions, [Guard(roles, metrics.report_refused, log)])
     web = Web(

@@ -47,6 +47,25 @@ def written_cure(answer: pb.CureResponse) -> dict[str, Any]:
     }
 
 
+def written_stacks(process: pb.ProcessStacks) -> dict[str, Any]:
+    """What the parties of one process stand in, as JSON."""
+    return {
+        "process": process.process,
+        "silent": process.silent or None,
+        "left_out": process.left_out,
+        "parties": [
+            {
+                "party": one.party,
+                "blocked_in": one.blocked_in or None,
+                "held_by": list(one.held_by),
+                "unexplained": one.unexplained,
+                "stack": list(one.stack),
+            }
+            for one in process.parties
+        ],
+    }
+
+
 def time_to_detection(incident: pb.Incident) -> float | None:
     """How long it had lasted when it was first seen, in seconds; None if unknown."""
     return max(0.0, incident.opened - incident.formed) if incident.HasField("formed") else None

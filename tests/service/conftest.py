@@ -41,6 +41,7 @@ class FakeProcess:
         self.looks = True
         self.blind = False
         self.cures: Callable[[], None] | None = None
+        self.standing: list[agent_pb2.StandingParty] | None = None
         self.asked_to_cure: list[agent_pb2.Cure] = []
         self.see: Callable[[Look], Look] = lambda look: look
         self.change: Callable[[Report], Report] = lambda report: report
@@ -67,6 +68,7 @@ class FakeProcess:
                 colour=self.recorder.colour,
                 looks=self.looks,
                 cures=self.cures is not None,
+                stacks=self.standing is not None,
             )
         )
         self._task = asyncio.create_task(self._listen())
@@ -94,8 +96,8 @@ class FakeProcess:
                     if not self.blind:
                         look = self.recorder.look(request_from_wire(response.look), time.time())
                         await self.say(looked=look_to_wire(self.see(look)))
-                elif response.WhichOneof("message") == "cure":
-                    await self._cure(response.cure)
+                elif response.WhichOneof("message") in ("cure", "stacks"):
+                    await self._answer(response)
                 elif not self.silent:
                     self.marks.append(response.mark.snapshot)
                     report = self.recorder.marked(SnapshotId(response.mark.snapshot), time.time())
@@ -106,6 +108,13 @@ class FakeProcess:
         finally:
             self._call.cancel()
             self.ended.set()
+
+    async def _answer(self, response: agent_pb2.ConnectResponse) -> None:
+        if response.HasField("cure"):
+            await self._cure(response.cure)
+        elif not self.blind:
+            found = agent_pb2.StacksFound(number=response.stacks.number, parties=self.standing)
+            await self.say(stacks_found=found)
 
     async def _cure(self, request: agent_pb2.Cure) -> None:
         self.asked_to_cure.append(request)

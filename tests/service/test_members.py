@@ -19,6 +19,8 @@ class Wire:
     def send_look(self, request: LookRequest) -> None:
         pass
 
+    def send_stacks_request(self, number: int) -> None: ...
+
     def send_cure(self, request: CureRequest) -> None:
         pass
 

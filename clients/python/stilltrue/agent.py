@@ -98,6 +98,7 @@ class Agent:
         self.settings, keys = _with_keys(read_settings(given), given)
         self._connect = _loaded("stilltrue.runtime.connection").Connection
         self._make_looker = _loaded("stilltrue.runtime.look.looker").Looker
+        self._make_stacks = _loaded("stilltrue.runtime.look.stacks").Stacks
         self._lifecycle = threading.Lock()
         self._pid = os.getpid()
         self._connection: Connection | None = None
@@ -130,7 +131,8 @@ class Agent:
             if self._connection is None and not self._closed and self.settings.enabled:
                 look, sight = self._look or self.looker().look, None if self._look else self.sight.counts
                 cure, live, settings = self._curer(), self.live, self.settings
-                self._connection = self._connect(live, settings, look, self._rename, sight, self.transport, cure)
+                stacks = None if self._look else self._make_stacks(live, self.parties, settings.block_seconds_max).find
+                self._connection = self._connect(live, settings, look, self._rename, sight, self.transport, cure, stacks)
                 self._connection.start()
                 say_goodbye_in_children(self.close)
         return self

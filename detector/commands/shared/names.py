@@ -38,6 +38,16 @@ def scopes(context: click.Context, _parameter: click.Parameter, begun: str) -> l
     return sorted(name for name in _asked(context, ask, {"all"}) if name.startswith(begun))
 
 
+def processes(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """The members."""
+
+    def ask(stub: Any) -> Iterable[str]:
+        found = stub.ListAgents(pb.ListAgentsRequest(), timeout=SECONDS_MAX).agents
+        return [each.process.instance for each in found]
+
+    return sorted(name for name in _asked(context, ask, ()) if name.startswith(begun))
+
+
 def incidents(context: click.Context, _parameter: click.Parameter, begun: str) -> Found:
     """The newest incidents, each with its core as its explanation."""
 

@@ -39,6 +39,10 @@ class Stream(Protocol):
     def send_look(self, request: LookRequest) -> None:
         """Ask the agent to look again (rule 10)."""
 
+    def send_stacks_request(self, number: int) -> None:
+        """Ask what its parties stand in."""
+        ...
+
     def send_cure(self, request: CureRequest) -> None:
         """Ask the agent to abort calls."""
 
@@ -135,6 +139,7 @@ class Member:
     stamps_refused: int = 0
     looks: bool = False
     cures: bool = False
+    stacks: bool = False
     names: frozenset[str] = frozenset()
 
     @property

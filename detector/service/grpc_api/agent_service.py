@@ -22,6 +22,7 @@ from detector.service.cure.cures import Cures
 from detector.service.detection.colour_budget import ColourRefusedError
 from detector.service.detection.driver import Driver
 from detector.service.detection.members import Member, NameBoundError, NameTakenError, Sight, TooManyMembersError
+from detector.service.detection.stacks import StacksRequests
 from detector.service.grpc_api.report_reader import ReportBytes, ReportReader, check_moments, check_times, split
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import bearer_token, certificate_names
@@ -33,6 +34,7 @@ from stilltrue.protocol.look import LookRequest
 from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.protocol.wire.cure import cure_to_wire, cured_from_wire
 from stilltrue.protocol.wire.look import look_from_wire, request_to_wire
+from stilltrue.protocol.wire.stacks import found_from_wire
 from stilltrue.protocol.wire.values import MalformedError, process_from_wire
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import snapshot_pb2 as snapshot_pb
@@ -99,6 +101,7 @@ class _Stream:
         self._settled: Sequence[CallNumber] = ()
         self._looks: deque[LookRequest] = deque(maxlen=_LOOKS_MAX)
         self._cures: deque[CureRequest] = deque(maxlen=_LOOKS_MAX)
+        self._stacks: deque[int] = deque(maxlen=_LOOKS_MAX)
         self._writer: asyncio.Task[None] | None = None
         self._open = False
         self._reading = False
@@ -138,6 +141,10 @@ class _Stream:
         self._cures.append(request)
         self._send()
 
+    def send_stacks_request(self, number: int) -> None:
+        self._stacks.append(number)
+        self._send()
+
     def _send(self) -> None:
         if self._open and (self._writer is None or self._writer.done()):
             self._writer = asyncio.get_running_loop().create_task(self._write())
@@ -159,6 +166,8 @@ class _Stream:
             return pb.ConnectResponse(look=request_to_wire(self._looks.popleft())).SerializeToString()
         if self._cures:
             return pb.ConnectResponse(cure=cure_to_wire(self._cures.popleft())).SerializeToString()
+        if self._stacks:
+            return pb.ConnectResponse(stacks=pb.StacksRequest(number=self._stacks.popleft())).SerializeToString()
         return None
 
     def replaced(self, text: str) -> None:
@@ -187,6 +196,7 @@ class AgentServicer:
         *,
         driver: Driver,
         cures: Cures,
+        stacks: StacksRequests,
         settings: Settings,
         clock: Clock,
         metrics: Metrics,
@@ -197,6 +207,7 @@ class AgentServicer:
         self._roles = roles
         self._driver = driver
         self._cures = cures
+        self._stacks = stacks
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
@@ -287,6 +298,7 @@ class AgentServicer:
             stream=stream,
             looks=hello.looks,
             cures=hello.cures,
+            stacks=hello.stacks,
         )
 
     async def _listen(self, member: Member, stream: _Stream) -> None:
@@ -338,6 +350,8 @@ class AgentServicer:
                 self._driver.looked(member, look_from_wire(member.name, request.looked))
             case "cured":
                 self._cures.cured(member, cured_from_wire(member.name, request.cured))
+            case "stacks_found":
+                self._stacks.found(member, found_from_wire(member.name, request.stacks_found))
             case "wish":
                 self._driver.requested(member, request.wish.reason)
             case "goodbye":

@@ -11,10 +11,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from detector.service.answers import agent_to_wire, incident_to_wire, plan_to_wire
+from detector.service.answers import agent_to_wire, incident_to_wire, plan_to_wire, stacks_to_wire
 from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
+from detector.service.detection.stacks import StacksRequests
 from detector.service.detection.standing_waits import now_waiting
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.security import who_is
@@ -48,6 +49,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         *,
         driver: Driver,
         cures: Cures,
+        stacks: StacksRequests,
         snapshot_store: SnapshotStore,
         archive_service: ArchiveService,
         settings: Settings,
@@ -56,6 +58,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         """``predicates``: the names there are."""
         self._driver = driver
         self._cures = cures
+        self._stacks = stacks
         self._snapshot_store = snapshot_store
         self._archive_service = archive_service
         self._settings = settings
@@ -170,6 +173,18 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
             await context.abort(_REFUSALS[refused.refusal], str(refused))
             raise AssertionError("abort raises") from None
         return plan_to_wire(outcome.plan, text=outcome.text, over=outcome.over, snapshot=outcome.snapshot)
+
+    async def ListStacks(self, request: pb.ListStacksRequest, context: Context) -> pb.ListStacksResponse:  # noqa: N802
+        """What the parties of processes stand in that have not moved for long."""
+        members = [one for one in self._driver.roster.all() if one.live or one.name == request.process]
+        if request.process:
+            members = [one for one in members if one.name == request.process]
+        if request.process and not members:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no process {request.process!r} is a member")
+        most = self._settings.asks_per_connection_max
+        async with self._one_of(self._asking, most, "--asks-per-connection-max", context):
+            answers = await self._stacks.ask(members[:LIST_DEFAULT])
+        return pb.ListStacksResponse(processes=map(stacks_to_wire, answers))
 
     async def DescribeArchive(  # noqa: N802
         self, request: pb.DescribeArchiveRequest, context: Context

@@ -20,9 +20,11 @@ import grpc
 from stilltrue.model import CallNumber, SnapshotId
 from stilltrue.protocol.cure import Cured, CureRequest
 from stilltrue.protocol.look import Look, LookRequest
+from stilltrue.protocol.stacks import StacksFound
 from stilltrue.protocol.wire.cure import cure_from_wire, cured_to_wire
 from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
 from stilltrue.protocol.wire.report import report_to_wire
+from stilltrue.protocol.wire.stacks import found_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime.credentials import Security
 from stilltrue.runtime.recorder import LockedRecorder
@@ -77,17 +79,21 @@ class Connection:
         sight: Callable[[], dict[str, Any]] | None = None,
         transport: Transport | None = None,
         cure: Callable[[CureRequest], Cured] | None = None,
+        stacks: Callable[[int], StacksFound] | None = None,
     ) -> None:
         """``live`` takes markers and gives reports; ``look`` answers verification rounds.
 
         ``rename`` gives the process another name: it is called if another connected program keeps this one.
         ``sight`` says what the agent sees of the process; ``transport`` what gRPC's core knows of its connections.
         ``cure`` aborts calls when an operator asks for it; None: this process does not allow that.
+        ``stacks`` finds what the parties stand in that have not moved for long; it may take its time.
         """
         self._live = live
         self._look = look or live.look
         self._looks: deque[Look] = deque(maxlen=LOOKS_MAX)
         self._cure = cure
+        self._find_stacks = stacks
+        self._stacks: deque[StacksFound] = deque(maxlen=LOOKS_MAX)
         self._cured: deque[Cured] = deque(maxlen=LOOKS_MAX)
         self._rename = rename
         self._sight = sight
@@ -243,6 +249,10 @@ class Connection:
                 _LOGGER.warning(text, request.incident, one.party, str(one.aborted).lower(), one.text)
             self._cured.append(cured)
             self._ring()
+        elif kind == "stacks" and self._find_stacks is not None:
+            threading.Thread(
+                target=self._look_for_stacks, args=(response.stacks.number,), name="stilltrue-stacks", daemon=True
+            ).start()
         elif kind == "welcome":
             patience.cancel()
             self._lease_seconds = max(0.1, response.welcome.lease_seconds)
@@ -259,6 +269,15 @@ class Connection:
         except Exception:  # noqa: BLE001 - the stream must outlive a look that fails
             self._live.report_failure("a look")
             return Look(snapshot=request.snapshot)
+
+    def _look_for_stacks(self, number: int) -> None:
+        try:
+            found = StacksFound(number=number) if self._find_stacks is None else self._find_stacks(number)
+        except Exception:  # noqa: BLE001 - the application must not notice
+            self._live.report_failure("a look for stacks")
+            return
+        self._stacks.append(found)
+        self._ring()
 
     def _follow_keys(self) -> None:
         now = time.monotonic()
@@ -279,6 +298,7 @@ class Connection:
                 reactive=self._settings.reactive,
                 looks=True,
                 cures=self._cure is not None,
+                stacks=self._find_stacks is not None,
                 sight=None if self._sight is None else pb.Sight(**self._sight()),
             )
         )
@@ -295,6 +315,8 @@ class Connection:
                 yield pb.ConnectRequest(looked=look_to_wire(self._looks.popleft()))
             while self._cured:
                 yield pb.ConnectRequest(cured=cured_to_wire(self._cured.popleft()))
+            while self._stacks:
+                yield pb.ConnectRequest(stacks_found=found_to_wire(self._stacks.popleft()))
             if self._closing.is_set():
                 yield pb.ConnectRequest(goodbye=pb.Goodbye())
                 self._said_goodbye.set()

@@ -7,13 +7,14 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ConnectRequest(_message.Message):
-    __slots__ = ["cured", "goodbye", "hello", "lease", "looked", "report", "wish"]
+    __slots__ = ["cured", "goodbye", "hello", "lease", "looked", "report", "stacks_found", "wish"]
     CURED_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     LOOKED_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    STACKS_FOUND_FIELD_NUMBER: _ClassVar[int]
     WISH_FIELD_NUMBER: _ClassVar[int]
     cured: Cured
     goodbye: Goodbye
@@ -21,20 +22,23 @@ class ConnectRequest(_message.Message):
     lease: Lease
     looked: Looked
     report: _snapshot_pb2.Report
+    stacks_found: StacksFound
     wish: Wish
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[_snapshot_pb2.Report, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., wish: _Optional[_Union[Wish, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., cured: _Optional[_Union[Cured, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[_snapshot_pb2.Report, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., wish: _Optional[_Union[Wish, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., cured: _Optional[_Union[Cured, _Mapping]] = ..., stacks_found: _Optional[_Union[StacksFound, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ["cure", "look", "mark", "welcome"]
+    __slots__ = ["cure", "look", "mark", "stacks", "welcome"]
     CURE_FIELD_NUMBER: _ClassVar[int]
     LOOK_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
+    STACKS_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     cure: Cure
     look: Look
     mark: Mark
+    stacks: StacksRequest
     welcome: Welcome
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ..., cure: _Optional[_Union[Cure, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ..., cure: _Optional[_Union[Cure, _Mapping]] = ..., stacks: _Optional[_Union[StacksRequest, _Mapping]] = ...) -> None: ...
 
 class Cure(_message.Message):
     __slots__ = ["incident", "number", "victims"]
@@ -59,7 +63,7 @@ class Goodbye(_message.Message):
     def __init__(self) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ["agent", "colour", "cures", "labels", "looks", "process", "reactive", "sight"]
+    __slots__ = ["agent", "colour", "cures", "labels", "looks", "process", "reactive", "sight", "stacks"]
     class LabelsEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +79,7 @@ class Hello(_message.Message):
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     REACTIVE_FIELD_NUMBER: _ClassVar[int]
     SIGHT_FIELD_NUMBER: _ClassVar[int]
+    STACKS_FIELD_NUMBER: _ClassVar[int]
     agent: str
     colour: int
     cures: bool
@@ -83,7 +88,8 @@ class Hello(_message.Message):
     process: _snapshot_pb2.ProcessId
     reactive: bool
     sight: Sight
-    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reactive: bool = ..., looks: bool = ..., sight: _Optional[_Union[Sight, _Mapping]] = ..., cures: bool = ...) -> None: ...
+    stacks: bool
+    def __init__(self, process: _Optional[_Union[_snapshot_pb2.ProcessId, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., colour: _Optional[int] = ..., agent: _Optional[str] = ..., reactive: bool = ..., looks: bool = ..., sight: _Optional[_Union[Sight, _Mapping]] = ..., cures: bool = ..., stacks: bool = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ["colour", "reports_dropped", "sight", "stamps_refused"]
@@ -172,6 +178,36 @@ class Sight(_message.Message):
     servers: int
     servers_unseen: int
     def __init__(self, servers: _Optional[int] = ..., channels: _Optional[int] = ..., calls: _Optional[int] = ..., servers_unseen: _Optional[int] = ..., channels_unseen: _Optional[int] = ..., blind: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StacksFound(_message.Message):
+    __slots__ = ["left_out", "number", "parties"]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PARTIES_FIELD_NUMBER: _ClassVar[int]
+    left_out: int
+    number: int
+    parties: _containers.RepeatedCompositeFieldContainer[StandingParty]
+    def __init__(self, number: _Optional[int] = ..., parties: _Optional[_Iterable[_Union[StandingParty, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
+
+class StacksRequest(_message.Message):
+    __slots__ = ["number"]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class StandingParty(_message.Message):
+    __slots__ = ["blocked_in", "held_by", "party", "stack", "unexplained"]
+    BLOCKED_IN_FIELD_NUMBER: _ClassVar[int]
+    HELD_BY_FIELD_NUMBER: _ClassVar[int]
+    PARTY_FIELD_NUMBER: _ClassVar[int]
+    STACK_FIELD_NUMBER: _ClassVar[int]
+    UNEXPLAINED_FIELD_NUMBER: _ClassVar[int]
+    blocked_in: str
+    held_by: _containers.RepeatedScalarFieldContainer[str]
+    party: str
+    stack: _containers.RepeatedScalarFieldContainer[str]
+    unexplained: bool
+    def __init__(self, party: _Optional[str] = ..., blocked_in: _Optional[str] = ..., held_by: _Optional[_Iterable[str]] = ..., stack: _Optional[_Iterable[str]] = ..., unexplained: bool = ...) -> None: ...
 
 class Suspect(_message.Message):
     __slots__ = ["party", "waits"]

@@ -229,6 +229,30 @@ class ListSnapshotsResponse(_message.Message):
     snapshots: _containers.RepeatedCompositeFieldContainer[SnapshotSummary]
     def __init__(self, snapshots: _Optional[_Iterable[_Union[SnapshotSummary, _Mapping]]] = ...) -> None: ...
 
+class ListStacksRequest(_message.Message):
+    __slots__ = ["process"]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    process: str
+    def __init__(self, process: _Optional[str] = ...) -> None: ...
+
+class ListStacksResponse(_message.Message):
+    __slots__ = ["processes"]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessStacks]
+    def __init__(self, processes: _Optional[_Iterable[_Union[ProcessStacks, _Mapping]]] = ...) -> None: ...
+
+class ProcessStacks(_message.Message):
+    __slots__ = ["left_out", "parties", "process", "silent"]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    PARTIES_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FIELD_NUMBER: _ClassVar[int]
+    left_out: int
+    parties: _containers.RepeatedCompositeFieldContainer[_agent_pb2.StandingParty]
+    process: str
+    silent: str
+    def __init__(self, process: _Optional[str] = ..., parties: _Optional[_Iterable[_Union[_agent_pb2.StandingParty, _Mapping]]] = ..., left_out: _Optional[int] = ..., silent: _Optional[str] = ...) -> None: ...
+
 class ReadArchiveRequest(_message.Message):
     __slots__ = ["columns", "rows_max", "since", "table", "until", "whole"]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]

@@ -50,6 +50,11 @@ class DetectorServiceStub(object):
                 request_serializer=stilltrue_dot_v1_dot_detector__pb2.CureRequest.SerializeToString,
                 response_deserializer=stilltrue_dot_v1_dot_detector__pb2.CureResponse.FromString,
                 )
+        self.ListStacks = channel.unary_unary(
+                '/stilltrue.v1.DetectorService/ListStacks',
+                request_serializer=stilltrue_dot_v1_dot_detector__pb2.ListStacksRequest.SerializeToString,
+                response_deserializer=stilltrue_dot_v1_dot_detector__pb2.ListStacksResponse.FromString,
+                )
         self.DescribeArchive = channel.unary_unary(
                 '/stilltrue.v1.DetectorService/DescribeArchive',
                 request_serializer=stilltrue_dot_v1_dot_detector__pb2.DescribeArchiveRequest.SerializeToString,
@@ -116,6 +121,13 @@ class DetectorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListStacks(self, request, context):
+        """What the parties of processes stand in that have not moved for long, each with its stack. NOT_FOUND when there is no such member.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeArchive(self, request, context):
         """How far the archive's tables go. FAILED_PRECONDITION when none is kept.
         """
@@ -167,6 +179,11 @@ def add_DetectorServiceServicer_to_server(servicer, server):
                     servicer.Cure,
                     request_deserializer=stilltrue_dot_v1_dot_detector__pb2.CureRequest.FromString,
                     response_serializer=stilltrue_dot_v1_dot_detector__pb2.CureResponse.SerializeToString,
+            ),
+            'ListStacks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStacks,
+                    request_deserializer=stilltrue_dot_v1_dot_detector__pb2.ListStacksRequest.FromString,
+                    response_serializer=stilltrue_dot_v1_dot_detector__pb2.ListStacksResponse.SerializeToString,
             ),
             'DescribeArchive': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeArchive,
@@ -305,6 +322,23 @@ class DetectorService(object):
         return grpc.experimental.unary_unary(request, target, '/stilltrue.v1.DetectorService/Cure',
             stilltrue_dot_v1_dot_detector__pb2.CureRequest.SerializeToString,
             stilltrue_dot_v1_dot_detector__pb2.CureResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListStacks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/stilltrue.v1.DetectorService/ListStacks',
+            stilltrue_dot_v1_dot_detector__pb2.ListStacksRequest.SerializeToString,
+            stilltrue_dot_v1_dot_detector__pb2.ListStacksResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

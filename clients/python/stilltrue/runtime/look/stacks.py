@@ -1,0 +1,118 @@
+"""What the threads and tasks of the process stand in that have not moved for long, for people: ``stilltrue stacks``.
+
+Rules:
+
+1. Whoever is in the very same place at two moments is taken to have stood there: a thread in the same frame at the same
+   instruction which has not run (unless its wait is recorded), a task that hangs on the same future.
+2. What it is blocked in says the record, or else a resolver. What neither knows, and a wait that nobody known can end, is
+   unexplained. No owner is ever guessed.
+3. The agent's own threads, those of gRPC and of executors without an item, and event loops that run, are left out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from stilltrue.model import PartyName
+from stilltrue.protocol.stacks import StacksFound, StandingParty
+from stilltrue.runtime import compat
+from stilltrue.runtime.origins import is_application, position_of
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.places import STACK_LENGTH_MAX
+from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.seen.scene import LiveScene, where_is
+from stilltrue.runtime.seen.wait import SeenWait, Stand
+
+PARTIES_MAX = 500
+"""Parties that are reported; the unexplained come first."""
+
+
+class Stacks:
+    """Looks at everybody in one process who stands still."""
+
+    def __init__(self, live: LockedRecorder, parties: Parties, stand_seconds: float) -> None:
+        """Whoever has not moved for ``stand_seconds`` stands still."""
+        self._live = live
+        self._parties = parties
+        self._stand_seconds = stand_seconds
+        self._under_way = threading.Lock()
+
+    def find(self, number: int) -> StacksFound:
+        """The answer to the request of this number. Takes ``stand_seconds``, most of it asleep."""
+        with self._under_way:
+            scene = self._scene()
+            before = {ident: _place(stand) for ident, stand in scene.stands().items()}
+            futures = {task: stand.future for task, stand in scene.stands_of_tasks().items()}
+            del scene
+            time.sleep(self._stand_seconds)
+            scene, recorded = self._scene(), self._recorded()
+            found = []
+            for ident, stand in scene.stands().items():
+                if before.get(ident, ())[:2] == _place(stand)[:2] and _is_shown(stand, scene):
+                    one = self._of_thread(stand, scene, recorded, moved=before[ident] != _place(stand))
+                    found += [] if one is None else [one]
+            waiting = [(task, stand) for task, stand in scene.stands_of_tasks().items() if stand.future is not None]
+            hung = [stand for task, stand in waiting if stand.future is futures.get(task)]
+            found += [one for stand in hung if (one := self._of_task(stand, scene, recorded)) is not None]
+        found.sort(key=lambda one: (not one.unexplained, one.party))
+        return StacksFound(number=number, parties=tuple(found[:PARTIES_MAX]), left_out=max(0, len(found) - PARTIES_MAX))
+
+    def _scene(self) -> LiveScene:
+        return LiveScene(self._parties, self._live.clock())
+
+    def _recorded(self) -> Mapping[PartyName, str]:
+        """What the parties wait for by the record."""
+        with self._live.lock:
+            recorder = self._live.recorder
+            made = recorder._made.values()  # noqa: SLF001 - read under its lock
+            calls = {call.party: f"the reply to {call.method}" for call in made if call.wait and call.party is not None}
+            waits = {wait.waiter: wait.what or "a declared wait" for wait in recorder._waits.values()}  # noqa: SLF001
+        return calls | waits
+
+    def _of_thread(
+        self, stand: Stand, scene: LiveScene, recorded: Mapping[PartyName, str], *, moved: bool
+    ) -> StandingParty | None:
+        """``moved``: it has run meanwhile, as gRPC's waits do."""
+        party = scene.party_of(stand.ident)
+        return (
+            None
+            if party is None or (moved and party not in recorded)
+            else _standing(party, stand, scene.wait_of(stand), scene, recorded)
+        )
+
+    def _of_task(self, stand: Stand, scene: LiveScene, recorded: Mapping[PartyName, str]) -> StandingParty | None:
+        task = stand.task
+        if task is None or compat.is_grpc_task(task) or not any(is_application(frame.f_code) for frame in stand.frames):
+            return None
+        party = scene.party_of(task)
+        return None if party is None else _standing(party, stand, scene.wait_of_task(task), scene, recorded)
+
+
+def _place(stand: Stand) -> tuple[object, ...]:
+    return where_is(stand.ident, stand.frames[0])
+
+
+def _is_shown(stand: Stand, scene: LiveScene) -> bool:
+    """Rule 3."""
+    if any(compat.loop_in(frame) is not None for frame in stand.frames) and stand.ident not in scene.loops():
+        return False
+    return any(is_application(frame.f_code) for frame in stand.frames)
+
+
+def _standing(
+    party: PartyName, stand: Stand, wait: SeenWait | None, scene: LiveScene, recorded: Mapping[PartyName, str]
+) -> StandingParty:
+    frames = [frame for frame in stand.frames if is_application(frame.f_code)] or list(stand.frames)
+    stack = tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
+    if party in recorded:
+        return StandingParty(party=party, blocked_in=recorded[party], stack=stack)
+    if wait is None:
+        inner = stand.frames[0].f_code
+        where = "" if is_application(inner) else inner.co_qualname
+        return StandingParty(party=party, blocked_in=where, stack=stack, unexplained=True)
+    known = [scene.party_of(ender) for ender in wait.enders or ()]
+    enders = tuple(dict.fromkeys(ender for ender in known if ender is not None)) if None not in known else ()
+    what = wait.what.format(" or ".join(enders) or "nobody known")
+    return StandingParty(party=party, blocked_in=what, held_by=enders, stack=stack, unexplained=not enders)

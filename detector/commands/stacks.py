@@ -1,0 +1,78 @@
+"""``stilltrue stacks``: what the parties of processes are blocked in, or that it is unexplained, each with its stack."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from detector.commands.shared import names
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
+from detector.commands.shared.output import Output, output_option, print_data, print_names
+from detector.commands.shared.render import console, escape, listed, table
+from detector.core.counting import counted
+from detector.service.documents import written_stacks
+from stilltrue.v1 import agent_pb2 as agent_pb
+from stilltrue.v1 import detector_pb2 as pb
+
+COLUMNS = ("party", "blocked in", "held by", "at")
+
+
+@click.command(short_help="Show what the parties of a process are blocked in.")
+@click.argument("process", required=False, default="", shell_complete=names.processes)
+@detector_option
+@timeout_option
+@output_option
+def stacks(process: str, endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
+    """Show what the threads and tasks of PROCESS that have not moved for long are blocked in, and who can end that.
+
+    Without PROCESS, of every connected process. What nobody known can end is unexplained: for verdicts such a party counts as
+    active. With -o wide each party has its whole stack.
+
+    Exit code: 0; 2 if there is no such process, or no process answered.
+
+    \b
+    Example:
+      stilltrue stacks orders-7d9f -o wide
+      stilltrue stacks -o json | jq '.[].parties[] | select(.unexplained)'
+    """
+    with detector_stub(endpoint) as stub:
+        found = stub.ListStacks(pb.ListStacksRequest(process=process), timeout=timeout_seconds).processes
+    if output is Output.NAME:
+        print_names(one.party for each in found for one in each.parties)
+    elif not print_data([written_stacks(each) for each in found], output):
+        _print(found, whole=output is Output.WIDE)
+    if all(each.silent for each in found):
+        sys.exit(2)
+
+
+def _print(found: list[pb.ProcessStacks], *, whole: bool) -> None:
+    out = console()
+    if not found:
+        out.print("no process is connected; see 'Join your application' in the README")
+    for each in found:
+        if each.silent:
+            out.print(f"{escape(each.process)}: nothing is known: {escape(each.silent)}")
+            continue
+        unexplained = sum(one.unexplained for one in each.parties)
+        still = counted(len(each.parties) + each.left_out, "party has", "parties have")
+        beyond = f"; {each.left_out} of them are left out" if each.left_out else ""
+        out.print(f"{escape(each.process)}: {still} not moved for long, {unexplained} unexplained{beyond}")
+        if whole:
+            for one in each.parties:
+                out.print(f"  {escape(one.party)}: {escape(_blocked_in(one))}")
+                for frame in one.stack:
+                    out.print(f"    {escape(frame)}")
+        elif each.parties:
+            out.print(table(COLUMNS, map(_row, each.parties), flexible={"blocked in", "held by", "at"}))
+
+
+def _row(one: agent_pb.StandingParty) -> tuple[str, ...]:
+    at = one.stack[0] if one.stack else "-"
+    return escape(one.party), escape(_blocked_in(one)), escape(listed(one.held_by)) or "-", escape(at)
+
+
+def _blocked_in(one: agent_pb.StandingParty) -> str:
+    if not one.unexplained:
+        return str(one.blocked_in)
+    return f"unexplained ({one.blocked_in})" if one.blocked_in else "unexplained"

@@ -1,0 +1,62 @@
+"""Asks agents what their parties stand in that have not moved for long, and waits for the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from detector.service.detection.members import Member
+from stilltrue.model import ProcessName
+from stilltrue.protocol.stacks import StacksFound
+
+ANSWER_SECONDS_MAX = 5.0
+"""How long an agent may take: it looks twice, ``block_seconds_max`` apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStacks:
+    """What one process answered; ``silent``: why it did not."""
+
+    process: ProcessName
+    found: StacksFound
+    silent: str = ""
+
+
+class StacksRequests:
+    """Every method is called on the event loop."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._waiting: dict[tuple[int, ProcessName], asyncio.Future[StacksFound]] = {}
+
+    async def ask(self, members: Iterable[Member]) -> list[ProcessStacks]:
+        """The answers of these members, in their order."""
+        return list(await asyncio.gather(*map(self._ask, members)))
+
+    async def _ask(self, member: Member) -> ProcessStacks:
+        number = next(self._numbers)
+        nothing = StacksFound(number=number)
+        if member.stream is None:
+            return ProcessStacks(process=member.name, found=nothing, silent="it is not connected")
+        if not member.stacks:
+            text = f"its agent ({member.agent or 'unknown'}) is too old, or its parties live in another process"
+            return ProcessStacks(process=member.name, found=nothing, silent=text)
+        key = number, member.name
+        future = self._waiting[key] = asyncio.get_running_loop().create_future()
+        member.stream.send_stacks_request(number)
+        try:
+            found = await asyncio.wait_for(future, ANSWER_SECONDS_MAX)
+        except TimeoutError:
+            text = f"its agent did not answer within {ANSWER_SECONDS_MAX:g} s"
+            return ProcessStacks(process=member.name, found=nothing, silent=text)
+        finally:
+            self._waiting.pop(key, None)
+        return ProcessStacks(process=member.name, found=found)
+
+    def found(self, member: Member, found: StacksFound) -> None:
+        """An agent answers; what nobody waits for is dropped."""
+        future = self._waiting.get((found.number, member.name))
+        if future is not None and not future.done():
+            future.set_result(found)

@@ -1,0 +1,93 @@
+"""What a process says of its parties that have not moved for long: what each waits for, or that it is unexplained."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from stilltrue.protocol.stacks import StandingParty
+from stilltrue.runtime.look import stacks
+from stilltrue.runtime.look.stacks import Stacks
+from tests.client.seen.conftest import Front
+
+
+def of(front: Front, *names: str) -> dict[str, StandingParty]:
+    """What these threads and tasks stand in, by name."""
+    found = Stacks(front.agent.live, front.agent.parties, 0.05).find(7)
+    assert found.number == 7
+    known = {one.party.split(":", 1)[-1]: one for one in found.parties}
+    return {name: known[name] for name in names}
+
+
+def test_each_party_that_stands_still_says_what_it_is_blocked_in(front: Front) -> None:
+    lock, never = threading.Lock(), threading.Event()
+
+    def holds() -> None:
+        with lock:
+            front.get(b"")
+
+    def waits() -> None:
+        with lock:
+            pass
+
+    front.start("holder", holds)
+    front.wait_for_callers()
+    front.start("waiter", waits)
+    front.start("lost", lambda: never.wait())  # noqa: PLW0108 - a frame of the application's
+    front.report_when_still("waiter", "lost")
+    found = of(front, "holder", "waiter", "lost")
+    assert (found["holder"].blocked_in, found["holder"].unexplained) == ("the reply to /s/Get", False)
+    assert found["waiter"].held_by == ("front/thread:holder",)
+    assert found["waiter"].blocked_in == "a lock that front/thread:holder holds"
+    assert (found["lost"].held_by, found["lost"].unexplained) == ((), True)
+    assert all(__file__ in one.stack[0] for one in found.values())
+    never.set()
+    front.let_go()
+
+
+def test_who_moves_is_left_out_and_the_unexplained_come_first(front: Front) -> None:
+    stop, never = threading.Event(), threading.Event()
+
+    def works() -> None:
+        while not stop.is_set():
+            sum(range(100))
+
+    async def main() -> None:
+        task = asyncio.create_task(hang(), name="hung")
+        await asyncio.to_thread(never.wait)
+        task.cancel()
+
+    async def hang() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    front.start("works", works)
+    front.start("calls", front.get, b"")
+    front.start("loop", lambda: asyncio.run(main()))
+    front.wait_for_callers()
+    while "hung" not in (names := [one.party.split(":", 1)[-1] for one in found(front)]):
+        pass
+    assert "works" not in names
+    assert "loop" not in names
+    assert [one.unexplained for one in found(front)] == sorted((one.unexplained for one in found(front)), reverse=True)
+    stop.set()
+    never.set()
+    front.let_go()
+
+
+def found(front: Front) -> tuple[StandingParty, ...]:
+    return Stacks(front.agent.live, front.agent.parties, 0.01).find(1).parties
+
+
+def test_what_is_beyond_the_bound_is_counted(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    for number in range(3):
+        front.start(f"lost-{number}", lambda: never.wait())  # noqa: PLW0108
+    front.report_when_still("lost-2")
+    whole = Stacks(front.agent.live, front.agent.parties, 0.01).find(1)
+    monkeypatch.setattr(stacks, "PARTIES_MAX", 2)
+    part = Stacks(front.agent.live, front.agent.parties, 0.01).find(1)
+    assert (len(part.parties), part.left_out) == (2, len(whole.parties) - 2)
+    never.set()
+    front.let_go()

@@ -1,0 +1,38 @@
+"""``stilltrue stacks``: what the parties of a process are blocked in, who can end that, and what is unexplained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stilltrue.v1 import agent_pb2
+
+HELD = agent_pb2.StandingParty(
+    party="a/thread:one", blocked_in="a lock that a/thread:two holds", held_by=["a/thread:two"], stack=["app.py:7 in work"]
+)
+UNKNOWN = agent_pb2.StandingParty(
+    party="a/thread:two", blocked_in="Event.wait", unexplained=True, stack=["app.py:9 in wait", "app.py:1 in <module>"]
+)
+
+
+@pytest.mark.live
+async def test_the_command_prints_who_holds_what_and_what_is_unexplained(played: Any, here: Any, tmp_path: Path) -> None:
+    a, old = played.FakeProcess("a"), played.FakeProcess("old")
+    a.standing = [UNKNOWN, HELD]
+    async with played.detecting(tmp_path) as detector:
+        await detector.join(a, old)
+        address = ("--detector", detector.address)
+        text = (await here("stacks", "a", *address)).out
+        assert text.startswith("a: 2 parties have not moved for long, 1 unexplained\n")
+        assert "unexplained (Event.wait)" in text
+        assert "a lock that a/thread:two holds" in text
+        assert "app.py:1 in <module>" in (await here("stacks", "a", "-o", "wide", *address)).out
+        (shown,) = json.loads((await here("stacks", "a", "--json", *address)).out)
+        assert [one["unexplained"] for one in shown["parties"]] == [True, False]
+        assert (await here("stacks", "-o", "name", *address)).out == "a/thread:two\na/thread:one\n"
+        assert (await here("stacks", "old", *address)).code == 2
+        unknown = await here("stacks", "none", *address)
+        assert (unknown.code, "no process 'none'" in unknown.err) == (2, True)

@@ -1,0 +1,45 @@
+"""What the parties of processes stand in: asked of their agents by readers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from detector.service.detection import stacks
+from detector.service.grpc_api.roles import Role, roles_for
+from stilltrue.v1 import agent_pb2
+from stilltrue.v1 import detector_pb2 as pb
+
+HELD = agent_pb2.StandingParty(
+    party="a/thread:one", blocked_in="a lock that a/thread:two holds", held_by=["a/thread:two"], stack=["app.py:7 in work"]
+)
+UNKNOWN = agent_pb2.StandingParty(
+    party="a/thread:two", blocked_in="Event.wait", unexplained=True, stack=["app.py:9 in wait", "app.py:1 in <module>"]
+)
+
+
+async def test_each_process_says_what_its_parties_stand_in_or_why_nothing_is_known(
+    start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacks, "ANSWER_SECONDS_MAX", 1.0)
+    a, old, mute = process("a"), process("old"), process("mute")
+    a.standing, mute.standing, mute.blind = [HELD, UNKNOWN], [], True
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, old, mute)
+        found = (await detector.stub.ListStacks(pb.ListStacksRequest(), timeout=30)).processes
+        assert [one.process for one in found] == ["a", "mute", "old"]
+        assert list(found[0].parties) == [HELD, UNKNOWN]
+        assert "did not answer" in found[1].silent
+        assert "too old" in found[2].silent
+        (alone,) = (await detector.stub.ListStacks(pb.ListStacksRequest(process="a"), timeout=30)).processes
+        assert list(alone.parties) == [HELD, UNKNOWN]
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await detector.stub.ListStacks(pb.ListStacksRequest(process="none"), timeout=30)
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_readers_may_ask() -> None:
+    assert roles_for("/stilltrue.v1.DetectorService/ListStacks") == {Role.READER, Role.OPERATOR}
