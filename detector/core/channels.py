@@ -169,8 +169,14 @@ class Channels:
 
     def _has_lost_a_server(self, call: OutstandingCall) -> bool:
         """Whether a server of the call's channel is gone, perhaps with what the call carried: this only adds doubt."""
-        known = {**{name: report.process for name, report in self._reports.items()}, **self._missing}
-        return any(name not in known or known[name].incarnation != run for name, run in call.servers.items())
+        return any(self._run_of(name) != run for name, run in call.servers.items())
+
+    def _run_of(self, name: ProcessName) -> int | None:
+        """The incarnation of a member; None: it is none."""
+        if name in self._missing:
+            return self._missing[name].incarnation
+        report = self._reports.get(name)
+        return None if report is None else report.process.incarnation
 
     def forgetful(self) -> tuple[ProcessName, ...]:
         """The processes that had to forget callers, doubts, or an answer to a call about which no other member knows."""

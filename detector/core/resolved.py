@@ -7,8 +7,8 @@ Rules:
 2. What comes of a process's own waits and calls (its *part*) depends on its report; on those of the processes that served or
    saw calls of it, or await its tasks; on those of its callers; and on whom these may be cancelled by, upstream
    (:mod:`detector.core.cancellation`).
-3. It depends on all reports by the names and incarnations there are, who is missing, the names of facts, and, with waits for
-   resources, the holders. When any of these has changed, everything is resolved anew.
+3. It depends on the incarnations of the servers that the process has called. And on all reports by who is missing, the names of
+   facts, and, with waits for resources, the holders: when any of these has changed, everything is resolved anew.
 4. So a part is resolved anew among the reports that it depends on alone: :class:`~detector.core.resolution.Resolution` is told
    of these, and says of it what it would say if it were told of all. Tests compare the two.
 """
@@ -85,25 +85,25 @@ def resolved(reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId]
     if before is None or not _comparable(before, reports, absent, facts):
         parts = _parts(reports, reports, absent, facts)
         return _joined(absent, facts, parts)
-    changed = {name for name, report in reports.items() if not _same(before.parts[name].report, report)}
+    known = before.parts
+    changed = {name for name, report in reports.items() if name not in known or not _same(known[name].report, report)}
+    changed.update(known.keys() - reports.keys())
     if not changed:
         return before
     anew, among = _affected(reports, changed, before)
     fresh = _parts({name: reports[name] for name in sorted(among)}, anew, absent, facts)
-    return _joined(absent, facts, {name: fresh.get(name) or part for name, part in before.parts.items()})
+    return _joined(absent, facts, {name: fresh[name] if name in fresh else known[name] for name in sorted(reports)})
 
 
 def _comparable(
     before: Resolved, reports: Mapping[ProcessName, Report], absent: tuple[ProcessId, ...], facts: frozenset[str]
 ) -> bool:
-    """Rule 3."""
-    if (before.missing, before.facts) != (absent, facts) or before.parts.keys() != reports.keys():
+    """Rule 3, but for the servers."""
+    known = before.parts
+    if (before.missing, before.facts) != (absent, facts) or (absent and known.keys() != reports.keys()):
         return False
-    for name, report in reports.items():
-        known = before.parts[name].report
-        if known.process != report.process or (known.holds is not report.holds and known.holds != report.holds):
-            return False
-    return True
+    holds = {name: part.report.holds for name, part in known.items() if part.report.holds}
+    return holds == {name: report.holds for name, report in reports.items() if report.holds}
 
 
 def _same(one: Report, other: Report) -> bool:
@@ -119,10 +119,11 @@ def _affected(
     reports: Mapping[ProcessName, Report], changed: set[ProcessName], before: Resolved
 ) -> tuple[set[ProcessName], set[ProcessName]]:
     """Rule 2: whose parts are to be resolved anew, and among which reports."""
-    links = {name: part.links for name, part in before.parts.items()}
-    named = {name for one in changed for name in (*links[one].callers, *links[one].awaited)}
-    links.update((name, _links(reports[name])) for name in changed)
-    named.update(name for one in changed for name in (*links[one].callers, *links[one].awaited))
+    old = {name: part.links for name, part in before.parts.items()}
+    links = {name: _links(report) if name in changed else old[name] for name, report in reports.items()}
+    of_changed = [each[name] for each in (old, links) for name in changed if name in each]
+    named = {name for link in of_changed for name in (*link.callers, *link.awaited)}
+    others = {name for name in changed if name not in old or name not in links or _is_other(name, reports, before)}
     below: dict[ProcessName, list[ProcessName]] = {}
     mentions: dict[ProcessName, list[ProcessName]] = {}
     for name, link in links.items():
@@ -130,8 +131,10 @@ def _affected(
             below.setdefault(caller, []).append(name)
         for caller in link.callers:
             mentions.setdefault(caller, []).append(name)
+    named.update(name for one in changed - links.keys() for name in below.get(one, ()))
     anew = _closed((changed | named) & links.keys(), lambda name: (*below.get(name, ()), *links[name].awaited), links)
     anew.update(name for one in changed for name in mentions.get(one, ()))
+    anew.update(name for name, link in links.items() if not others.isdisjoint(link.servers))
     if any(links[name].wants_resource for name in anew):
         return anew, set(links)
     awaiting: dict[ProcessName, list[ProcessName]] = {}
@@ -142,6 +145,10 @@ def _affected(
     for name in anew:
         among.update(links[name].callers, links[name].servers, mentions.get(name, ()))
     return anew, among & links.keys()
+
+
+def _is_other(name: ProcessName, reports: Mapping[ProcessName, Report], before: Resolved) -> bool:
+    return before.parts[name].report.process != reports[name].process
 
 
 def _closed(first: Iterable[ProcessName], further: _Further, known: Mapping[ProcessName, _Links]) -> set[ProcessName]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from detector.core import assembler
+from detector.core.resolution import UNKNOWN_FACT
 from detector.core.resolved import Resolved, resolved
 from detector.simulator import run
 from detector.simulator.world import recipes
@@ -90,14 +91,15 @@ def test_reports_of_different_times_side_by_side(name: str, monkeypatch: pytest.
         taken.clear()
         run.play(name, seed, processes=PROCESSES)
         reports, missing = max(taken, key=lambda each: len(each[0]))
-        now = dict(reports)
+        now, absent = dict(reports), {member.instance for member in missing}
         found = compared(now, missing)
         for _ in range(60):
             some = random.choice(taken)[0]
-            changing = random.choice(sorted(now))
-            other = some.get(changing)
-            if other is not None and other.process == now[changing].process:
-                now[changing] = other
+            changing = random.choice(sorted(reports))
+            if changing in some and changing not in absent:  # also another incarnation, and one that was gone
+                now[changing] = some[changing]
+            elif random.random() < 0.5:
+                now.pop(changing, None)
             found = compared(now, missing, found)
     assert compared.kept > compared.anew
 
@@ -133,5 +135,20 @@ def test_who_may_cancel_whom_far_upstream() -> None:
     for turn in range(200):
         at = random.randrange(7)
         reports[ProcessName(f"p{at}")] = link(at, waits=random.random() < 0.8, what=str(turn))
+        if random.random() < 0.2:
+            del reports[ProcessName(f"p{at}")]
         found = compared(reports, [], found)
     assert compared.kept > compared.anew / 20
+
+
+def test_a_server_that_is_gone_may_have_taken_what_a_call_carried() -> None:
+    call = OutstandingCall(number=CallNumber(1), method="/S/M", servers={ProcessName("p1"): 1}, facts={"token": 1})
+    caller = replace(link(0, waits=False, what=""), made=(call,))
+    server = replace(link(1, waits=False, what=""), served=(), made=())
+    compared, both = Compared(), {ProcessName("p0"): caller, ProcessName("p1"): server}
+    before = compared(both, [])
+    alone = compared({ProcessName("p0"): caller}, [], before)
+    assert [message.facts for found in (before, alone) for message in found.in_transit] == [
+        {"token": 1},
+        {"token": UNKNOWN_FACT},
+    ]
