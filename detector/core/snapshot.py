@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class Snapshot:
 
     def present(self) -> dict[ProcessName, ProcessState]:
         """Every process that is named anywhere and is not missing, by name; one without a state is ACTIVE."""
-        named = set(self.processes) | set(map(process_of, self.waits.names))
+        named = set(self.processes) | _processes_of(self.waits)
         for message in self.in_transit:
             named.add(message.source)
             if message.target is not None:
@@ -67,6 +68,17 @@ class Snapshot:
     def of_missing(self) -> Bools:
         """(P,) which parties of ``waits`` belong to a missing process."""
         return parties_of(self.waits.names, frozenset(self.missing))
+
+
+_PROCESSES: WeakKeyDictionary[WaitColumns, frozenset[ProcessName]] = WeakKeyDictionary()
+
+
+def _processes_of(waits: WaitColumns) -> frozenset[ProcessName]:
+    """The processes of all parties in ``waits``: the same in each view and snapshot with these very columns."""
+    known = _PROCESSES.get(waits)
+    if known is None:
+        known = _PROCESSES[waits] = frozenset(map(process_of, waits.names))
+    return known
 
 
 def parties_of(names: tuple[PartyName, ...], processes: frozenset[ProcessName]) -> Bools:

@@ -30,7 +30,7 @@ class WaitError(ValueError):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class WaitColumns:
     """The waits of one snapshot, W of them over P parties with T targets in all, in canonical order.
 

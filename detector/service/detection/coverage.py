@@ -59,6 +59,8 @@ class Membership:
         self._before: frozenset[ProcessName] = frozenset()
         self._joined: dict[ProcessName, ProcessState] = {}
         self._true: dict[tuple[str, str], _Said] = {}
+        self._covered: dict[str, tuple[Snapshot, Mapping[ProcessName, Report], Coverage]] = {}
+        """By scope, what answers on the newest view cover: the same for every predicate."""
 
     def restored(self) -> None:
         """The members of before a restart are in the roster."""
@@ -101,6 +103,8 @@ class Membership:
     def _unjoined(self, view: Snapshot) -> Iterator[MembershipDoubt]:
         """Rule 4."""
         scope = view.ref.scope
+        if scope not in self.expected:
+            return
         doubt = self.expected.doubt(scope, self._joined_in(scope))
         if doubt:
             yield MembershipDoubt(about=About.STATES, text=doubt)
@@ -113,9 +117,12 @@ class Membership:
         """Rule 6."""
         at = verdict.predicate, verdict.snapshot.scope
         begun = verdict.snapshot.begun or 0.0
+        before = self._true.get(at)
+        firm = verdict.holds is not Holds.TRUE or not speaks_for_all(verdict)
+        if firm and before is None:
+            return Qualified(verdict, firm=True)
         members = [member for name in view.processes if (member := self._roster.get(name)) is not None]
-        if verdict.holds is not Holds.TRUE or not speaks_for_all(verdict):
-            before = self._true.get(at)
+        if firm:
             new = [] if before is None else [m for m in members if m.name not in before.members and m.joined_at > before.at]
             if before is not None and new and verdict.holds is not Holds.TRUE:
                 verdict = with_words(
@@ -133,6 +140,12 @@ class Membership:
 
     def _coverage(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
         """Rule 1."""
+        known = self._covered.get(view.ref.scope)
+        if known is None or known[0] is not view or known[1] is not reports:
+            known = self._covered[view.ref.scope] = view, reports, self._counted(view, reports)
+        return known[2]
+
+    def _counted(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
         blind = [BlindSpot(process=name, reasons=(self._absence(name, view),)) for name in view.missing]
         partly = []
         for name in view.processes:
@@ -143,7 +156,8 @@ class Membership:
             elif report is not None and (unknown := tuple(unknowns(report))):
                 partly.append(BlindSpot(process=name, reasons=unknown))
         there = len(view.processes) + len(view.missing)
-        wanted = there + self.expected.lacking(view.ref.scope, self._joined_in(view.ref.scope))
+        scope = view.ref.scope
+        wanted = there + (self.expected.lacking(scope, self._joined_in(scope)) if scope in self.expected else 0)
         return Coverage(
             members=there - len(blind),
             expected=wanted,

@@ -107,6 +107,10 @@ class Incidents:
             process_of(party) == process for incident in self._open.values() for party in (*incident.core, *incident.behind)
         )
 
+    def concerns(self, verdict: Verdict) -> bool:
+        """Whether a verdict can begin, confirm or end an incident."""
+        return bool(verdict.core) or any(incident.predicate == verdict.predicate for incident in self._open.values())
+
     def cores_in(self, verdict: Verdict, assembled: Assembled) -> SeenCores | None:
         """The cores of a verdict, for :meth:`saw`; None if it can neither open nor end an incident. Thread-safe."""
         if verdict.snapshot.scope != "all" or verdict.holds is Holds.UNDETERMINED:

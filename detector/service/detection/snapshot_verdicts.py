@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from detector.core.answer import nobody_reported
@@ -106,10 +107,10 @@ class SnapshotVerdicts:
         return views
 
     async def _judge_one(self, name: str, view: int, seen: _Seen, tickets: tuple[int, ...]) -> tuple[Verdict, bool]:
-        snapshot = self._views(seen.looked_at.snapshot)[view]
+        snapshot = seen.views(seen.looked_at.snapshot, self._views)[view]
         verdict = await self._verdict(name, snapshot)
         if await self._evaluator.leans_on_idleness(name, snapshot, verdict):
-            snapshot = self._views((await seen.idleness()).snapshot)[view]
+            snapshot = seen.views((await seen.idleness()).snapshot, self._views)[view]
             verdict = await self._verdict(name, snapshot)
         open_ones = self._incidents.open_ones() if snapshot.missing else []
         doubts = self._membership.doubts(snapshot, open_ones)
@@ -129,6 +130,8 @@ class SnapshotVerdicts:
                 "verdict changed", predicate=name, scope=verdict.snapshot.scope, holds=verdict.holds.value,
                 snapshot=verdict.snapshot.id, text=verdict.witness.text,
             )  # fmt: skip
+        if not self._incidents.concerns(verdict):
+            return verdict, news
         found = await asyncio.to_thread(self._incidents.cores_in, verdict, seen.newest)
         touched = found is not None and self._incidents.saw(found, self._clock.now(), opens=firm)
         return verdict, news or touched
@@ -146,7 +149,14 @@ class _Seen:
         self.doubts: dict[MembershipDoubt, None] = {}
         """The doubts about membership that withhold answers about all members."""
         self._rounds = rounds
+        self._views: dict[int, tuple[Snapshot, list[Snapshot]]] = {}
         self._further: asyncio.Task[Assembled] | None = None
+
+    def views(self, snapshot: Snapshot, make: Callable[[Snapshot], list[Snapshot]]) -> list[Snapshot]:
+        """The views that ``make`` gives of a snapshot: made once, for all predicates."""
+        if id(snapshot) not in self._views:
+            self._views[id(snapshot)] = snapshot, make(snapshot)
+        return self._views[id(snapshot)][1]
 
     async def idleness(self) -> Assembled:
         """The snapshot after the second round, which is taken once."""
