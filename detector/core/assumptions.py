@@ -17,7 +17,7 @@ OWN_ACCORD = "what the processes do of their own accord is recorded, declared (b
 STEPS = "facts change in the same step as the message they belong to (agent.atomic)"
 STABLE = "the predicate is stable: once true, it stays true"
 
-_WAITS = ("deadlock", "gridlock")
+_WAITS = ("deadlock", "gridlock", "orphaned-resource")
 _IDLENESS = ("termination", "quiescence", "phase-ended", "lost-message")
 _TOKENS = ("token-lost", "token-duplicated")
 

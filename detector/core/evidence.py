@@ -10,6 +10,7 @@ from detector.core.times import clock
 from stilltrue.model import Evidence, Holds, PartyName, Verdict
 from stilltrue.protocol.look import PartyLook
 
+_ABOUT_WAITS = frozenset({"deadlock", "gridlock", "orphaned-resource", "quiescence"})
 PARTIES_MAX = 50
 """The most parties whose place is listed."""
 
@@ -44,7 +45,7 @@ def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
     inside = snapshot.processes
     for party, look in snapshot.looks.items():
         reason = _reason(party, look)
-        if reason and party.partition("/")[0] in inside and verdict.predicate in {"deadlock", "gridlock", "quiescence"}:
+        if reason and party.partition("/")[0] in inside and verdict.predicate in _ABOUT_WAITS:
             yield reason
             count += 1
             if count >= PARTIES_MAX:

@@ -16,10 +16,11 @@ from enum import Enum
 
 from stilltrue.model import Holds, ProcessName, Verdict, Witness
 
-_BLOCKED = ("deadlock", "gridlock")
+_BLOCKED = ("deadlock", "gridlock", "orphaned-resource")
 _SPEAKS_FOR_ALL = {
     "deadlock": Holds.FALSE,
     "gridlock": Holds.FALSE,
+    "orphaned-resource": Holds.FALSE,
     "token-duplicated": Holds.FALSE,
     "phase-ended": Holds.TRUE,
     "quiescence": Holds.TRUE,

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from detector.core.snapshot import Snapshot
+from detector.graph.columns import Bools, WaitColumns
 from detector.graph.partial import ReductionBounds, bounds
 from detector.predicates.blocked import blocked_verdict, certain_graph
 from detector.predicates.preference import find_preference
 from detector.predicates.suggestion import with_suggestion
-from stilltrue.model import Verdict
+from stilltrue.model import Verdict, has_ended
 
 
 class Deadlock:
     """Holds when some parties can never proceed, whatever the others do.
 
-    A wait with a deadline ends by itself and is left out: see ``gridlock``. Missing members are considered twice, as free and
+    A wait with a deadline ends by itself and is left out: see ``gridlock``; so is a holder that has ended, and whoever waits
+    for it: see ``orphaned-resource``. Missing members are considered twice, as free and
     as never moving (docs/design.md section 6). A wait in doubt makes neither TRUE nor FALSE.
 
     Parameters
@@ -47,5 +49,14 @@ def stuck_bounds(snapshot: Snapshot) -> ReductionBounds:
     """The reductions that decide deadlock, from the most pessimistic to the certain one."""
     waits = snapshot.waits
     missing = snapshot.of_missing()
-    ended = ~np.isnan(waits.deadline) | missing[waits.waiter]
+    ended = ~np.isnan(waits.deadline) | missing[waits.waiter] | ended_holders(waits)
     return bounds(waits, ended=ended, missing=missing, vouched=~waits.uncoloured)
+
+
+def ended_holders(waits: WaitColumns) -> Bools:
+    """(W,) the waits of holders that have ended, each of which waits for itself: see ``orphaned-resource``."""
+    found = np.zeros(len(waits.waiter), np.bool_)
+    single = np.flatnonzero(np.diff(waits.indptr) == 1)
+    own = single[waits.targets[waits.indptr[single]] == waits.waiter[single]]
+    found[[wait for wait in own.tolist() if has_ended(waits.names[waits.waiter[wait]])]] = True
+    return found

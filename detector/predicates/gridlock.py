@@ -11,7 +11,7 @@ from detector.graph.columns import WaitColumns
 from detector.graph.partial import ReductionBounds, bounds
 from detector.graph.reduction import Reduction
 from detector.predicates.blocked import as_of, blocked_verdict, certain_graph
-from detector.predicates.deadlock import stuck_bounds
+from detector.predicates.deadlock import ended_holders, stuck_bounds
 from stilltrue.model import Holds, Verdict
 
 
@@ -49,7 +49,7 @@ def held_up_bounds(snapshot: Snapshot) -> tuple[ReductionBounds, int]:
     """
     waits, missing = snapshot.waits, snapshot.of_missing()
     stale = missing[waits.waiter]
-    found = bounds(waits, ended=stale, missing=missing, vouched=~waits.uncoloured)
+    found = bounds(waits, ended=stale | ended_holders(waits), missing=missing, vouched=~waits.uncoloured)
     forever = stuck_bounds(snapshot)
     surely, perhaps = ~forever.certain.free & ~missing, ~forever.pessimistic.free & ~missing
     held_up = replace(

@@ -19,7 +19,7 @@ CHART = ROOT / "helm" / "stilltrue"
 RULES = CHART / "files" / "stilltrue.rules.yaml"
 UNIT_TESTS = Path(__file__).parent / "alerts.test.yaml"
 DASHBOARDS = sorted((CHART / "files" / "dashboards").glob("*.json"))
-PROOF = {"StilltrueDeadlock", "StilltrueTokenLost", "StilltrueTokenDuplicated"}
+PROOF = {"StilltrueDeadlock", "StilltrueOrphanedResource", "StilltrueTokenLost", "StilltrueTokenDuplicated"}
 NAME = re.compile(r"\bstilltrue_[a-z_]+")
 
 Documents = Callable[[str], list[Any]]
@@ -123,7 +123,7 @@ def test_prometheus_takes_the_charts_alerts(promtool: str, rendered: Rendered, t
     rule = next(each for each in rendered("monitoring") if each["kind"] == "PrometheusRule")
     file = tmp_path / "rules.yaml"
     file.write_text(json.dumps(rule["spec"]))
-    assert "14 rules found" in ran(promtool, "check", "rules", file)
+    assert "15 rules found" in ran(promtool, "check", "rules", file)
 
 
 def panels(dashboard: dict[str, Any]) -> Iterator[dict[str, Any]]:

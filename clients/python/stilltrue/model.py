@@ -187,3 +187,12 @@ def process_of(party: PartyName) -> ProcessName:
 def party(process: ProcessName, name: str) -> PartyName:
     """The full name of a party inside a process."""
     return PartyName(f"{process}/{name}")
+
+
+ENDED = "ended:"
+"""How the name of a party begins that stands for a holder which has ended, and has left what it held: it waits for itself."""
+
+
+def has_ended(party: PartyName) -> bool:
+    """Whether ``party`` stands for a holder that has ended."""
+    return party.partition("/")[2].startswith(ENDED)

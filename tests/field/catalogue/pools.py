@@ -72,4 +72,20 @@ ENTRIES = (
         servers=("postgres",),
         predicate="gridlock",
     ),
+    Entry(
+        program="klangk_690",
+        source="mcdonc/klangk 690",
+        library="asyncpg, PostgreSQL (SQLAlchemy takes back what is collected: a near miss)",
+        what="A code path takes a connection and does not give it back when it fails; the pool is empty for good.",
+        near={
+            "collected": "a SQLAlchemy pool takes back what the garbage collector finds",
+            "kept": "the failed request's connection is still in a list",
+            "traceback": "the failed task is kept, and its traceback has the connection",
+            "weakly": "a task looks through weak references and releases what is left over",
+            "time_out": "`acquire` has a timeout",
+            "one_left": "one connection is in use, and will be released",
+        },
+        servers=("postgres",),
+        predicate="orphaned-resource",
+    ),
 )

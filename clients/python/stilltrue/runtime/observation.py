@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ref
 
-from stilltrue.model import PartyName, WaitNumber
+from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget
 from stilltrue.runtime import compat
@@ -21,7 +21,7 @@ from stilltrue.runtime.frames import innermost_frames
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import Places
 from stilltrue.runtime.seen.scene import LiveScene, where_is
-from stilltrue.runtime.seen.wait import SeenWait, Stand
+from stilltrue.runtime.seen.wait import Ended, SeenWait, Stand
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 
 TASKS_MAX = 10_000
@@ -62,6 +62,7 @@ class Observer:
         self._before = self._numbers
         self._seen: dict[WaitNumber, Callable[[], bool]] = {}
         self._handles: dict[PartyName, tuple[Any, ...]] = {}
+        self._ended: dict[PartyName, Ended] = {}
         self.of_shares: frozenset[PartyName] = frozenset()
         """The parties that waited for a share of something at the newest cut, all of whose shares were found."""
         self._next: int = OBSERVED_MIN
@@ -225,8 +226,23 @@ class Observer:
             known = () if not wait.once and workers.has_moved(stand.ident) else _enders(wait, workers)
             if known and (known != (party,) or stand.ident in workers.loops() or stand.ident in (wait.enders or ())):
                 waits.append(self._wait_of_thread(party, stand, wait, known, now))
+        waits += [self._wait_of_ended(party, now) for party in self._ended_in(waits)]
         self.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
+
+    def _ended_in(self, waits: list[LocalWait]) -> list[PartyName]:
+        """Those that others wait for and that have ended."""
+        found = {target.party for wait in waits for target in wait.among if isinstance(target, PartyTarget)}
+        ended = sorted(filter(has_ended, found))
+        self._ended = {party: self._ended.get(party) or Ended(party) for party in ended}
+        return ended
+
+    def _wait_of_ended(self, party: PartyName, now: float) -> LocalWait:
+        """It never does anything again: it waits for itself. Nothing can take that back, so the wait is the same for ever."""
+        ended = self._ended[party]
+        number, since = self._number(id(ended), ended, now, lambda: True)
+        among = (PartyTarget(party=party),)
+        return LocalWait(waiter=party, number=number, among=among, since=since, uncoloured=True, what="nothing: it has ended")
 
     def _wait_for_loop(self, one: _Seen, holder: PartyName, task: Task, now: float) -> LocalWait:
         waiter, blocking = ref(one.task), ref(task)

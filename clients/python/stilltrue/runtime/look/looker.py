@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from stilltrue.model import PartyName, WaitNumber
+from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.report import OBSERVED_MIN
 from stilltrue.runtime.look.activity import unaccounted
@@ -134,6 +134,8 @@ def _whole(party: PartyName, begun: bool, after: Mapping[PartyName, float | None
     """One party's look. ``after``: those still in their waits at the end; ``found``: what may free it."""
     if not begun or party not in after:
         return PartyLook(party=party, unchanged=False)
+    if has_ended(party):
+        return PartyLook(party=party, unchanged=True, deadline=after[party], doubt=why)
     if found is None:
         doubt = why or "its thread or task cannot be found"
         return PartyLook(party=party, unchanged=True, deadline=after[party], doubt=doubt)

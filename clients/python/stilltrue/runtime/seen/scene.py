@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Any
 
-from stilltrue.model import PartyName
+from stilltrue.model import ENDED, PartyName, party
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frame_of, frames_of_threads, innermost_frames, variables_of
 from stilltrue.runtime.look.budget import Budget
@@ -32,7 +32,7 @@ from stilltrue.runtime.places import blocked_loops, served_by
 from stilltrue.runtime.seen.executors import queued_items
 from stilltrue.runtime.seen.locks import held_by
 from stilltrue.runtime.seen.registry import resolve
-from stilltrue.runtime.seen.wait import Ender, Queued, SeenWait, Stand, T, Task
+from stilltrue.runtime.seen.wait import Ended, Ender, Queued, SeenWait, Stand, T, Task
 from stilltrue.runtime.tasks import blocking_future
 
 TASKS_MAX = 2_000
@@ -118,8 +118,8 @@ class LiveScene:
 
     def party_of(self, who: Ender) -> PartyName | None:
         """The party that somebody is, or that completes a future; None if unknown."""
-        if isinstance(who, str):
-            return who
+        if isinstance(who, str | Ended):
+            return who if isinstance(who, str) else party(self._parties.process, f"{ENDED}{who.name}")
         if isinstance(who, int):
             return self.loops()[who][1] if who in self.loops() else self._of_thread(who)
         if isinstance(who, threading.Thread):

@@ -23,9 +23,18 @@ from typing import Any, Protocol, TypeVar
 from stilltrue.model import PartyName
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Ended:
+    """A holder that has ended without giving back what it held, as nothing refers to that any more; ``name`` says what."""
+
+    name: str
+
+
 Task = asyncio.Task[Any]
-Ender = int | threading.Thread | Task | Future[Any] | PartyName
-"""Who ends a wait: a thread (or its identity), a task, whoever completes a future, or a party by name."""
+Ender = int | threading.Thread | Task | Future[Any] | PartyName | Ended
+"""Who ends a wait: a thread (or its identity), a task, whoever completes a future, a party by name, or nobody any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stilltrue.runtime.frames import variables_of
 from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.seen.pools.lost import inside, nobody_else_has
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
@@ -19,13 +20,17 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
     most = getattr(free, "maxlen", None)
     if len(free) or not most or len(used) < most:
         return None
-    taken = {id(one) for one in list(used)}
+    things = list(used)
+    taken = set(map(id, things))
     state = PoolState(
         pool=pool,
         name="an aiopg pool",
         taken=len(taken),
         share_of=lambda thing: thing if id(thing) in taken else None,
         closers=(pool,),
+        lost=lambda: sum(
+            nobody_else_has(things, index, (used, *inside(things[index], ("aiopg.",)))) for index in range(len(things))
+        ),
     )
     return wait_for_share(state, scene)
 

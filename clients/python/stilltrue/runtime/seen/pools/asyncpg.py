@@ -6,6 +6,7 @@ from typing import Any
 
 from stilltrue.runtime.frames import variables_of
 from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.seen.pools.lost import nobody_else_has
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, read, wait_for_share
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
@@ -26,8 +27,25 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
         taken=len(holders),
         share_of=lambda thing: _share_of(thing, pool),
         closers=(pool,),
+        lost=lambda: _lost(pool),
     )
     return wait_for_share(state, scene)
+
+
+def _lost(pool: Any) -> int:
+    """The connections that were acquired and cannot be released: nothing refers to their proxies, nor is one being released."""
+    holders = read(pool, "_holders")
+    return sum(_is_lost(holders, index) for index in range(len(holders))) if type(holders) is list else 0
+
+
+def _is_lost(holders: list[Any], index: int) -> bool:
+    proxies = [read(holders[index], "_proxy")]
+    connection = read(holders[index], "_con")
+    if not has_type(proxies[0], "asyncpg.pool", "PoolConnectionProxy") or read(proxies[0], "_con") is not connection:
+        return False
+    if not nobody_else_has(proxies, 0, (holders[index], connection)):
+        return False
+    return nobody_else_has(holders, index, proxies, weak=1)  # else a task is in the middle of releasing it
 
 
 def _ends_sessions(pool: Any) -> bool:

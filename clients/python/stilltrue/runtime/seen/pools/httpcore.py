@@ -9,6 +9,7 @@ from typing import Any
 
 from stilltrue.runtime.frames import variables_of
 from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.seen.pools.lost import nobody_else_has
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
@@ -32,13 +33,15 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
     taken = _taken(pool)
     if taken is None:
         return None
-    known = {id(one) for one in taken}
+    known = set(map(id, taken))
+    requests = read(pool, "_requests")
     state = PoolState(
         pool=pool,
         name="an httpcore pool",
         taken=len(known),
         share_of=lambda thing: _share_of(thing, known),
         until=until,
+        lost=lambda: sum(nobody_else_has(taken, index, (requests,)) for index in range(len(taken))),
     )
     return wait_for_share(state, scene)
 

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from stilltrue.runtime.frames import variables_of
 from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.seen.pools.lost import inside, nobody_else_has
 from stilltrue.runtime.seen.pools.shares import (
     PoolState,
     deadline_of_queue,
@@ -18,6 +19,8 @@ from stilltrue.runtime.seen.pools.shares import (
 )
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
+_PARTS = tuple(f"redis.{name}" for name in ("_parsers", "asyncio.connection", "connection", "credentials", "retry"))
+"""The modules of what a connection consists of; those of commands hold connections."""
 _GET = "BlockingConnectionPool.get_connection"
 
 
@@ -33,7 +36,7 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
     )
     if not waits or free is UNKNOWN or type(made) is not list or most is None or len(free) or len(made) != most:
         return None
-    return wait_for_share(_state(pool, made, until), scene)
+    return wait_for_share(_state(pool, made, until, ()), scene)
 
 
 def _read_of_task(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
@@ -48,10 +51,11 @@ def _read_of_task(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
     )
     if free is UNKNOWN or len(free) or type(used) not in (set, WeakSet) or most is None or len(used) < most:
         return None
-    return wait_for_share(_state(pool, list(used), None), scene)
+    return wait_for_share(_state(pool, list(used), None, (used,)), scene)
 
 
-def _state(pool: Any, taken: list[Any], until: float | None) -> PoolState:
+def _state(pool: Any, taken: list[Any], until: float | None, kept: tuple[Any, ...]) -> PoolState:
+    """``kept``: what of the pool refers to the connections besides the list ``taken``."""
     known = {id(one) for one in taken}
     return PoolState(
         pool=pool,
@@ -59,6 +63,7 @@ def _state(pool: Any, taken: list[Any], until: float | None) -> PoolState:
         taken=len(known),
         share_of=lambda thing: thing if id(thing) in known else None,
         until=until,
+        lost=lambda: sum(nobody_else_has(taken, index, (*kept, *inside(taken[index], _PARTS))) for index in range(len(taken))),
     )
 
 

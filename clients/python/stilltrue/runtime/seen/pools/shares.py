@@ -6,8 +6,10 @@ Rules:
    can give one back; then one of these must act. A share that nobody's frames hold may come back at any moment: a registry, a
    callback, the garbage collector.
 2. The wait ends when any share is given back, whoever waited first: so it waits for one of all who have a share.
-3. Whoever else holds one of the shares, as the second look finds, may give it back, whatever its code says.
-4. What is not as this library's version is known to keep it is unknown.
+3. A share to which nothing refers but the pool itself will not be given back: who took it has ended. A library that lets the
+   garbage collector give back a share, or takes a share back in any other way, has no such share.
+4. Whoever else holds one of the shares, as the second look finds, may give it back, whatever its code says.
+5. What is not as this library's version is known to keep it is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any, cast
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import variables_of
 from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of
-from stilltrue.runtime.seen.wait import Ender, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import Ended, Ender, Scene, SeenWait, Stand
 
 _KINDS_MAX = 4_096
 
@@ -32,8 +34,8 @@ class PoolState:
 
     ``taken`` are its shares that are not free; ``share_of`` tells which share of it an object stands for (None: none).
     ``until``: when (epoch) the wait ends by itself. ``closers``: what ends the wait when it is closed;
-    ``helpers``: the pool's own threads and tasks. ``around``: the
-    classes (module and name) of objects that lead to no share, or to all.
+    ``helpers``: the pool's own threads and tasks. ``around``: the classes (module and name) of objects that lead to no share,
+    or to all. ``lost`` counts the taken shares that nobody can give back any more (:mod:`~stilltrue.runtime.seen.pools.lost`).
     """
 
     pool: Any
@@ -44,13 +46,16 @@ class PoolState:
     closers: tuple[Any, ...] = ()
     helpers: tuple[Ender, ...] = ()
     around: tuple[tuple[str, str], ...] = ()
+    lost: Callable[[], int] = int
 
 
 def wait_for_share(state: PoolState, scene: Scene) -> SeenWait:
     """The wait of somebody for a share of this pool (rules 1 and 2)."""
     holders, shares = scene.once(id(state.pool), lambda: _holders(state, scene))
-    known = len(holders) == state.taken > 0
-    enders = tuple(dict.fromkeys(one for who in holders.values() for one in who)) if known else None
+    lost = state.lost() if state.until is None and len(holders) < state.taken else 0
+    known = len(holders) + lost == state.taken > 0
+    left = (Ended(f"{lost} of the holders of connections of {state.name} ({id(state.pool):x})"),) if lost else ()
+    enders = (*dict.fromkeys(one for who in holders.values() for one in who), *left) if known else None
     return SeenWait(
         on=state.pool,
         enders=enders,

@@ -1,0 +1,75 @@
+"""Who waits for what a holder has left behind is an orphaned resource's matter: not deadlock's, nor gridlock's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from detector.core.document.reader import read_document
+from detector.predicates.deadlock import Deadlock
+from detector.predicates.gridlock import Gridlock
+from detector.predicates.orphaned_resource import OrphanedResource
+from stilltrue.model import Holds, Verdict
+
+LATE = "2026-11-20T14:05:00Z"
+GONE = "shop/ended:thread worker-1"
+LEFT = {"waiter": GONE, "among": [GONE]}
+
+
+def ask(*waits: dict[str, Any], missing: tuple[str, ...] = ()) -> Verdict:
+    return OrphanedResource().evaluate(read_document({"waits": list(waits), "missing": list(missing)}))
+
+
+def wait(waiter: str, *among: str, needs: int = 1, deadline: str | None = None) -> dict[str, Any]:
+    return {"waiter": waiter, "among": list(among), "needs": needs} | ({"deadline": deadline} if deadline else {})
+
+
+def test_who_waits_for_an_ended_holder_is_the_core() -> None:
+    verdict = ask(LEFT, wait("shop/a", GONE), wait("shop/b", "shop/a"))
+    assert verdict.holds is Holds.TRUE
+    assert (verdict.core, verdict.behind) == (("shop/a",), ("shop/b",))
+    assert verdict.remainder == ("shop/a", "shop/b")
+    assert verdict.witness.kind == "orphan"
+    assert GONE in verdict.witness.text
+
+
+def test_another_holder_that_can_go_on_frees_the_share() -> None:
+    assert ask(LEFT, wait("shop/a", GONE, "shop/b")).holds is Holds.FALSE
+
+
+def test_another_holder_that_waits_as_well_does_not() -> None:
+    verdict = ask(LEFT, wait("shop/a", GONE, "shop/b"), wait("shop/b", GONE, "shop/b"))
+    assert verdict.core == ("shop/a", "shop/b")
+
+
+def test_a_wait_with_a_deadline_ends_by_itself() -> None:
+    assert ask(LEFT, wait("shop/a", GONE, deadline=LATE)).holds is Holds.FALSE
+
+
+def test_a_holder_for_which_nobody_waits_is_nothing() -> None:
+    assert ask(LEFT).holds is Holds.FALSE
+    assert ask(LEFT, wait("shop/a", "shop/b")).holds is Holds.FALSE
+
+
+@pytest.mark.parametrize("other", [Deadlock(), Gridlock()])
+def test_it_is_neither_a_deadlock_nor_a_gridlock(other: Deadlock | Gridlock) -> None:
+    snapshot = read_document({"waits": [LEFT, wait("shop/a", GONE), wait("shop/b", "shop/a", deadline=LATE)]})
+    assert other.evaluate(snapshot).holds is Holds.FALSE
+
+
+def test_a_deadlock_beside_it_is_not_counted_twice() -> None:
+    waits = [LEFT, wait("shop/a", GONE), wait("x/1", "x/2"), wait("x/2", "x/1"), wait("x/3", "x/1")]
+    verdict = ask(*waits)
+    assert verdict.remainder == ("shop/a",)
+    assert Deadlock().evaluate(read_document({"waits": waits})).core == ("x/1", "x/2")
+
+
+def test_a_party_that_merely_waits_for_itself_has_not_ended() -> None:
+    own = [wait("shop/thread:ended", "shop/thread:ended"), wait("shop/a", "shop/thread:ended")]
+    assert ask(*own).holds is Holds.FALSE
+    assert Deadlock().evaluate(read_document({"waits": own})).holds is Holds.TRUE
+
+
+def test_what_depends_on_a_missing_member_is_undetermined() -> None:
+    assert ask(LEFT, wait("shop/a", GONE, "billing/x"), missing=("billing",)).holds is Holds.UNDETERMINED
