@@ -231,3 +231,46 @@ def test_a_lock_that_a_name_meant_before_is_not_the_one_that_is_held(front: Fron
     assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
     second.release()
     front.let_go()
+
+
+CHOICES: dict[str, Callable[[Any, Any, Callable[[], object]], None]] = {}
+
+
+def _choice(function: Callable[[Any, Any, Callable[[], object]], None]) -> None:
+    CHOICES[function.__name__] = function
+
+
+@_choice
+def by_condition(taken: Any, other: Any, inside: Callable[[], object]) -> None:
+    with taken if taken is not other else other:
+        inside()
+
+
+@_choice
+def by_or(taken: Any, other: Any, inside: Callable[[], object]) -> None:
+    with taken or other:
+        inside()
+
+
+@_choice
+def by_call(taken: Any, other: Any, inside: Callable[[], object]) -> None:
+    with max((taken, other), key=lambda lock: lock is taken):
+        inside()
+
+
+@_choice
+def by_negation(taken: Any, other: Any, inside: Callable[[], object]) -> None:
+    with other if taken is other else taken:
+        inside()
+
+
+@pytest.mark.parametrize("how", CHOICES)
+def test_of_a_lock_that_is_chosen_nobody_says_who_holds_it_wrongly(front: Front, how: str) -> None:
+    taken, other = threading.Lock(), threading.Lock()
+    front.start("holder", CHOICES[how], taken, other, lambda: front.get(b""))
+    front.wait_for_callers()
+    other.acquire()
+    front.start("waiter", Account(other).by_attribute, lambda: None)
+    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    other.release()
+    front.let_go()

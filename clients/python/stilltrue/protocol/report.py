@@ -101,7 +101,8 @@ class LocalWait:
             return self
         if self.needs > 1:
             return self.ending(now)
-        return replace(self, among=(*self.among, *(PartyTarget(party=other) for other in others if other != self.waiter)))
+        more = (PartyTarget(party=other) for other in others if other != self.waiter)
+        return replace(self, among=(*self.among, *(target for target in more if target not in self.among)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,9 @@ class Observer:
                     deadlines[one.party] = now  # somebody unknown may cancel it
                 else:
                     ways_out[one.party] = tuple(sorted(other.party for other in others if other is not None))
+        for one in seen.values():
+            if one.holder is not None:  # who would cancel it does so once its loop goes on
+                ways_out[one.party] = tuple(sorted({*ways_out.get(one.party, ()), one.holder[0]}))
         held = {one.party for one in seen.values() if one.holder is not None} | {
             party for _, party, _ in workers.loops().values()
         }

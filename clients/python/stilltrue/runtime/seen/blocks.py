@@ -94,7 +94,9 @@ def _blocks_at(code: CodeType, at: int) -> tuple[_Expression, ...]:
         covered = [entry for entry in entries if entry.target == target]
         first = index_of[min(entry.start for entry in covered)]
         entered = next((index for index in range(first - 1, -1, -1) if every[index].opname in _ENTERS), 0)
-        expression = _expression(every, entered)
+        begins = [index_of[entry.start] for entry in covered]
+        several = sum(index > 0 and every[index - 1].opname in _ENTERS for index in begins) > 1
+        expression = () if several else _expression(every, entered)
         inner = [one for one in every[first:] if any(entry.start <= one.offset < entry.end for entry in covered)]
         found.append(() if _is_changed(expression, inner) else expression)
     return tuple(found)
@@ -128,6 +130,8 @@ def _expression(every: Sequence[dis.Instruction], end: int) -> _Expression:
     """The expression whose value is on top of the stack before the instruction ``end``; empty if it is not understood."""
     found: list[tuple[str, Any]] = []
     needed = 1
+    if every[end].is_jump_target:  # one of several values
+        return ()
     for index in range(_skip(every, end - 1), -1, -1):
         one = every[index]
         if one.opname in _SHUFFLES:

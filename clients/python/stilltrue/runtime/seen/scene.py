@@ -53,6 +53,7 @@ class LiveScene:
         self._of_tasks: dict[Task, Stand] | None = None
         self._items: dict[int, tuple[Any, int]] | None = None
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
+        self._loops_held: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
         self._made: dict[object, Any] = {}
         self._inside: dict[int, list[Ender]] | None = None
         self._queued: dict[int, Queued] | None = None
@@ -135,8 +136,20 @@ class LiveScene:
     def loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
         """By thread: the loops that are blocked, by which party, and by which task."""
         if self._loops is None:
-            self._loops = blocked_loops(self._parties, self._all_frames())
+            self._loops = {ident: found for ident, found in self._held_loops().items() if self._stays(ident)}
         return self._loops
+
+    def _held_loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
+        """The same with those whose task may merely come past a lock, or be at work in a library that waits now and then."""
+        if self._loops_held is None:
+            self._loops_held = blocked_loops(self._parties, self._all_frames())
+        return self._loops_held
+
+    def _stays(self, ident: int) -> bool:
+        """Whether the task of a loop's thread is in a wait of the agent's shells, or in one whose end is known."""
+        stand = self.stands()[ident]
+        wait = resolve(stand, self)
+        return (wait is not None and wait.enders is not None) or any(is_ours(frame.f_code) for frame in stand.frames)
 
     def runs_item(self, future: Any) -> int | None:
         """The thread that runs the executor's item of this future."""
@@ -230,7 +243,7 @@ class LiveScene:
 
     def _as_task(self, stand: Stand) -> Ender:
         """A thread whose loop a task blocks is that task."""
-        return self.loops()[stand.ident][2] if stand.ident in self.loops() else stand.who
+        return self._held_loops()[stand.ident][2] if stand.ident in self._held_loops() else stand.who
 
     def _all_frames(self) -> dict[int, list[FrameType]]:
         if self._frames is None:
