@@ -66,6 +66,25 @@ def test_the_streams_alerts_fire_and_are_silent_as_they_should(promtool: str) ->
     assert "SUCCESS" in ran(promtool, "test", "rules", UNIT_TESTS.with_name("stream.test.yaml"))
 
 
+def test_the_example_for_alertmanager_says_who_and_links_to_the_pages(promtool: str, tmp_path: Path) -> None:
+    amtool, folder = Path(promtool).with_name("amtool"), ROOT / "docs" / "examples" / "alertmanager"
+    assert "SUCCESS" in ran(str(amtool), "check-config", folder / "alertmanager.yaml")
+    alert = {"status": "firing", "labels": {}, "annotations": {"description": "This is\nproof."}}
+    common = {"summary": "Deadlock: orders, stock\nwill wait", "runbook_url": "https://docs.example/StilltrueDeadlock.md"}
+    data = {"status": "firing", "alerts": [alert], "commonLabels": {}, "commonAnnotations": common}
+    (tmp_path / "alert.json").write_text(json.dumps(data))
+    text = '{{ template "stilltrue.title" . }}|{{ template "stilltrue.text" . }}'
+    flags = [
+        f"--template.glob={folder / 'stilltrue.tmpl'}",
+        f"--template.text={text}",
+        f"--template.data={tmp_path / 'alert.json'}",
+    ]
+    said = ran(str(amtool), "template", "render", *flags)
+    assert said.startswith("Deadlock: orders, stock will wait|This is proof.")
+    assert "https://ops.example/stilltrue/incidents" in said
+    assert "https://docs.example/StilltrueDeadlock.md" in said
+
+
 def test_the_unit_tests_ask_for_every_alert_both_ways(alerts: list[dict[str, Any]], documents: Documents) -> None:
     (tests,) = documents(UNIT_TESTS.read_text())
     asked = [case for test in tests["tests"] for case in test.get("promql_expr_test", [])]

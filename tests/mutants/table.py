@@ -433,6 +433,28 @@ MUTANTS = (
         "pass",
         "tests/client/look/test_ways_out_of_tasks.py::test_more_ways_out_than_are_told_are_doubt",
     ),
+    # cures
+    Mutant(
+        "a cure aborts whoever has moved on",
+        "stilltrue.runtime.cure.aborter",
+        "        if not self._stands(victim):\n            return False, GONE_ON\n",
+        "",
+        "tests/client/look/test_cure.py::test_a_cure_that_comes_late_hurts_nobody",
+    ),
+    Mutant(
+        "a cure asks whoever allows it, though another victim does not",
+        "detector.service.cure.cures",
+        "        if not plan.possible:\n            raise CureRefusedError(Refusal.NOT_NOW, plan.text())\n",
+        "",
+        "tests/service/test_cure.py::test_whoever_does_not_allow_it_is_not_touched",
+    ),
+    Mutant(
+        "a cure is done before the audit log has it",
+        "detector.service.cure.cures",
+        'if what == "cure begun":',
+        "if False:",
+        "tests/service/test_cure.py::test_without_an_audit_log_nothing_is_done",
+    ),
     # checkpoints
     Mutant(
         "finished vertices stay so over a restart",

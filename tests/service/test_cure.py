@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import aiohttp
 import grpc
 import pytest
 
+from detector.core.document.reader import read_document
+from detector.predicates.deadlock import Deadlock
 from detector.service.cure.audit import BYTES_MAX, FILES_KEPT, NAME, Audit
+from detector.service.cure.freed import freed_by
 from detector.service.grpc_api.roles import Role, roles_for
 from detector.service.settings import SettingError, Settings
 from stilltrue.v1 import detector_pb2 as pb
@@ -128,6 +132,22 @@ async def test_an_operator_ends_an_incident_in_the_browser(
         await page.run("document.querySelector('button.deed').click()")
         await page.until("document.querySelector('h1')?.textContent.includes('ended after')")
         await page.until("document.querySelector('main').textContent.includes('is over as of snapshot')")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_those_who_are_said_to_go_on_are_all_that_were_stuck_but_the_victims(seed: int) -> None:
+    random = Random(seed)
+    names = [f"p{at % 5}/x{at}" for at in range(random.randint(2, 14))]
+    waits = []
+    for waiter in names:
+        among = random.sample(names, random.randint(1, 3 if len(names) > 2 else 1))
+        if random.random() < 0.85:
+            waits.append({"waiter": waiter, "among": among, "needs": random.randint(1, len(among))})
+    document = {"id": 1, "waits": waits}
+    verdict = Deadlock().evaluate(read_document(document))
+    answer = pb.GetSnapshotResponse(document_json=json.dumps(document))
+    assert sorted([*freed_by(answer, frozenset(verdict.victims)), *verdict.victims]) == sorted(verdict.remainder)
+    assert freed_by(answer, frozenset()) == ()
 
 
 def test_it_is_for_operators_and_off_by_default() -> None:
