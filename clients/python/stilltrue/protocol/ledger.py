@@ -11,7 +11,7 @@ from itertools import islice
 
 from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.call_state import ClientState, ServerState
-from stilltrue.protocol.report import Caller, CallTarget, LocalWait, OutstandingCall, ServedCall
+from stilltrue.protocol.report import Caller, CallerTarget, CallTarget, LocalWait, OutstandingCall, ServedCall, Target
 from stilltrue.protocol.stamp import all_marked
 
 SERVERS_PER_CHANNEL_MAX = 64
@@ -62,6 +62,7 @@ class ClientCall:
     """A call made here. ``wait`` is the number of its party's wait for it while it is awaited; 0 is none."""
 
     __slots__ = (
+        "_among",
         "channel",
         "deadline",
         "facts",
@@ -104,6 +105,14 @@ class ClientCall:
         self.wait = NO_WAIT
         self.wait_since = since
         self.wait_until = deadline
+        self._among: tuple[CallTarget] | None = None
+
+    @property
+    def among(self) -> tuple[CallTarget]:
+        """What a wait for its outcome, or for an item of it, waits for."""
+        if self._among is None:
+            self._among = (CallTarget(number=self.number),)
+        return self._among
 
     def freeze(self) -> OutstandingCall:
         """As it goes into a report."""
@@ -131,10 +140,50 @@ class ClientCall:
         return LocalWait(
             waiter=self.party,
             number=self.wait,
-            among=(CallTarget(number=self.number),),
+            among=self.among,
             deadline=self.wait_until,
             since=self.wait_since,
             what=f"the reply to {self.method}",
+        )
+
+
+class OpenWait:
+    """A wait that lasts. Most of them, for the items of streams, end before anybody asks what they were for."""
+
+    __slots__ = ("among", "deadline", "needs", "number", "since", "uncoloured", "waiter", "what")
+
+    def __init__(
+        self,
+        waiter: PartyName,
+        number: WaitNumber,
+        among: tuple[Target, ...],
+        needs: int,
+        deadline: float | None,
+        since: float,
+        uncoloured: bool,
+        what: str,
+    ) -> None:
+        """As :class:`~stilltrue.protocol.report.LocalWait`."""
+        self.waiter = waiter
+        self.number = number
+        self.among = among
+        self.needs = needs
+        self.deadline = deadline
+        self.since = since
+        self.uncoloured = uncoloured
+        self.what = what
+
+    def freeze(self) -> LocalWait:
+        """As it goes into a report."""
+        return LocalWait(
+            waiter=self.waiter,
+            number=self.number,
+            among=self.among,
+            needs=self.needs,
+            deadline=self.deadline,
+            since=self.since,
+            uncoloured=self.uncoloured,
+            what=self.what,
         )
 
 
@@ -142,6 +191,7 @@ class ServerCall:
     """A call that arrived here: queued, or being served by ``party``."""
 
     __slots__ = (
+        "_among",
         "caller",
         "dated",
         "deadline",
@@ -193,6 +243,14 @@ class ServerCall:
         """The facts that came with the request are the process's own."""
         self.reply: tuple[Facts, Facts] = NO_REPLY
         """What travels with the reply, and what changes with it (rule 7)."""
+        self._among: tuple[CallerTarget] | None = None
+
+    @property
+    def among(self) -> tuple[CallerTarget]:
+        """What a wait for its caller's next item waits for."""
+        if self._among is None:
+            self._among = (CallerTarget(served=self.party),)
+        return self._among
 
     @property
     def serving(self) -> bool:

@@ -42,7 +42,7 @@ from stilltrue.model import (
 from stilltrue.protocol.activity import Activities
 from stilltrue.protocol.call_state import AWAIT, END, GO_ON, HANG_UP, HOLD_BACK, SETTLE, START, TAKE, ClientState, ServerState
 from stilltrue.protocol.doubts import Doubts
-from stilltrue.protocol.ledger import NO_REPLY, NO_WAIT, ChannelRecord, ClientCall, ServerCall, is_blocked
+from stilltrue.protocol.ledger import NO_REPLY, NO_WAIT, ChannelRecord, ClientCall, OpenWait, ServerCall, is_blocked
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.memory import Callers
 from stilltrue.protocol.observation import Observation, nothing_more
@@ -115,7 +115,7 @@ class Recorder:
         self._callers = Callers(callers_max=bounds.callers_max, answered_max=bounds.answered_max)
         self._memory_of = self._callers.get
         self._pools: dict[str, int | None] = {}
-        self._waits: dict[WaitNumber, LocalWait] = {}
+        self._waits: dict[WaitNumber, OpenWait] = {}
         self._holds: dict[str, list[Hold]] = {}
         self._facts: dict[str, Fact] = {}
         self._activities = Activities(reactive=reactive)
@@ -330,14 +330,16 @@ class Recorder:
     def item_sent(self, call: ClientCall | ServerCall) -> None:
         """One item of the call's stream was sent, or its end if that is known to be awaited."""
         call.sent += 1
-        self._happened("an item sent of", call)
+        self.happenings = count = self.happenings + 1
+        self._tell((count, self.colour, "an item sent of", call))
 
     def item_received(self, call: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
         """One item of the call's stream was received; the wait for it ends in the same step."""
         call.received += 1
         if wait is not None:
             self._waits.pop(wait, None)
-        self._happened("an item received of", call)
+        self.happenings = count = self.happenings + 1
+        self._tell((count, self.colour, "an item received of", call))
 
     # -- waits, resources, pools, facts --------------------------------------------------------------------------------
 
@@ -346,7 +348,6 @@ class Recorder:
         waiter: PartyName,
         among: Iterable[Target],
         now: float,
-        *,
         needs: int = 1,
         timeout: float | None = None,
         deadline: float | None = None,
@@ -357,17 +358,9 @@ class Recorder:
         if timeout is not None:
             deadline = now + timeout if deadline is None else min(deadline, now + timeout)
         number = self._number_wait()
-        self._waits[number] = LocalWait(
-            waiter=waiter,
-            number=number,
-            among=tuple(among),
-            needs=needs,
-            deadline=deadline,
-            since=now,
-            uncoloured=uncoloured,
-            what=what,
-        )
-        self._happened("waits", waiter)
+        self._waits[number] = OpenWait(waiter, number, tuple(among), needs, deadline, now, uncoloured, what)
+        self.happenings = count = self.happenings + 1
+        self._tell((count, self.colour, "waits", waiter))
         return number
 
     def resumes(self, number: WaitNumber) -> None:
@@ -508,7 +501,7 @@ class Recorder:
     def _all_waits(self, now: float) -> tuple[LocalWait, ...]:
         """Every wait at this instant, with the deadline by which its waiter is freed in any case."""
         waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
-        waits += self._waits.values()
+        waits += [wait.freeze() for wait in self._waits.values()]
         seen = self._observe(now)
         self._held, self._holds_seen = seen.held, seen.holds
         interruptible = [call for call in self._served.values() if call.interruptible and call.party not in seen.held]

@@ -15,7 +15,6 @@ import grpc
 
 from stilltrue.model import WaitNumber
 from stilltrue.protocol.ledger import ServerCall
-from stilltrue.protocol.report import CallerTarget
 from stilltrue.runtime.callbacks import Callbacks
 from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX
 from stilltrue.runtime.session import Session
@@ -114,9 +113,8 @@ class IncomingCall:
         """The current party waits for the caller's next item. None if recording that failed."""
         session, served = self.session, self.served
         try:
-            target = CallerTarget(served=served.party)
             what = f"the next request of {served.method}"
-            return session.live.waits(session.parties.now(), (target,), deadline=served.deadline, uncoloured=True, what=what)
+            return session.live.waits(session.parties.now(), served.among, 1, None, served.deadline, True, what)
         except Exception:  # noqa: BLE001 - fail open
             session.live.report_failure("a request is awaited")
             return None

@@ -14,7 +14,6 @@ import grpc
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
-from stilltrue.protocol.report import CallTarget
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import StepError
 from stilltrue.runtime.callbacks import Callbacks
@@ -75,8 +74,7 @@ class OutgoingCall:
             if party == made.party:
                 self.live.awaits(made)
                 return None
-            target = CallTarget(number=made.number)
-            return self.live.waits(party, (target,), deadline=made.deadline, what=f"the reply to {made.method}")
+            return self.live.waits(party, made.among, deadline=made.deadline, what=f"the reply to {made.method}")
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a call is awaited")
             return None

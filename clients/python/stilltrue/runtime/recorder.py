@@ -297,7 +297,6 @@ class LockedRecorder:
         self,
         party: PartyName,
         among: tuple[Target, ...],
-        *,
         needs: int = 1,
         timeout: float | None = None,
         deadline: float | None = None,
@@ -305,11 +304,12 @@ class LockedRecorder:
         what: str = "",
     ) -> WaitNumber:
         """A party is blocked from now on, at most for ``timeout`` seconds and until ``deadline`` (epoch)."""
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            raise ReenteredError
         now = self.clock()
-        with self._step():
-            return self.recorder.waits(
-                party, among, now, needs=needs, timeout=timeout, deadline=deadline, uncoloured=uncoloured, what=what
-            )
+        with lock:
+            return self.recorder.waits(party, among, now, needs, timeout, deadline, uncoloured, what)
 
     def resumes(self, number: WaitNumber) -> None:
         """The wait is over. May run in a finalizer."""
@@ -328,12 +328,18 @@ class LockedRecorder:
 
     def item_sent(self, call: ClientCall | ServerCall) -> None:
         """One item of a stream was handed to gRPC."""
-        with self._step():
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            raise ReenteredError
+        with lock:
             self.recorder.item_sent(call)
 
     def item_received(self, call: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
         """One item of a stream arrived, which ends the wait for it in the same step."""
-        with self._step():
+        lock = self.lock
+        if lock._is_owned():  # noqa: SLF001
+            raise ReenteredError
+        with lock:
             self.recorder.item_received(call, wait)
 
     def holds(self, party: PartyName, resource: str, capacity: int = 1, wait: WaitNumber | None = None) -> None:

@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 
 from stilltrue.model import WaitNumber
 from stilltrue.protocol.ledger import ClientCall
-from stilltrue.protocol.report import CallTarget
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 
@@ -60,14 +59,7 @@ class Session:
         try:
             party = self.parties.now()
             what = f"an item of {made.method}" if item else f"the reply to {made.method}"
-            return live.waits(
-                party,
-                (CallTarget(number=made.number),),
-                timeout=timeout,
-                deadline=made.deadline,
-                uncoloured=item,
-                what=what,
-            )
+            return live.waits(party, made.among, 1, timeout, made.deadline, item, what)
         except Exception:  # noqa: BLE001 - fail open
             live.report_failure("a wait begins")
             return None
