@@ -9,6 +9,15 @@ UNKNOWN = object()
 """There is no such attribute, or only running code would show it."""
 
 
+def attribute_dictionary(thing: Any) -> dict[str, Any] | None:
+    """The object's own dictionary; None if it has none."""
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return None
+    return own if type(own) is dict else None
+
+
 def attributes_of(thing: Any) -> tuple[Any, ...]:
     """The values in the object's own dictionary."""
     try:

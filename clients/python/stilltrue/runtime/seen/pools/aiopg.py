@@ -29,7 +29,8 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
         share_of=lambda thing: thing if id(thing) in taken else None,
         closers=(pool,),
         lost=lambda: sum(
-            nobody_else_has(things, index, (used, *inside(things[index], ("aiopg.",)))) for index in range(len(things))
+            nobody_else_has(things, index, (used, *inside(things[index], ("aiopg.connection", "aiopg.utils"), pool)))
+            for index in range(len(things))
         ),
     )
     return wait_for_share(state, scene)

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.look.attributes import attribute_dictionary, attributes_of
 
 INSIDE_MAX = 300
 
@@ -29,21 +30,38 @@ def nobody_else_has(things: list[Any], index: int, inside: Iterable[Any] = (), w
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)() or weakref.getweakrefcount(things[index]) > weak:
         return False
-    known = _count(things[index], id(things[index])) + sum(_count(one, id(things[index])) for one in inside)
+    known = _count_own(things[index], id(things[index])) + sum(_count(one, id(things[index])) for one in inside)
     return sys.getrefcount(things[index]) - _OURS == known
 
 
-def inside(thing: Any, modules: tuple[str, ...]) -> list[Any]:
-    """The objects of a library's own ``modules`` that are found from ``thing``, without it, and plain containers between."""
+def inside(thing: Any, modules: tuple[str, ...], pool: Any) -> list[Any]:
+    """The objects of a library's own ``modules`` that are found from ``thing``, each with its own dictionary.
+
+    The walk does not enter the ``pool``, which leads to everything. No other container counts: it may be the application's.
+    """
     found: dict[int, Any] = {}
-    todo = gc.get_referents(thing)
+    todo = _parts(thing)
     while todo and len(found) < INSIDE_MAX:
         one = todo.pop()
-        own = compat.module_of(type(one)).startswith(modules) or type(one) in _PLAIN
-        if own and one is not thing and id(one) not in found:
+        if one is thing or one is pool or id(one) in found:
+            continue
+        if compat.module_of(type(one)).startswith(modules):
             found[id(one)] = one
-            todo += gc.get_referents(one)
+            todo += _parts(one)
+            if type(own := attribute_dictionary(one)) is dict:
+                found[id(own)] = own
     return list(found.values())
+
+
+def _parts(thing: Any) -> list[Any]:
+    """What an object refers to, by its dictionary or its slots."""
+    return [*attributes_of(thing), *gc.get_referents(thing)]
+
+
+def _count_own(thing: Any, wanted: int) -> int:
+    """How often an object refers to itself."""
+    own = attribute_dictionary(thing)
+    return _count(thing, wanted) + (0 if own is None else _count(own, wanted))
 
 
 def _count(container: Any, wanted: int) -> int:
@@ -51,7 +69,6 @@ def _count(container: Any, wanted: int) -> int:
     return sum(identity == wanted for identity in map(id, gc.get_referents(container)))
 
 
-_PLAIN = (dict, list, tuple, set, frozenset)
 _calibration = [object()]
 _OURS = sys.getrefcount(_calibration[0])
 """References that the list and the call itself make."""

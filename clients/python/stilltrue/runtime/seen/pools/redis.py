@@ -19,7 +19,9 @@ from stilltrue.runtime.seen.pools.shares import (
 )
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
-_PARTS = tuple(f"redis.{name}" for name in ("_parsers", "asyncio.connection", "connection", "credentials", "retry"))
+_PARTS = tuple(
+    f"redis.{name}" for name in ("_parsers", "asyncio.connection", "connection", "credentials", "maint_notifications", "retry")
+)
 """The modules of what a connection consists of; those of commands hold connections."""
 _GET = "BlockingConnectionPool.get_connection"
 
@@ -63,7 +65,9 @@ def _state(pool: Any, taken: list[Any], until: float | None, kept: tuple[Any, ..
         taken=len(known),
         share_of=lambda thing: thing if id(thing) in known else None,
         until=until,
-        lost=lambda: sum(nobody_else_has(taken, index, (*kept, *inside(taken[index], _PARTS))) for index in range(len(taken))),
+        lost=lambda: sum(
+            nobody_else_has(taken, index, (*kept, *inside(taken[index], _PARTS, pool))) for index in range(len(taken))
+        ),
     )
 
 
