@@ -144,6 +144,14 @@ def test_a_circle_of_http_alone(harness: Harness, start: Start, server: str, cli
     assert all(re.search(rf"{re.escape(str(SHOP))}:\d+ in ", stack) for stack in at.values()), at
 
 
+def test_a_circle_through_threads_of_a_pool_and_a_middleware(harness: Harness, start: Start) -> None:
+    a, b = start("a", "threaded", "requests"), start("b", "threaded", "requests")
+    get(chain(f"{a.url}/hold", f"{b.url}/pass", f"{a.url}/take"))
+    verdict = until_true(harness, "deadlock")
+    held = {"a/thread:AnyIO worker thread", "b/GET:pass", "b/thread:AnyIO worker thread", "a/GET:take"}
+    assert held <= {re.sub(r"-\d+$", "", party) for party in kinds(verdict["core"])}
+
+
 def test_a_circle_through_http_and_grpc(harness: Harness, start: Start) -> None:
     a, b = start("a", "flask", "requests"), start("b", "flask", "requests")
     get(f"{a.url}/call?target={b.grpc}&next={quote(f'{a.url}/take', safe='')}")

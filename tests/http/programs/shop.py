@@ -109,6 +109,32 @@ def fastapi_app():
     return app
 
 
+def threaded_app():
+    """FastAPI's other form: endpoints that are functions run in threads of a pool; a middleware is around them."""
+    app = fastapi.FastAPI()
+    lock = agent.Lock("till")
+
+    @app.middleware("http")
+    async def around(request, call_next):
+        return await call_next(request)
+
+    @app.get("/hold")
+    def hold(next: str, seconds: float | None = None):
+        with lock:
+            return ask(next, seconds)
+
+    @app.get("/pass")
+    def pass_on(next: str, seconds: float | None = None):
+        return ask(next, seconds)
+
+    @app.get("/take")
+    def take():
+        with lock:
+            return "taken"
+
+    return app
+
+
 def serve_flask(grpc_address):
     server = make_server("127.0.0.1", 0, flask_app(), threaded=True)
     print(json.dumps({"http": f"http://127.0.0.1:{server.server_port}", "grpc": grpc_address}), flush=True)
@@ -119,7 +145,8 @@ def serve_fastapi(grpc_address):
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     print(json.dumps({"http": url, "grpc": grpc_address}), flush=True)
-    uvicorn.Server(uvicorn.Config(fastapi_app(), log_level="warning")).run(sockets=[listener])
+    app = threaded_app() if SERVER == "threaded" else fastapi_app()
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 
 
 agent.wait_until_joined(30)

@@ -26,6 +26,8 @@ class RecordedAsyncHttpx:
         class RecordedStream(httpx.AsyncByteStream):
             """The body of a reply; the call ends when it is closed."""
 
+            __module__ = httpx.AsyncByteStream.__module__  # walks leave out what is ours; this has a connection
+
             def __init__(self, inner: Any, call: HttpCall) -> None:
                 self._inner = inner
                 self._call = call

@@ -25,6 +25,8 @@ class RecordedHttpx:
         class RecordedStream(httpx.SyncByteStream):
             """The body of a reply; the call ends when it is closed."""
 
+            __module__ = httpx.SyncByteStream.__module__  # walks leave out what is ours; this has a connection
+
             def __init__(self, inner: Any, call: HttpCall) -> None:
                 self._inner = inner
                 self._call = call

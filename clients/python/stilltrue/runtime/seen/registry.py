@@ -8,10 +8,16 @@ from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.origins import is_application, is_library
-from stilltrue.runtime.seen import executors, locks, pools, results
+from stilltrue.runtime.seen import anyio_waits, executors, locks, pools, results
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
-RESOLVERS: tuple[Resolver, ...] = (*results.RESOLVERS, *locks.RESOLVERS, *executors.RESOLVERS, *pools.RESOLVERS)
+RESOLVERS: tuple[Resolver, ...] = (
+    *results.RESOLVERS,
+    *locks.RESOLVERS,
+    *executors.RESOLVERS,
+    *anyio_waits.RESOLVERS,
+    *pools.RESOLVERS,
+)
 FRAMES_MAX = 16
 """How deep inside the application's frame a library waits at most."""
 

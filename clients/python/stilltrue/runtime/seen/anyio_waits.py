@@ -1,0 +1,84 @@
+"""Waits of anyio's, on which Starlette and FastAPI stand: for a thread of its pool, for a token of a limiter, for an endpoint.
+
+Rules:
+
+1. A task that runs a function in a thread waits for the thread that runs it; before a thread has begun it, the task goes on.
+2. A task that waits for a token of a limiter waits for one of the tasks that have one, where all tokens are out and each
+   is a task's.
+3. What ``BaseHTTPMiddleware`` (``@app.middleware("http")``) calls runs in a task of its own, for which the request's waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.look.attributes import attribute_of
+from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+
+_BACKEND = "anyio/_backends/_asyncio.py"
+_OUTERMOST_MAX = 8
+_CALLED = "BaseHTTPMiddleware.__call__.<locals>.call_next.<locals>.coro"
+
+
+def _read_thread(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+    """Rule 1."""
+    future = variables_of(stand.frames[at]).get("future")
+    if stand.task is None or future is None or future is not stand.future:
+        return None
+    workers = scene.once(__name__, lambda: _workers(scene))
+    ident = workers.get(id(future))
+    if ident is None:
+        return None
+    return SeenWait(on=future, enders=(ident,), what="what {} runs for it", once=True)
+
+
+def _workers(scene: Scene) -> dict[int, int]:
+    """By ``id`` of the future that it completes, the thread of anyio's that runs a function."""
+    found: dict[int, int] = {}
+    for ident, stand in scene.stands().items():
+        for frame in stand.frames[-_OUTERMOST_MAX:]:
+            code = frame.f_code
+            if code.co_qualname == "WorkerThread.run" and code.co_filename.replace("\\", "/").endswith(_BACKEND):
+                future = variables_of(frame).get("future")
+                if future is not None:
+                    found[id(future)] = ident
+    return found
+
+
+def _read_limiter(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+    """Rule 2."""
+    names = variables_of(stand.frames[at])
+    limiter, event = names.get("self"), names.get("event")
+    if stand.task is None or stand.future is None or event is None:
+        return None
+    borrowers, total = attribute_of(limiter, "_borrowers"), attribute_of(limiter, "_total_tokens")
+    if type(borrowers) is not set or not isinstance(total, int | float):
+        return None
+    holders = tuple(borrowers.copy())
+    if len(holders) < total or not all(isinstance(one, asyncio.Task) for one in holders):
+        return None
+    what = "a token of anyio's limiter, all of which {} have"
+    return SeenWait(on=stand.future, enders=holders, what=what, handles=(limiter,), once=True)
+
+
+def _read_middleware(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+    """Rule 3."""
+    if stand.task is None or stand.future is None:
+        return None
+    group = variables_of(stand.frames[at]).get("task_group")
+    tasks: Any = attribute_of(group, "_tasks")
+    if type(tasks) is not set:
+        return None
+    called = [one for one in tasks.copy() if one.get_name().endswith(_CALLED) and not one.done()]
+    if len(called) != 1:
+        return None
+    return SeenWait(on=stand.future, enders=(called[0],), what="the reply of what its middleware calls: {}", once=True)
+
+
+RESOLVERS = (
+    Resolver(((_BACKEND, "AsyncIOBackend.run_sync_in_worker_thread"),), _read_thread),
+    Resolver(((_BACKEND, "CapacityLimiter.acquire_on_behalf_of"),), _read_limiter),
+    Resolver((("starlette/middleware/base.py", "BaseHTTPMiddleware.__call__.<locals>.call_next"),), _read_middleware),
+)

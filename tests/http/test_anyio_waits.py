@@ -1,0 +1,113 @@
+"""What tasks of anyio's wait for is read from where they stand: threads, tokens of a limiter, what a middleware calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anyio
+import pytest
+from anyio.to_thread import run_sync
+from starlette.middleware.base import BaseHTTPMiddleware
+
+from stilltrue.model import ProcessName
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.seen.registry import resolve
+from stilltrue.runtime.seen.scene import LiveScene
+from stilltrue.runtime.seen.wait import SeenWait
+
+SECONDS_MAX = 20.0
+
+
+@pytest.fixture
+async def gate() -> AsyncIterator[threading.Event]:
+    """What functions in threads wait for."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+async def until(found: Callable[[], Any]) -> Any:
+    end = time.monotonic() + SECONDS_MAX
+    while not (result := found()):
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+    return result
+
+
+async def wait_of(task: asyncio.Task[Any]) -> SeenWait:
+    """What another thread, as the agent's is, reads of a task, once that waits."""
+
+    def read() -> SeenWait | None:
+        scene = LiveScene(Parties(ProcessName("here")), time.time())
+        stand = scene.stands_of_tasks().get(task)
+        return None if stand is None else resolve(stand, scene)
+
+    while (found := await asyncio.to_thread(read)) is None:
+        await asyncio.sleep(0.01)
+    return found
+
+
+@pytest.mark.timeout(60)
+async def test_a_function_in_a_thread(gate: threading.Event) -> None:
+    running: list[int] = []
+
+    def work() -> None:
+        running.append(threading.get_ident())
+        gate.wait(SECONDS_MAX)
+
+    task = asyncio.create_task(run_sync(work))
+    await until(lambda: running)
+    assert (await wait_of(task)).enders == (running[0],)
+    gate.set()
+    await task
+
+
+@pytest.mark.timeout(60)
+async def test_a_token_of_a_limiter(gate: threading.Event) -> None:
+    limiter = anyio.CapacityLimiter(2)
+
+    async def work() -> None:
+        await run_sync(gate.wait, SECONDS_MAX, limiter=limiter)
+
+    having = [asyncio.create_task(work()) for _ in range(2)]
+    await until(lambda: limiter.borrowed_tokens == 2)
+    third = asyncio.create_task(work())
+    found = await wait_of(third)
+    assert set(found.enders or ()) == set(having)
+    assert found.needs == 1
+    gate.set()
+    await asyncio.gather(*having, third)
+
+
+@pytest.mark.timeout(60)
+async def test_a_middleware_waits_for_what_it_calls() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+    called: list[asyncio.Task[Any]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        called.append(asyncio.current_task())  # type: ignore[arg-type]  # it runs in one
+        begun.set()
+        await go.wait()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def around(request: Any, call_next: Any) -> Any:
+        return await call_next(request)
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    middleware = BaseHTTPMiddleware(app, dispatch=around)
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    task = asyncio.create_task(middleware(scope, receive, send))
+    await begun.wait()
+    assert (await wait_of(task)).enders == (called[0],)
+    go.set()
+    await task
