@@ -18,11 +18,13 @@ from typing import Any
 
 import django
 import pytest
+import uvicorn
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpResponse
 from django.urls import path
+from starlette.applications import Starlette
 
 import stilltrue
 from stilltrue.agent import Agent
@@ -180,3 +182,16 @@ def alone() -> Iterator[Callable[[Any], Agent]]:
     yield make
     for agent in agents:
         agent.close()
+
+
+@pytest.mark.parametrize("arguments", [(), ({},), ({}, None)])
+def test_a_wrong_call_of_an_application_fails_as_without_the_agent(agent: Agent, arguments: tuple[Any, ...]) -> None:
+    for kind in (Starlette, ASGIHandler):
+        with pytest.raises(TypeError):  # uvicorn takes what takes no arguments for a factory
+            kind()(*arguments)
+
+
+def test_uvicorn_takes_an_application_for_what_it_is(agent: Agent) -> None:
+    config = uvicorn.Config(Starlette(), log_level="critical")
+    config.load()
+    assert config.interface == "asgi3"

@@ -68,10 +68,15 @@ def address_text(address: Any) -> str:
     """A socket's address as in the header; empty for one that is not of TCP."""
     if not isinstance(address, tuple | list) or len(address) < 2 or not address[1]:
         return ""
+    host = _host(str(address[0]))
+    return f"{host} {address[1]}" if host else ""
+
+
+@lru_cache(maxsize=1_024)
+def _host(text: str) -> str:
+    """An address of IP in one form, whichever way it is written; empty for anything else."""
     try:
-        host = ipaddress.ip_address(str(address[0]).partition("%")[0])
-        port = int(address[1])
+        host = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         return ""
-    mapped = getattr(host, "ipv4_mapped", None)
-    return f"{mapped or host} {port}"
+    return str(getattr(host, "ipv4_mapped", None) or host)

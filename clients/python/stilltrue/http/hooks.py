@@ -48,6 +48,7 @@ JOINING = frozenset(
 )
 """Where a request begins."""
 Make = Callable[..., Any]
+_ASGI = ("self", "scope", "receive", "send")
 
 
 class Hook:
@@ -93,10 +94,17 @@ class Hook:
             return await (original(*args, **kwargs) if make is None else make(original, *args, **kwargs))
 
         @functools.wraps(original)
+        async def asgi(app: Any, scope: Any, receive: Any, send: Any) -> Any:
+            make = self.made()
+            return await (original(app, scope, receive, send) if make is None else make(original, app, scope, receive, send))
+
+        @functools.wraps(original)
         def plain(*args: Any, **kwargs: Any) -> Any:
             make = self.made()
             return original(*args, **kwargs) if make is None else make(original, *args, **kwargs)
 
+        if tuple(inspect.signature(original).parameters) == _ASGI:  # uvicorn asks what an application is by a wrong call
+            return asgi
         return asynchronous if inspect.iscoroutinefunction(original) else plain
 
 

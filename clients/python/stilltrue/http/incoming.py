@@ -59,9 +59,9 @@ def receive_request(
     """
     live = session.live
     try:
-        if session.leaves_out(path):
-            return None
         method, label = named(verb, path)
+        if session.leaves_out(method[len(verb) + 1 :]):
+            return None
         if len(stamps) > 1 or (stamps and "," in stamps[0]):
             live.several_stamps()
             stamps = []

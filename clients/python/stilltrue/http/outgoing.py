@@ -114,11 +114,10 @@ class Requests:
         """
         session = self.session
         try:
-            path = path_of(target)
-            if session.leaves_out(path):
+            method, _ = named(verb.upper(), path_of(target))
+            if session.leaves_out(method[len(verb) + 1 :]):
                 return None
             self._start()
-            method, _ = named(verb.upper(), path)
             party = now()
             channel = self._channel(owner, host, copies_max, closes)
             made, pair = session.live.sent(method, channel, party, timeout, waiting and party is not None)
