@@ -11,7 +11,7 @@ import pytest
 from detector.demo.demos import Demo
 from detector.demo.harness import Harness
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.longer]
 Verdict = dict[str, Any]
 Until = Callable[[str], Verdict]
 
@@ -42,10 +42,10 @@ def begin(harness: Harness, scene: str) -> None:
 @pytest.mark.parametrize(
     "scene",
     [
-        pytest.param("detector.demo.scenes:POOLS", marks=pytest.mark.longer),
-        pytest.param("detector.demo.scenes:LOCKS", marks=pytest.mark.longer),
+        "detector.demo.scenes:POOLS",
+        "detector.demo.scenes:LOCKS",
         "live_scenes:SELF",
-        pytest.param("live_scenes:FAN_OUT_AIO", marks=pytest.mark.longer),
+        "live_scenes:FAN_OUT_AIO",
     ],
 )
 def test_a_cure_ends_the_incident_and_says_so(curable: Harness, demo: Demo, until_true: Until, scene: str) -> None:
