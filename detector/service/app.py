@@ -248,7 +248,7 @@ def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tup
         )  # fmt: skip
 
     def count(predicate: str) -> None:
-        metrics.incidents_open(predicate, sum(incident.predicate == predicate for incident in incidents.open_ones()))
+        metrics.incidents_open(predicate, incidents.count(predicate))
 
     def changed(incident: Incident) -> None:
         snapshot_store.incident(incident)

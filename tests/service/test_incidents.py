@@ -357,3 +357,26 @@ def test_a_true_about_others_does_not_end_an_incident_whose_waits_last() -> None
     assert seen is not None
     story.incidents.saw(seen, 5.2)
     assert sorted(incident.core for incident in story.open) == [("a/1", "b/1"), ("x", "y")]
+
+
+def test_incidents_are_counted_and_known_by_their_processes() -> None:
+    told: list[Incident] = []
+    many = [
+        Incident(
+            id=f"i{at}", predicate="deadlock", scope="all", core=(PartyName(f"p{at}/x"),), behind=(PartyName(f"q{at}/y"),),
+            opened=1.0, seen=1.0, first_snapshot=SnapshotId(1), last_snapshot=SnapshotId(1),
+            keys=((PartyName(f"p{at}/x"), 1, 1),),
+        )
+        for at in range(20)
+    ]  # fmt: skip
+    incidents = Incidents(open_ones=many, changed=told.append, opened=told.append, find=lambda _: None)
+    assert incidents.count("deadlock") == len(many)
+    assert incidents.count("gridlock") == 0
+    assert incidents.shows(ProcessName("p7"))
+    assert incidents.shows(ProcessName("q7"))
+    incidents.over(ProcessId(service="", instance=ProcessName("p7"), incarnation=1), "it said goodbye", 2.0)
+    assert not incidents.shows(ProcessName("p7"))
+    assert not incidents.shows(ProcessName("q7"))
+    assert incidents.count("deadlock") == len(many) - 1
+    (closed,) = told
+    assert closed.id == "i7"

@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from detector.service.detection.incidents import Incident
@@ -34,22 +35,30 @@ class IncidentLabels:
         self._metrics = metrics
         self._service_of = service_of
         self._services: dict[tuple[str, str], frozenset[str]] = {}
+        self._sets: dict[str, Counter[frozenset[str]]] = {}
+        """By predicate, how many open incidents each set of services has."""
         self._shown: dict[str, tuple[str, ...]] = {}
 
     def changed(self, incident: Incident) -> None:
         """An incident began, was seen again, or ended."""
         at = incident.predicate, incident.id
+        before, after = self._services.get(at), None
         if incident.open:
             found = {self._service_of(process_of(party)) for party in incident.core}
             known = frozenset(service for service in found if service)
-            self._services[at] = known | (self._services.get(at, frozenset()) if None in found else frozenset())
+            after = self._services[at] = known | (before or frozenset() if None in found else frozenset())
         else:
             self._services.pop(at, None)
+        if after == before:
+            return
+        sets = self._sets.setdefault(incident.predicate, Counter())
+        sets.update([] if after is None else [after])
+        sets.subtract([] if before is None else [before])
+        self._sets[incident.predicate] = +sets
         self._show(incident.predicate)
 
     def _show(self, predicate: str) -> None:
-        sets = {services for (name, _), services in self._services.items() if name == predicate}
-        labels = sorted({_label(services) for services in sets})
+        labels = sorted({_label(services) for services in self._sets[predicate]})
         shown = tuple(labels if len(labels) <= SERIES_MAX else [*labels[: SERIES_MAX - 1], BEYOND])
         if shown != self._shown.get(predicate, ()):
             self._shown[predicate] = shown

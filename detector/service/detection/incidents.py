@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
@@ -36,6 +37,10 @@ class CureNote(NamedTuple):
     at: float
     who: str
     text: str
+
+
+SEEN_PER_SECOND_MAX = 200
+"""How many incidents a second are told to be still there: each once a second, or less often where there are more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,11 @@ class Incidents:
         self._open: dict[str, Incident] = {}
         self._by_wait: dict[tuple[str, WaitKey], set[str]] = {}
         self._by_process: dict[tuple[ProcessName, int], set[str]] = {}
+        self._count: Counter[str] = Counter()
+        self._shown: Counter[ProcessName] = Counter()
+        """How many parties of each process are in open incidents, or behind them."""
+        self._told: dict[str, float] = {}
+        """By incident, when ``changed`` was last called."""
         self._ended: set[tuple[ProcessName, int]] = set()
         self._changed = changed
         self._opened = opened
@@ -103,13 +113,15 @@ class Incidents:
 
     def shows(self, process: ProcessName) -> bool:
         """Whether a party of the process is in an open incident, or behind it."""
-        return any(
-            process_of(party) == process for incident in self._open.values() for party in (*incident.core, *incident.behind)
-        )
+        return self._shown[process] > 0
+
+    def count(self, predicate: str) -> int:
+        """How many of a predicate are open."""
+        return self._count[predicate]
 
     def concerns(self, verdict: Verdict) -> bool:
         """Whether a verdict can begin, confirm or end an incident."""
-        return bool(verdict.core) or any(incident.predicate == verdict.predicate for incident in self._open.values())
+        return bool(verdict.core) or self._count[verdict.predicate] > 0
 
     def cores_in(self, verdict: Verdict, assembled: Assembled) -> SeenCores | None:
         """The cores of a verdict, for :meth:`saw`; None if it can neither open nor end an incident. Thread-safe."""
@@ -175,7 +187,10 @@ class Incidents:
             last_snapshot=verdict.snapshot.id or incident.last_snapshot,
         )
         self._put(fresh)
-        if fresh.core != incident.core or now - incident.seen >= 1.0 or fresh.behind != incident.behind:
+        again_seconds = max(1.0, len(self._open) / SEEN_PER_SECOND_MAX)
+        due = now - self._told.get(incident.id, incident.seen) >= again_seconds
+        if fresh.core != incident.core or due or fresh.behind != incident.behind:
+            self._told[incident.id] = now
             self._changed(fresh)
 
     def _begin(self, core: Core, seen: SeenCores, now: float) -> None:
@@ -205,6 +220,7 @@ class Incidents:
         self._put(incident)
         if before is None:
             self._opened(incident)
+        self._told[incident.id] = now
         self._changed(incident)
 
     def _end_unseen(self, seen: SeenCores, again: Collection[str], now: float) -> bool:
@@ -232,6 +248,8 @@ class Incidents:
     def _put(self, incident: Incident) -> None:
         self._remove(incident.id)
         self._open[incident.id] = incident
+        self._count[incident.predicate] += 1
+        self._shown.update(map(process_of, (*incident.core, *incident.behind)))
         for key in incident.keys:
             self._by_wait.setdefault((incident.predicate, key), set()).add(incident.id)
         for run in incident.runs():
@@ -241,6 +259,11 @@ class Incidents:
         before = self._open.pop(id, None)
         if before is None:
             return
+        self._count[before.predicate] -= 1
+        for name in map(process_of, (*before.core, *before.behind)):
+            self._shown[name] -= 1
+            if not self._shown[name]:
+                del self._shown[name]
         for key in before.keys:
             _discard(self._by_wait, (before.predicate, key), id)
         for run in before.runs():
@@ -248,6 +271,7 @@ class Incidents:
 
     def _close(self, incident: Incident, ending: str, now: float) -> None:
         self._remove(incident.id)
+        self._told.pop(incident.id, None)
         self._ended &= self._by_process.keys()
         self._changed(replace(incident, closed=now, ending=ending))
 
