@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Write an archive of any size, with known ground truth, for benchmarks.",
     ),
     "sidecar": ("detector.commands.sidecar:sidecar", "Run the sidecar proxy for an uninstrumented program."),
+    "probe": ("detector.commands.probe:probe", "Join a database as a member: its sessions' lock waits."),
     "webhook": ("detector.commands.webhook:webhook", "Run the webhook that injects the sidecar into pods."),
     "completion": (
         "detector.commands.completion:completion",

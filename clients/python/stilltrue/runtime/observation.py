@@ -8,22 +8,24 @@ ending by themselves, so that doubt never makes a TRUE.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import ref
 
 from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.observation import Observation
-from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget
+from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import innermost_frames
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.places import Places
+from stilltrue.runtime.seen.databases.sessions import Sessions
 from stilltrue.runtime.seen.scene import LiveScene, where_is
 from stilltrue.runtime.seen.wait import Ended, SeenWait, Stand
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 
+Ended = PartyTarget | ResourceTarget
 TASKS_MAX = 10_000
 """Tasks read in one cut; when there are more, all are in doubt."""
 
@@ -57,6 +59,8 @@ class Observer:
         """
         self._parties = parties
         self._answers = answers
+        self.sessions = Sessions()
+        """The connections to databases, and whose they are."""
         self._is_stopping = is_stopping
         self._numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float, object]] = {}
         self._before = self._numbers
@@ -73,8 +77,9 @@ class Observer:
         """The observation at a cut taken ``now`` (epoch). Never raises."""
         known = self._parties.tasks()
         try:
-            seen = self._observe(known, now, LiveScene(self._parties, now))
-            seen = replace(seen, holds=self._answers())
+            scene = LiveScene(self._parties, now)
+            seen = self._observe(known, now, scene)
+            seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene)))
             return replace(seen, deadlines={**seen.deadlines, **self._stopped(now)}) if self._is_stopping() else seen
         except Exception:  # noqa: BLE001 - on any doubt, every wait of every task may end by itself
             return Observation(deadlines={party: now for _, party in known})
@@ -226,8 +231,9 @@ class Observer:
         waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
         waits += [self._wait_for_loop(one, *one.holder, now) for one in seen.values() if one.holder is not None]
         for party, stand, wait in blocked:
-            known = () if not wait.once and workers.has_moved(stand.ident) else _enders(wait, workers)
-            if known and (known != (party,) or stand.ident in workers.loops() or stand.ident in (wait.enders or ())):
+            known = () if not (wait.once or wait.same) and workers.has_moved(stand.ident) else _enders(wait, workers)
+            others = known != (PartyTarget(party=party),)
+            if known and (others or stand.ident in workers.loops() or stand.ident in (wait.enders or ())):
                 waits.append(self._wait_of_thread(party, stand, wait, known, now))
         waits += [self._wait_of_ended(party, now) for party in self._ended_in(waits)]
         self.waiting = frozenset(wait.waiter for wait in waits)
@@ -259,7 +265,7 @@ class Observer:
         what = f"its event loop, which {holder} blocks"
         return LocalWait(waiter=one.party, number=number, among=among, since=since, what=what)
 
-    def _wait_of_task(self, one: _Seen, among: tuple[PartyTarget, ...], now: float) -> LocalWait:
+    def _wait_of_task(self, one: _Seen, among: tuple[Ended, ...], now: float) -> LocalWait:
         task, future = ref(one.task), ref(one.future)
 
         def same() -> bool:
@@ -277,10 +283,10 @@ class Observer:
         return replace(found, needs=needs, uncoloured=True, what=_text(one.wait, among))
 
     def _wait_of_thread(
-        self, party: PartyName, stand: Stand, wait: SeenWait, enders: tuple[PartyName, ...], now: float
+        self, party: PartyName, stand: Stand, wait: SeenWait, among: tuple[Ended, ...], now: float
     ) -> LocalWait:
         weak, ident = ref(wait.on), stand.ident
-        where = None if wait.once else _where(ident)
+        where = None if wait.once or wait.same is not None else _where(ident)
 
         def same() -> bool:
             if where is not None:
@@ -289,10 +295,9 @@ class Observer:
             awaited = None if frame is None else compat.awaited_at(frame)
             return awaited is not None and awaited[0] is weak()
 
-        number, since = self._number(ident, wait.on, now, same, where)
+        number, since = self._number(ident, wait.on, now, wait.same or same, where)
         self._handles[party] = wait.handles
         self.of_shares |= {party} if wait.shares else set()
-        among = tuple(PartyTarget(party=ender) for ender in enders)
         return LocalWait(
             waiter=party,
             number=number,
@@ -325,21 +330,25 @@ def _where(ident: int) -> tuple[object, ...]:
     return where_is(ident, innermost_frames().get(ident))
 
 
-def _text(wait: SeenWait, among: tuple[PartyTarget, ...]) -> str:
-    return wait.what.format(" or ".join(target.party for target in among))
+def _text(wait: SeenWait, among: Iterable[Ended]) -> str:
+    return wait.what.format(" or ".join(one.party if isinstance(one, PartyTarget) else one.resource for one in among))
 
 
-def _enders(wait: SeenWait, workers: LiveScene) -> tuple[PartyName, ...]:
-    """The parties that end a wait; none if one of them is unknown, or too few are different."""
-    found = [workers.party_of(ender) for ender in wait.enders or ()]
-    known = tuple(dict.fromkeys(party for party in found if party is not None))
+def _enders(wait: SeenWait, workers: LiveScene) -> tuple[Ended, ...]:
+    """Who ends a wait; nobody if one of them is unknown, or too few are different."""
+    found = [one if isinstance(one, ResourceTarget) else _party(workers.party_of(one)) for one in wait.enders or ()]
+    known = tuple(dict.fromkeys(one for one in found if one is not None))
     return known if None not in found and len(known) >= (wait.needs or 1) else ()
 
 
-def _among(one: _Seen, seen: dict[Task, _Seen], workers: LiveScene) -> tuple[PartyTarget, ...] | None:
+def _party(party: PartyName | None) -> PartyTarget | None:
+    return None if party is None else PartyTarget(party=party)
+
+
+def _among(one: _Seen, seen: dict[Task, _Seen], workers: LiveScene) -> tuple[Ended, ...] | None:
     """What a task waits for; None if it may go on by itself."""
     if one.wait is not None:
-        return tuple(PartyTarget(party=party) for party in _enders(one.wait, workers)) or None
+        return _enders(one.wait, workers) or None
     if one.worker is not None:
         return (PartyTarget(party=one.worker),)
     awaited = one.awaited

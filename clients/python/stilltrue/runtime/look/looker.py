@@ -75,6 +75,7 @@ class Looker:
             carried,
             self._observer.handles_of,
             self._waits_for_shares(stand),
+            self._observer.sessions,
         )
         return search.find(stand)
 

@@ -29,6 +29,7 @@ from stilltrue.runtime.look.standing import Standing
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.origins import is_application, position_of
 from stilltrue.runtime.places import Place, Places
+from stilltrue.runtime.seen.databases.sessions import Sessions
 from stilltrue.runtime.seen.wait import SeenWait
 from stilltrue.runtime.tasks import Task, blocking_future, read, siblings_of
 
@@ -77,13 +78,15 @@ class Search:
         carried: Container[PartyName] = (),
         seen: Callable[[PartyName], Iterable[Any]] = lambda _: (),
         of_shares: Mapping[PartyName, SeenWait | None] = MappingProxyType({}),
+        sessions: Sessions | None = None,
     ) -> None:
         """``made`` are gRPC's own objects of the calls that are open; ``now`` is the time (epoch).
 
         ``waiting`` are the parties with a recorded wait; ``carried`` those whose own calls must last, too: whoever has their
         contexts may end these. ``seen``: what ends the wait of a party that was seen at the cut; ``of_shares``: the waits
-        for a share, where that could be read again.
+        for a share, where that could be read again; ``sessions``: the connections to databases.
         """
+        self._sessions = sessions or Sessions()
         self._seen = seen
         self._of_shares = of_shares
         self._carried = carried
@@ -104,7 +107,7 @@ class Search:
             for task in one.kin:
                 below.setdefault(id(task), []).append(one)
         reach = Reach([handle for one in found.values() for handle in (*one.handles, *one.kin)], self._budget)
-        kept = KeptShares({party: wait.shares for party, wait in self._of_shares.items() if wait is not None}, self._budget)
+        kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
         for actor in self._actors(found.values()):
             if self._budget.spent:
                 break
@@ -117,10 +120,24 @@ class Search:
         self._look_for_closers(found.values())
         for one in found.values():
             self._look_around(one)
+            self._look_at_sessions(one)
             self._look_at_kin(one, found)
             if self._budget.spent:
                 one.doubt = one.doubt or "there was no time to look at all that may end its wait"
         return found
+
+    def _shares_of(self, party: PartyName) -> tuple[Any, ...]:
+        """What ends the wait of a party, or of those who wait for it, by whomever it is used."""
+        wait = self._of_shares.get(party)
+        connections = self._sessions.of(party)
+        shares = () if wait is None else wait.shares
+        return (*(shares or (object(),)), *connections) if connections else shares
+
+    def _look_at_sessions(self, one: Found) -> None:
+        """Whether its connections to databases are its own, and their sessions without timeouts."""
+        for name in sorted(set(self._sessions.shared(one.place).values())):
+            one.add(f"its connection to a database is also in {name}, which others may have")
+        one.doubt = one.doubt or self._sessions.doubt_of(one.place.party)
 
     def _to_find(self, place: Place) -> Found:
         handles = handles_of(place) + ([] if place.party is None else list(self._seen(place.party)))

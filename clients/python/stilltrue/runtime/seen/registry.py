@@ -9,6 +9,7 @@ from types import CodeType, FrameType
 from stilltrue.runtime import compat
 from stilltrue.runtime.origins import is_application, is_library
 from stilltrue.runtime.seen import anyio_waits, executors, locks, pools, results
+from stilltrue.runtime.seen.databases import waits as databases
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
 RESOLVERS: tuple[Resolver, ...] = (
@@ -17,6 +18,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *executors.RESOLVERS,
     *anyio_waits.RESOLVERS,
     *pools.RESOLVERS,
+    *databases.RESOLVERS,
 )
 FRAMES_MAX = 16
 """How deep inside the application's frame a library waits at most."""

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 from stilltrue.model import PartyName
+from stilltrue.protocol.report import ResourceTarget
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ class Ended:
 Task = asyncio.Task[Any]
 Ender = int | threading.Thread | Task | Future[Any] | PartyName | Ended
 """Who ends a wait: a thread (or its identity), a task, whoever completes a future, a party by name, or nobody any more."""
+Enders = tuple[Ender | ResourceTarget, ...]
+"""Those who end a wait; who holds a resource may be another process's party."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +63,8 @@ class Stand:
 class SeenWait:
     """A wait until ``needs`` (None: all) of ``enders`` have acted; ``enders`` None: it is unknown who ends it.
 
-    ``on``: what is waited for (rule 3); ``once``: nobody waits for it twice (a future), so the same object is the same wait.
+    ``on``: what is waited for (rule 3); ``once``: nobody waits for it twice (a future), so the same object is the same wait;
+    ``same`` tells of a thread whether it is in this very wait, where it runs now and then (else it must not run at all).
     ``until``: when (epoch) it ends by itself. ``what``: what is awaited, for people; ``{}`` stands for the enders' names.
     ``handles``: see rule 4. ``shares``: what ends the wait when it is given back, by whoever has it, whatever its code says;
     first, what they are shares of. ``owners``: what ends the wait when somebody comes to close it;
@@ -68,7 +72,7 @@ class SeenWait:
     """
 
     on: Any
-    enders: tuple[Ender, ...] | None
+    enders: Enders | None
     needs: int | None = 1
     until: float | None = None
     what: str = ""
@@ -77,6 +81,7 @@ class SeenWait:
     owners: tuple[Any, ...] = ()
     helpers: tuple[Ender, ...] = ()
     once: bool = False
+    same: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

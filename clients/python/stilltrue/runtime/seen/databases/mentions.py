@@ -1,0 +1,73 @@
+"""Where a program names one of some settings: in its environment, or in the text of any file that it has imported.
+
+A server does not tell what another session has set. So a program that names a setting anywhere, if only in a comment, may have
+set it. The drivers' own files and the standard library's are left out: they set nothing by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from pathlib import Path
+from types import ModuleType
+
+from stilltrue.runtime.seen.databases.drivers import LIBRARIES
+
+BYTES_MAX = 16 * 2**20
+"""How much is read in one look; the rest in the next."""
+FILE_BYTES_MAX = 4 * 2**20
+_LEFT_OUT = ("stilltrue", "grpc", "google", *LIBRARIES)
+_STDLIB = sysconfig.get_paths()["stdlib"]
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+class Mentions:
+    """What has been read so far; each file once."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        """``names`` are those of the settings."""
+        self._wanted = re.compile("|".join(names).encode(), re.I)
+        self._read: set[str] = set()
+        self._found = ""
+
+    def doubt(self) -> str:
+        """Where a setting is named, in words; empty if nowhere."""
+        options = os.environ.get("PGOPTIONS", "")
+        if self._wanted.search(options.encode()):
+            return f"PGOPTIONS is {options!r}"
+        left = BYTES_MAX
+        for name, module in [] if self._found else list(sys.modules.items()):
+            file = _file_of(name, module)
+            if file is None or file in self._read:
+                continue
+            if left <= 0:
+                return "not all files of the program have been searched for the settings of its sessions"
+            self._read.add(file)
+            text = _text_of(file)
+            left -= len(text)
+            named = self._wanted.search(text)
+            if named is not None:
+                self._found = f"{named[0].decode()} is named in {file}, so the session may have such a timeout"
+                break
+        return self._found
+
+
+def _file_of(name: str, module: object) -> str | None:
+    """The file of a module that may set something; None for those that do not."""
+    if not issubclass(type(module), ModuleType) or name.partition(".")[0] in _LEFT_OUT:
+        return None
+    file = ModuleType.__getattribute__(module, "__dict__").get("__file__")
+    if not isinstance(file, str) or (file.startswith(_STDLIB) and not any(folder in file for folder in _INSTALLED)):
+        return None
+    return file
+
+
+def _text_of(file: str) -> bytes:
+    """The beginning of a file; empty for one that cannot be read (an archive's)."""
+    try:
+        with Path(file).open("rb") as source:
+            return source.read(FILE_BYTES_MAX)
+    except OSError:
+        return b""

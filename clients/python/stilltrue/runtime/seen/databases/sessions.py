@@ -1,0 +1,137 @@
+"""Who has which connection to a database: read from the frames of threads and tasks at the cut, searched at the second look.
+
+Rules:
+
+1. A connection belongs to everybody in whose frames of the application it is named, or a cursor, transaction or session on it.
+   With a transaction open and no statement under way, the server's process waits for one of them.
+2. Whoever else can reach the connection may go on with its transaction, or end it: at the second look each is a way out,
+   whatever its code says. So is an object that its owner has besides: others may have that, too.
+3. A session whose settings may end its waits by themselves is in doubt. They cannot be asked of another session, so it is
+   enough that a setting is named where the session was begun, or in a file of the program.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+from weakref import ref
+
+from stilltrue.model import PartyName
+from stilltrue.protocol.report import Hold
+from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.reach import PASSED_BY, is_open, named_by
+from stilltrue.runtime.origins import is_application
+from stilltrue.runtime.places import Place
+from stilltrue.runtime.seen.databases.drivers import (
+    IDLE_IN_TRANSACTION,
+    TIMEOUTS,
+    connections_in,
+    is_loaded,
+    is_of_library,
+    link_of,
+    settings_of,
+    status_of,
+)
+from stilltrue.runtime.seen.databases.mentions import Mentions
+from stilltrue.runtime.seen.scene import LiveScene
+from stilltrue.runtime.seen.wait import Ender
+
+SECONDS_MAX = 0.01
+"""Processor time at one cut; beyond it nobody is said to have a connection."""
+OBJECTS_MAX = 500
+"""Objects that are walked through from one variable of an owner."""
+BUSY_CODE = "asyncpg/"
+
+
+class Sessions:
+    """The connections of one process."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._of: dict[PartyName, tuple[ref[Any], ...]] = {}
+        self._mentions = Mentions(TIMEOUTS)
+
+    def holds(self, scene: LiveScene) -> tuple[Hold, ...]:
+        """Rule 1: for whom the servers' processes wait, at a cut."""
+        self._of = {}
+        if not is_loaded():
+            return ()
+        owners: dict[int, tuple[Any, set[Ender]]] = {}
+        busy: set[int] = set()
+        budget = Budget(SECONDS_MAX)
+        for stand in (*scene.stands().values(), *scene.stands_of_tasks().values()):
+            for frame in stand.frames:
+                is_driver = BUSY_CODE in frame.f_code.co_filename
+                if not is_driver and not is_application(frame.f_code):
+                    continue
+                for thing in variables_of(frame).values():
+                    for connection in connections_in(thing):
+                        owners.setdefault(id(connection), (connection, set()))[1].add(stand.who)
+                        busy.update((id(connection),) if is_driver else ())
+                if not budget.step():
+                    return ()
+        return tuple(self._claimed(owners.values(), busy, scene))
+
+    def _claimed(self, owners: Iterable[tuple[Any, set[Ender]]], busy: set[int], scene: LiveScene) -> Iterable[Hold]:
+        for connection, who in owners:
+            parties = [scene.party_of(one) for one in who]
+            known = tuple(dict.fromkeys(party for party in parties if party is not None))
+            for party in known:
+                self._of[party] = (*self._of.get(party, ()), ref(connection))
+            if None in parties or id(connection) in busy or status_of(connection) not in IDLE_IN_TRANSACTION:
+                continue
+            link = link_of(connection)
+            if link is not None:
+                yield from (Hold(party=party, resource=link.client) for party in sorted(known))
+
+    def of(self, party: PartyName | None) -> tuple[Any, ...]:
+        """The connections that a party had at the newest cut."""
+        weak = () if party is None else self._of.get(party, ())
+        return tuple(connection for one in weak if (connection := one()) is not None)
+
+    def doubt_of(self, party: PartyName | None) -> str:
+        """Rule 3: why waits on a party's connections may end by themselves, in words."""
+        connections = self.of(party)
+        if not connections:
+            return ""
+        for connection in connections:
+            named = next((name for name in TIMEOUTS if name in settings_of(connection)), None)
+            if named is not None:
+                return f"its connection to the database was begun with {named}"
+        return self._mentions.doubt()
+
+    def shared(self, place: Place) -> Mapping[int, str]:
+        """Rule 2: which of a party's connections are found in other objects that it has, and in which of its variables."""
+        wanted = {id(one) for one in self.of(place.party)}
+        found: dict[int, str] = {}
+        for frame in place.frames if wanted else ():
+            if is_application(frame.f_code):
+                for name, thing in variables_of(frame).items():
+                    found.update(dict.fromkeys(_inside(thing, wanted), name))
+        return found
+
+
+def _inside(root: Any, wanted: set[int]) -> set[int]:
+    """The wanted connections that are found inside an object which is neither one of them nor made to work on one."""
+    found: set[int] = set()
+    seen: dict[int, Any] = {}
+    todo = deque([root])
+    while todo and len(seen) < OBJECTS_MAX:
+        thing = todo.popleft()
+        if id(thing) in seen or issubclass(type(thing), PASSED_BY):
+            continue
+        seen[id(thing)] = thing  # kept alive, or its identity may be given anew
+        connections = connections_in(thing)
+        if connections:
+            found.update({id(one) for one in connections if id(one) in wanted} if thing is not root else ())
+        elif not is_of_library(type(thing)):
+            near = named_by(thing)
+            todo.extend(near if near is not None else _referents(thing))
+    return found
+
+
+def _referents(thing: Any) -> Iterable[Any]:
+    return gc.get_referents(thing) if is_open(thing) else ()

@@ -1,0 +1,116 @@
+"""Statements that a thread or task waits for, on a connection to PostgreSQL: a wait for the server's process.
+
+psycopg 3 (threads) and asyncpg wait in functions of theirs. psycopg2 waits in compiled code: that a thread stands in it is seen
+where the system says that it polls the connection's socket, that alone and without a timeout (Linux).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from stilltrue.protocol.report import ResourceTarget
+from stilltrue.runtime import compat
+from stilltrue.runtime.frames import frames_of_threads, variables_of
+from stilltrue.runtime.seen.databases.drivers import Status, connections_in, link_of, socket_of, status_of
+from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+
+_NEAR = 3
+"""How many frames inside which a cursor's compiled method is called."""
+_POLLS = {("x86_64", 7): False, ("x86_64", 271): True, ("aarch64", 73): True}
+"""The system's calls that poll, by machine and number, and whether their timeout is a pointer (none: no timeout)."""
+_TASKS = Path("/proc/self/task")
+_MEMORY = Path("/proc/self/mem")
+_POLLED = struct.Struct("ihh")
+
+
+def _wait(connection: Any, on: Any, *, same: Callable[[], bool] | None = None, once: bool = False) -> SeenWait:
+    known = link_of(connection)
+    enders = None if known is None else (ResourceTarget(resource=known.server),)
+    what = "the database" if known is None else f"the answer of {known.server}"
+    return SeenWait(on=on, enders=enders, what=what, same=same, once=once)
+
+
+def _read_psycopg(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+    frame = stand.frames[at]
+    names = variables_of(frame)
+    connection, steps = names.get("self"), names.get("gen")
+    if stand.task is not None or names.get("timeout") is not None or status_of(connection) is not Status.ACTIVE:
+        return None
+    weak, ident = ref(steps), stand.ident
+
+    def same() -> bool:
+        frames = frames_of_threads().get(ident, [])
+        found = next((one for one in frames if one.f_code is frame.f_code), None)
+        return found is not None and weak() is not None and variables_of(found).get("gen") is weak()
+
+    return _wait(connection, steps, same=same)
+
+
+def _read_psycopg2(stand: Stand, _: int, __: Scene) -> SeenWait | None:
+    if "psycopg2" not in sys.modules or stand.task is not None:
+        return None
+    thread = compat.threads().get(stand.ident)
+    number = (None if thread is None else thread.native_id) or 0
+    for frame in stand.frames[:_NEAR] if number else ():
+        for thing in variables_of(frame).values():
+            for connection in connections_in(thing):
+                descriptor = socket_of(connection)
+                if descriptor >= 0 and status_of(connection) is Status.ACTIVE and polls(number, descriptor):
+                    return _wait(connection, _sign_of(connection))
+    return None
+
+
+def _read_asyncpg(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+    if at or stand.task is None or compat.is_task(stand.future):
+        return None
+    owner = variables_of(stand.frames[0]).get("self")
+    found = connections_in(owner)
+    return _wait(found[0], stand.future, once=True) if len(found) == 1 else None
+
+
+class _Sign:
+    """Stands for a connection, and does not keep it open."""
+
+
+_signs: WeakKeyDictionary[Any, _Sign] = WeakKeyDictionary()
+
+
+def _sign_of(connection: Any) -> _Sign:
+    return _signs.setdefault(connection, _Sign())
+
+
+def polls(thread: int, descriptor: int) -> bool:
+    """Whether a thread (its number in the system) waits for this descriptor alone, without a timeout."""
+    try:
+        number, *arguments = (_TASKS / str(thread) / "syscall").read_text().split()
+        timeout_is_pointer = _POLLS.get((os.uname().machine, int(number)))
+        where, count, timeout = (int(one, 16) for one in arguments[:3])
+        if timeout_is_pointer is None or count != 1:
+            return False
+        if timeout if timeout_is_pointer else timeout & 0xFFFFFFFF != 0xFFFFFFFF:
+            return False
+        with _MEMORY.open("rb", buffering=0) as memory:
+            memory.seek(where)
+            return bool(_POLLED.unpack(memory.read(_POLLED.size))[0] == descriptor)
+    except (OSError, ValueError, struct.error):  # it runs, or the system does not say
+        return False
+
+
+_OF_ASYNCPG = (
+    ("asyncpg/connection.py", "Connection.execute"),
+    ("asyncpg/connection.py", "Connection._do_execute"),
+    ("asyncpg/connection.py", "Connection._get_statement"),
+    ("asyncpg/prepared_stmt.py", "PreparedStatement.__bind_execute"),
+    ("asyncpg/prepared_stmt.py", "PreparedStatement.__do_execute"),
+)
+RESOLVERS = (
+    Resolver((("psycopg/connection.py", "Connection.wait"),), _read_psycopg),
+    Resolver(_OF_ASYNCPG, _read_asyncpg),
+    Resolver((), _read_psycopg2),
+)

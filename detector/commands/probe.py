@@ -1,0 +1,73 @@
+"""``stilltrue probe``: joins a database to the detector, which has no agent of its own."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from detector.commands.shared.run import CommandError
+from detector.ops.logs import Log, configure
+from detector.service.settings import LOG_FORMATS
+from stilltrue.settings import SettingRefusedError, read_settings
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file")
+
+
+def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(*names, show_envvar=True, **more)
+
+
+@click.group()
+def probe() -> None:
+    """Join a server without an agent to the detector, as a process whose parties are the server's sessions."""
+
+
+@probe.command()
+@click.argument("dsn", envvar="STILLTRUE_PROBE_DSN")
+@_option("--service", envvar="STILLTRUE_SERVICE", default="postgres", show_default=True, help="The service it belongs to.")
+@_option(
+    "--instance",
+    envvar="STILLTRUE_INSTANCE",
+    help="Its name, unique among all processes.  [default: from POD_NAME or the host]",
+)
+@_option(
+    "--detector", envvar="STILLTRUE_DETECTOR", metavar="HOST:PORT", help="Address of the detector.  [default: 127.0.0.1:7600]"
+)
+@_option("--tls-ca-file", envvar="STILLTRUE_TLS_CA_FILE", type=_FILE, help="PEM CA bundle to verify the detector with.")
+@_option("--tls-cert-file", envvar="STILLTRUE_TLS_CERT_FILE", type=_FILE, help="PEM client certificate for the detector.")
+@_option("--tls-key-file", envvar="STILLTRUE_TLS_KEY_FILE", type=_FILE, help="PEM private key of that certificate.")
+@_option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="File with the bearer token for the detector.")
+@_option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Log format.")
+def postgres(dsn: str, log_format: str, **given: Any) -> None:
+    """Report the lock waits of one PostgreSQL database (14 or newer), whose address DSN is as libpq takes it.
+
+    It reads pg_stat_activity and pg_locks once for each snapshot, over one read-only connection, with a statement timeout of
+    half a second. Its role needs pg_monitor to see the sessions of others. Give a password by PGPASSWORD or a passfile.
+
+    \b
+    Examples:
+      stilltrue probe postgres postgresql://stilltrue@db.shop:5432/orders --instance orders-db
+      STILLTRUE_PROBE_DSN="host=db.shop dbname=orders user=stilltrue" stilltrue probe postgres
+    """
+    if find_spec("psycopg") is None:
+        raise CommandError("psycopg is not installed: pip install 'stilltrue-detector[probe]'")
+    from detector.probe.app import Probe  # noqa: PLC0415 - psycopg is an optional extra
+    from detector.probe.postgres import Database, UnusableDatabaseError  # noqa: PLC0415 - as above
+
+    for name in _FILES:
+        given[name] = None if given[name] is None else str(given[name])
+    configure(log_format)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        Probe(read_settings(given), Database(dsn), Log("stilltrue")).run(stop)
+    except (SettingRefusedError, UnusableDatabaseError) as error:
+        raise CommandError(str(error)) from None

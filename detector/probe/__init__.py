@@ -1,0 +1,1 @@
+"""Probes: members that speak for a server which has no agent, such as a database (docs/databases.md)."""

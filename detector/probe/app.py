@@ -1,0 +1,107 @@
+"""Runs a probe: it joins the detector as a process, reads the database at each marker and each look, and reports its waits.
+
+A database that does not answer makes the probe a missing member: it stays connected, reports nothing, and says why.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterable
+
+from detector.ops.logs import Log
+from detector.probe.backends import Backends, Reading
+from detector.probe.postgres import Database, DatabaseDownError
+from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
+from stilltrue.protocol.observation import Observation
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import Report
+from stilltrue.protocol.stamp import INCARNATION_MAX
+from stilltrue.runtime.connection import Connection
+from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.settings import Settings
+from stilltrue.v1 import agent_pb2 as pb
+
+
+class Probe(LockedRecorder):
+    """One database as a member: the recorder that cuts for it."""
+
+    __slots__ = ("_backends", "_connection", "_database", "_down", "_log", "_process", "_reading")
+
+    def __init__(self, settings: Settings, database: Database, log: Log) -> None:
+        """``settings`` are an agent's; nothing is dialled yet."""
+        self._database = database
+        self._log = log
+        self._down = ""
+        self._reading = Reading(doubts={})
+        self._process = ProcessId(
+            service=settings.service,
+            instance=ProcessName(settings.instance),
+            incarnation=secrets.randbelow(INCARNATION_MAX) + 1,
+        )
+        self._backends = Backends(settings.instance, None)
+        super().__init__(
+            lambda: Recorder(
+                process=self._process, reactive=True, labels=settings.labels, observe=lambda _: self._observation()
+            ),
+            reports_max=settings.reports_max,
+        )
+        self.fact({})  # one event: idle, it is the same idle process at each look
+        self._connection = Connection(self, settings, self.look_at, sight=self._sight)
+
+    def run(self, stop: threading.Event) -> None:
+        """Take part until ``stop`` is set."""
+        self._read()
+        self._connection.start()
+        stop.wait()
+        self._connection.close()
+        self._database.close()
+
+    def marked(self, snapshot: SnapshotId, settled: Iterable[CallNumber] = ()) -> Report | None:
+        """The report of a reading made now; None while the database does not answer."""
+        return super().marked(snapshot, settled) if self._read() else None
+
+    def look_at(self, request: LookRequest) -> Look:
+        """What another reading shows of the suspects."""
+        answers = self._read()
+        lasting = {wait.number: wait for wait in self._reading.waits}
+        looks = []
+        for suspect in request.suspects:
+            if not answers:
+                looks.append(
+                    PartyLook(party=suspect.party, unchanged=True, doubt=f"the database does not answer: {self._down}")
+                )
+            elif any(number not in lasting for number in suspect.waits):
+                looks.append(PartyLook(party=suspect.party, unchanged=False))
+            else:
+                ends = [lasting[number].deadline for number in suspect.waits]
+                looks.append(self._unchanged(suspect, [end for end in ends if end is not None]))
+        return Look(snapshot=request.snapshot, parties=tuple(looks), happenings=self.recorder.happenings)
+
+    def _unchanged(self, suspect: Suspect, ends: list[float]) -> PartyLook:
+        doubt = self._reading.doubts.get(PartyName(suspect.party), "")
+        return PartyLook(party=suspect.party, unchanged=True, deadline=min(ends, default=None), doubt=doubt)
+
+    def _read(self) -> bool:
+        """Read the database; whether it answers."""
+        try:
+            rows = self._database.read()
+        except DatabaseDownError as error:
+            if not self._down:
+                self._log.warning("database down", text=str(error))
+            self._down = str(error)
+            return False
+        if self._down:
+            self._log.info("database back")
+        self._down = ""
+        self._backends.network = self._database.network
+        self._reading = self._backends.read(rows, self.clock())
+        return True
+
+    def _observation(self) -> Observation:
+        return Observation(waits=self._reading.waits, holds=self._reading.holds)
+
+    def _sight(self) -> pb.Sight:
+        blind = (f"the database does not answer: {self._down}",) if self._down else self._database.blind
+        return pb.Sight(servers=1, blind=blind)
