@@ -10,7 +10,8 @@ import importlib
 import pkgutil
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tests.field.catalogue
@@ -28,7 +29,8 @@ class Entry:
     ``source`` is the repository and the number of the issue. ``library`` is what it is shown with, ``what`` one sentence for
     people. ``near`` are the near misses, by mode, each in a few words. ``processes`` are started one by one, each with its
     name; empty: one process. ``servers`` are ``postgres`` and ``redis``. ``predicate`` is the one that holds; ``lines``:
-    whether its verdict says where the parties stand.
+    whether its verdict says where the parties stand. ``elsewhere``: how many parties of a service without code, such as a
+    database's, are in the core.
     """
 
     program: str
@@ -40,6 +42,7 @@ class Entry:
     servers: tuple[str, ...] = ()
     predicate: str = "deadlock"
     lines: bool = True
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -48,13 +51,15 @@ class Entry:
 
     @property
     def url(self) -> str:
-        """The published source."""
+        """The published source; empty for what is told everywhere."""
         repository, _, number = self.source.rpartition(" ")
-        return f"https://github.com/{repository}/issues/{number}"
+        return f"https://github.com/{repository}/issues/{number}" if number.isdigit() else ""
 
     def expected(self, kind: str) -> Counter[Where]:
         """How many parties stand where in the ``core``, or ``behind`` it."""
         found: Counter[Where] = Counter()
+        if kind == "core":
+            found.update({(service, "", 0): count for service, count in self.elsewhere.items()})
         for number, line in enumerate(self.path.read_text().splitlines(), 1):
             for mark in _MARK.finditer(line):
                 if mark[1] == kind:

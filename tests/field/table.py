@@ -29,9 +29,12 @@ def document() -> str:
 
 def _row(entry: Entry) -> str:
     core = sorted(entry.expected("core").items(), key=lambda item: (item[0][1:], item[0][0]))
-    places = [f"{service}, line {line}" + (f" ({count} parties)" if count > 1 else "") for (service, _, line), count in core]
+    places = [
+        (f"{service}, line {line}" if line else service) + (f" ({count} parties)" if count > 1 else "")
+        for (service, _, line), count in core
+    ]
     cells = (
-        f"[{entry.source}]({entry.url})",
+        f"[{entry.source}]({entry.url})" if entry.url else entry.source,
         entry.what,
         entry.library,
         f"`{entry.predicate}`",

@@ -171,7 +171,8 @@ class Membership:
         member = self._roster.get(name)
         if member is None:
             return "left while the snapshot was taken"
-        return f"{'lost' if member.lost_at is not None else 'did not report'}, last seen {clock(member.heard_at)}"
+        why = "".join(f": {text}" for text in member.sight.blind[:1]) if member.sight is not None else ""
+        return f"{'lost' if member.lost_at is not None else 'did not report'}, last seen {clock(member.heard_at)}{why}"
 
 
 def _unconfirmed(view: Snapshot, incidents: Iterable[Incident]) -> Iterator[MembershipDoubt]:

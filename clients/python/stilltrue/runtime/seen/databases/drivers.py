@@ -48,9 +48,9 @@ def connections_in(thing: Any) -> tuple[Any, ...]:
     return () if found is None else tuple(one for one in found(thing) if one is not None and one is not UNKNOWN)
 
 
-def is_of_library(kind: type) -> bool:
-    """Whether this is a class of a driver, or of a library that lends connections."""
-    return kind.__module__.partition(".")[0] in LIBRARIES
+def is_library(module: str) -> bool:
+    """Whether a module is a driver's, or of a library that lends connections."""
+    return module.partition(".")[0] in LIBRARIES
 
 
 def status_of(connection: Any) -> Status:

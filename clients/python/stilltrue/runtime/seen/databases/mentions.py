@@ -28,7 +28,7 @@ class Mentions:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         """``names`` are those of the settings."""
-        self._wanted = re.compile("|".join(names).encode(), re.I)
+        self._wanted = re.compile(rf"{'|'.join(names)}|\bset\s+(?:local\s+|session\s+)?\S*_timeout\b".encode(), re.I)
         self._read: set[str] = set()
         self._found = ""
 

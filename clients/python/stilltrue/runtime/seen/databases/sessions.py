@@ -15,6 +15,8 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 from weakref import ref
 
@@ -29,8 +31,8 @@ from stilltrue.runtime.seen.databases.drivers import (
     IDLE_IN_TRANSACTION,
     TIMEOUTS,
     connections_in,
+    is_library,
     is_loaded,
-    is_of_library,
     link_of,
     settings_of,
     status_of,
@@ -46,6 +48,15 @@ OBJECTS_MAX = 500
 BUSY_CODE = "asyncpg/"
 
 
+@dataclass(slots=True, eq=False)
+class _Owners:
+    """A connection: in whose frames it is named, and by what."""
+
+    connection: Any
+    who: set[Ender] = field(default_factory=set)
+    things: dict[int, Any] = field(default_factory=dict)
+
+
 class Sessions:
     """The connections of one process."""
 
@@ -59,28 +70,31 @@ class Sessions:
         self._of = {}
         if not is_loaded():
             return ()
-        owners: dict[int, tuple[Any, set[Ender]]] = {}
+        owners: dict[int, _Owners] = {}
         busy: set[int] = set()
         budget = Budget(SECONDS_MAX)
         for stand in (*scene.stands().values(), *scene.stands_of_tasks().values()):
             for frame in stand.frames:
                 is_driver = BUSY_CODE in frame.f_code.co_filename
-                if not is_driver and not is_application(frame.f_code):
+                if not is_driver and not _is_users(frame):
                     continue
                 for thing in variables_of(frame).values():
                     for connection in connections_in(thing):
-                        owners.setdefault(id(connection), (connection, set()))[1].add(stand.who)
+                        known = owners.setdefault(id(connection), _Owners(connection))
+                        known.who.add(stand.who)
+                        known.things[id(thing)] = thing
                         busy.update((id(connection),) if is_driver else ())
                 if not budget.step():
                     return ()
         return tuple(self._claimed(owners.values(), busy, scene))
 
-    def _claimed(self, owners: Iterable[tuple[Any, set[Ender]]], busy: set[int], scene: LiveScene) -> Iterable[Hold]:
-        for connection, who in owners:
-            parties = [scene.party_of(one) for one in who]
+    def _claimed(self, owners: Iterable[_Owners], busy: set[int], scene: LiveScene) -> Iterable[Hold]:
+        for one in owners:
+            connection = one.connection
+            parties = [scene.party_of(who) for who in one.who]
             known = tuple(dict.fromkeys(party for party in parties if party is not None))
             for party in known:
-                self._of[party] = (*self._of.get(party, ()), ref(connection))
+                self._of[party] = (*self._of.get(party, ()), *_weakly(one.things.values()))
             if None in parties or id(connection) in busy or status_of(connection) not in IDLE_IN_TRANSACTION:
                 continue
             link = link_of(connection)
@@ -88,13 +102,13 @@ class Sessions:
                 yield from (Hold(party=party, resource=link.client) for party in sorted(known))
 
     def of(self, party: PartyName | None) -> tuple[Any, ...]:
-        """The connections that a party had at the newest cut."""
+        """The connections that a party had at the newest cut, and what it had that is made to work on them."""
         weak = () if party is None else self._of.get(party, ())
         return tuple(connection for one in weak if (connection := one()) is not None)
 
     def doubt_of(self, party: PartyName | None) -> str:
         """Rule 3: why waits on a party's connections may end by themselves, in words."""
-        connections = self.of(party)
+        connections = {id(one): one for thing in self.of(party) for one in connections_in(thing)}.values()
         if not connections:
             return ""
         for connection in connections:
@@ -105,13 +119,27 @@ class Sessions:
 
     def shared(self, place: Place) -> Mapping[int, str]:
         """Rule 2: which of a party's connections are found in other objects that it has, and in which of its variables."""
-        wanted = {id(one) for one in self.of(place.party)}
+        wanted = {id(one) for thing in self.of(place.party) for one in connections_in(thing)}
         found: dict[int, str] = {}
         for frame in place.frames if wanted else ():
-            if is_application(frame.f_code):
+            if _is_users(frame):
                 for name, thing in variables_of(frame).items():
                     found.update(dict.fromkeys(_inside(thing, wanted), name))
         return found
+
+
+def _weakly(things: Iterable[Any]) -> Iterable[ref[Any]]:
+    """References that keep nothing open, where a class allows them."""
+    for thing in things:
+        try:
+            yield ref(thing)
+        except TypeError:
+            yield from (ref(connection) for connection in connections_in(thing))
+
+
+def _is_users(frame: FrameType) -> bool:
+    """Whether a frame is of the application, and of no driver or pool."""
+    return is_application(frame.f_code) and not is_library(str(frame.f_globals.get("__name__", "")))
 
 
 def _inside(root: Any, wanted: set[int]) -> set[int]:
@@ -127,7 +155,7 @@ def _inside(root: Any, wanted: set[int]) -> set[int]:
         connections = connections_in(thing)
         if connections:
             found.update({id(one) for one in connections if id(one) in wanted} if thing is not root else ())
-        elif not is_of_library(type(thing)):
+        elif not is_library(type(thing).__module__):
             near = named_by(thing)
             todo.extend(near if near is not None else _referents(thing))
     return found

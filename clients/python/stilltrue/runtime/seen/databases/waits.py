@@ -24,6 +24,7 @@ _NEAR = 3
 """How many frames inside which a cursor's compiled method is called."""
 _POLLS = {("x86_64", 7): False, ("x86_64", 271): True, ("aarch64", 73): True}
 """The system's calls that poll, by machine and number, and whether their timeout is a pointer (none: no timeout)."""
+_PROTOCOL = "asyncpg/protocol/protocol.pyx"
 _TASKS = Path("/proc/self/task")
 _MEMORY = Path("/proc/self/mem")
 _POLLED = struct.Struct("ihh")
@@ -67,9 +68,12 @@ def _read_psycopg2(stand: Stand, _: int, __: Scene) -> SeenWait | None:
 
 
 def _read_asyncpg(stand: Stand, at: int, _: Scene) -> SeenWait | None:
-    if at or stand.task is None or compat.is_task(stand.future):
+    files = [frame.f_code.co_filename for frame in stand.frames[:at]]
+    if stand.task is None or compat.is_task(stand.future) or not files or not files[0].endswith(_PROTOCOL):
         return None
-    owner = variables_of(stand.frames[0]).get("self")
+    if any("asyncpg/" not in file for file in files):
+        return None
+    owner = variables_of(stand.frames[at]).get("self")
     found = connections_in(owner)
     return _wait(found[0], stand.future, once=True) if len(found) == 1 else None
 

@@ -1,0 +1,24 @@
+"""Databases: waits that go through the locks of a PostgreSQL server, which the probe reports."""
+
+from __future__ import annotations
+
+from tests.field.entry import Entry
+
+ENTRIES = (
+    Entry(
+        program="row_lock",
+        source="told everywhere",
+        library="psycopg 3, gRPC, PostgreSQL",
+        what="A service calls another while it has a row locked, and the other wants the row.",
+        near={
+            "lock_time_out": "the session that waits for the row has a `lock_timeout`",
+            "idle_time_out": "the database ends sessions that are idle in a transaction for long",
+            "other_thread": "another thread commits the transaction later",
+            "deadline": "the call has a deadline",
+            "autocommit": "there is no transaction",
+        },
+        processes=("probe", "stock", "orders"),
+        servers=("postgres",),
+        elsewhere={"postgres": 2},
+    ),
+)

@@ -1,0 +1,1 @@
+"""How programs bound their sessions, each in a module that only those near misses import that do so."""
