@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 from detector.ops.logs import Log
 from detector.probe.backends import Backends, Reading
@@ -21,7 +22,6 @@ from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.runtime.connection import Connection
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.settings import Settings
-from stilltrue.v1 import agent_pb2 as pb
 
 
 class Probe(LockedRecorder):
@@ -102,6 +102,6 @@ class Probe(LockedRecorder):
     def _observation(self) -> Observation:
         return Observation(waits=self._reading.waits, holds=self._reading.holds)
 
-    def _sight(self) -> pb.Sight:
+    def _sight(self) -> dict[str, Any]:
         blind = (f"the database does not answer: {self._down}",) if self._down else self._database.blind
-        return pb.Sight(servers=1, blind=blind)
+        return {"servers": 1, "blind": blind}

@@ -25,7 +25,7 @@ from stilltrue.runtime.seen.scene import LiveScene, where_is
 from stilltrue.runtime.seen.wait import Ended, SeenWait, Stand
 from stilltrue.runtime.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 
-Ended = PartyTarget | ResourceTarget
+EndingTarget = PartyTarget | ResourceTarget
 TASKS_MAX = 10_000
 """Tasks read in one cut; when there are more, all are in doubt."""
 
@@ -265,7 +265,7 @@ class Observer:
         what = f"its event loop, which {holder} blocks"
         return LocalWait(waiter=one.party, number=number, among=among, since=since, what=what)
 
-    def _wait_of_task(self, one: _Seen, among: tuple[Ended, ...], now: float) -> LocalWait:
+    def _wait_of_task(self, one: _Seen, among: tuple[EndingTarget, ...], now: float) -> LocalWait:
         task, future = ref(one.task), ref(one.future)
 
         def same() -> bool:
@@ -283,7 +283,7 @@ class Observer:
         return replace(found, needs=needs, uncoloured=True, what=_text(one.wait, among))
 
     def _wait_of_thread(
-        self, party: PartyName, stand: Stand, wait: SeenWait, among: tuple[Ended, ...], now: float
+        self, party: PartyName, stand: Stand, wait: SeenWait, among: tuple[EndingTarget, ...], now: float
     ) -> LocalWait:
         weak, ident = ref(wait.on), stand.ident
         where = None if wait.once or wait.same is not None else _where(ident)
@@ -330,11 +330,11 @@ def _where(ident: int) -> tuple[object, ...]:
     return where_is(ident, innermost_frames().get(ident))
 
 
-def _text(wait: SeenWait, among: Iterable[Ended]) -> str:
+def _text(wait: SeenWait, among: Iterable[EndingTarget]) -> str:
     return wait.what.format(" or ".join(one.party if isinstance(one, PartyTarget) else one.resource for one in among))
 
 
-def _enders(wait: SeenWait, workers: LiveScene) -> tuple[Ended, ...]:
+def _enders(wait: SeenWait, workers: LiveScene) -> tuple[EndingTarget, ...]:
     """Who ends a wait; nobody if one of them is unknown, or too few are different."""
     found = [one if isinstance(one, ResourceTarget) else _party(workers.party_of(one)) for one in wait.enders or ()]
     known = tuple(dict.fromkeys(one for one in found if one is not None))
@@ -345,7 +345,7 @@ def _party(party: PartyName | None) -> PartyTarget | None:
     return None if party is None else PartyTarget(party=party)
 
 
-def _among(one: _Seen, seen: dict[Task, _Seen], workers: LiveScene) -> tuple[Ended, ...] | None:
+def _among(one: _Seen, seen: dict[Task, _Seen], workers: LiveScene) -> tuple[EndingTarget, ...] | None:
     """What a task waits for; None if it may go on by itself."""
     if one.wait is not None:
         return _enders(one.wait, workers) or None

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 from stilltrue.model import ENDED, PartyName, party
+from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frame_of, frames_of_threads, innermost_frames, variables_of
 from stilltrue.runtime.look.budget import Budget
@@ -104,7 +105,8 @@ class LiveScene:
     def blocked_tasks(self, known: Mapping[Task, PartyName], waits: Iterable[SeenWait]) -> list[tuple[Task, PartyName]]:
         """The tasks besides those ``known`` that stand in a wait which a resolver knows, or end one, or one of ``waits``."""
         own = {task: wait for task in self.stands_of_tasks() if (wait := self.wait_of_task(task)) is not None}
-        enders = (_task_of(ender) for wait in (*own.values(), *waits) for ender in wait.enders or ())
+        ended_by = (ender for wait in (*own.values(), *waits) for ender in wait.enders or ())
+        enders = (_task_of(ender) for ender in ended_by if not isinstance(ender, ResourceTarget))
         found = dict.fromkeys((*own, *(one for one in enders if isinstance(one, asyncio.Task) and not one.done())))
         return [(task, party) for task in found if task not in known and (party := self._of_task(task)) is not None]
 
