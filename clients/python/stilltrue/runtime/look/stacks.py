@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 
 from stilltrue.model import PartyName
+from stilltrue.protocol.report import ResourceTarget
 from stilltrue.protocol.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
 from stilltrue.runtime.origins import is_application, position_of
@@ -112,7 +113,10 @@ def _standing(
         inner = stand.frames[0].f_code
         where = "" if is_application(inner) else inner.co_qualname
         return StandingParty(party=party, blocked_in=where, stack=stack, unexplained=True)
-    known = [scene.party_of(ender) for ender in wait.enders or ()]
+    named = [ender.resource for ender in wait.enders or () if isinstance(ender, ResourceTarget)]
+    if named:  # who holds that may be in another process
+        return StandingParty(party=party, blocked_in=wait.what.format(" or ".join(named)), stack=stack)
+    known = [scene.party_of(ender) for ender in wait.enders or () if not isinstance(ender, ResourceTarget)]
     enders = tuple(dict.fromkeys(ender for ender in known if ender is not None)) if None not in known else ()
     what = wait.what.format(" or ".join(enders) or "nobody known")
     return StandingParty(party=party, blocked_in=what, held_by=enders, stack=stack, unexplained=not enders)
