@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 
-from stilltrue.model import CallNumber, SnapshotId
+from stilltrue.model import CallNumber, SnapshotId, WaitNumber
 from stilltrue.protocol.cure import Cured, CureRequest
 from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.stacks import StacksFound
@@ -37,6 +37,7 @@ from stilltrue.version import __version__
 
 _LOGGER = logging.getLogger("stilltrue")
 TICK_SECONDS = 0.05
+QUIET_TICK_SECONDS = 0.25
 BACKOFF_SECONDS_MIN = 0.05
 FOLLOW_SECONDS = 1.0
 """Time between two checks of the file of stamp keys."""
@@ -106,6 +107,7 @@ class Connection:
         self._asked: list[str] = []
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._rung = False
+        self._happenings = -1
         self._refused: grpc.StatusCode | None = None
         self._absent_since: float | None = time.monotonic()  # None: it has been logged
         self._lease_seconds = 3.0
@@ -279,6 +281,17 @@ class Connection:
         self._stacks.append(found)
         self._ring()
 
+    def _tick_seconds(self) -> float:
+        """When to look for parties that are blocked for long again.
+
+        Later where nothing has happened since the last time and nobody waits: a wait that begins now is not long before then.
+        """
+        live, before = self._live, self._happenings
+        self._happenings = live.recorder.happenings
+        if self._happenings != before or live.deferred or live.oldest_wait(WaitNumber(0)) is not None:
+            return TICK_SECONDS
+        return max(TICK_SECONDS, min(QUIET_TICK_SECONDS, self._settings.block_seconds_max))
+
     def _follow_keys(self) -> None:
         now = time.monotonic()
         if now - self._followed_at >= FOLLOW_SECONDS:
@@ -306,7 +319,7 @@ class Connection:
         while not over.is_set():
             self._follow_keys()
             try:
-                self._bell.get(timeout=TICK_SECONDS)
+                self._bell.get(timeout=self._tick_seconds())
             except Empty:
                 live.catch_up()
             self._rung = False
