@@ -23,6 +23,7 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 SERVED = "stilltrue.served"
 """In the scope of a request that is served here already: an application mounted in another is a part of that."""
+_TELLING = PROXIED_BYTES.union(OURS_BYTES)
 _STAMP_BYTES, _ADDRESS_BYTES = STAMP.encode(), ADDRESS.encode()
 _CANCELLING = ("daphne", "django.core.handlers.asgi")
 """What cancels handlers when their callers go away."""
@@ -72,9 +73,10 @@ async def serve(session: Session, app: Callable[..., Any], scope: Scope, receive
 def _receive(session: Session, scope: Scope) -> IncomingCall | None:
     try:
         headers = scope["headers"]
-        ours = [pair for pair in headers if pair[0] in OURS_BYTES]
+        telling = [pair for pair in headers if pair[0] in _TELLING]
+        ours = [pair for pair in telling if pair[0] in OURS_BYTES]
         if ours:
-            scope["headers"] = type(headers)(pair for pair in headers if pair[0] not in OURS_BYTES)
+            scope["headers"] = type(headers)([pair for pair in headers if pair[0] not in OURS_BYTES])
         scope[SERVED] = True
         return receive_request(
             session,
@@ -83,7 +85,7 @@ def _receive(session: Session, scope: Scope) -> IncomingCall | None:
             stamps=[value.decode("latin-1") for name, value in ours if name == _STAMP_BYTES],
             claimed=next((value.decode("latin-1") for name, value in ours if name == _ADDRESS_BYTES), ""),
             peer=address_text(scope.get("client")),
-            proxied=any(pair[0] in PROXIED_BYTES for pair in headers),
+            proxied=len(telling) > len(ours),
             interruptible=any(name in sys.modules for name in _CANCELLING),
         )
     except Exception:  # noqa: BLE001 - fail open

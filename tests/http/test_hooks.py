@@ -1,0 +1,57 @@
+"""What is replaced in HTTP libraries exists, is restored, and is found also where it is imported later."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import stilltrue
+from stilltrue.http import hooks
+
+WHERE = [(module, place) for module, places in hooks.PLACES.items() for place in places]
+
+
+def method_of(module: str, place: str) -> Any:
+    owner, _, name = place.partition(".")
+    return inspect.getattr_static(getattr(importlib.import_module(module), owner), name)
+
+
+@pytest.mark.parametrize(("module", "place"), WHERE)
+def test_each_place_exists_in_the_libraries_and_is_restored(module: str, place: str) -> None:
+    before = method_of(module, place)
+    stilltrue.instrument(service="here", instance="here", detector="127.0.0.1:1")
+    try:
+        during = method_of(module, place)
+        assert during is not before
+        assert during.__wrapped__ is before
+        assert inspect.iscoroutinefunction(during) == inspect.iscoroutinefunction(before)
+    finally:
+        stilltrue.uninstrument()
+    assert method_of(module, place) is before
+
+
+LATE = """
+import sys, stilltrue
+stilltrue.instrument(service="here", detector="127.0.0.1:1")
+loaded = [name for name in {names} if name in sys.modules]
+assert not loaded, loaded
+import requests, httpx, aiohttp, flask
+from requests.adapters import HTTPAdapter
+assert hasattr(HTTPAdapter.send, "__wrapped__") and hasattr(httpx.HTTPTransport.handle_request, "__wrapped__")
+assert hasattr(aiohttp.ClientSession._request, "__wrapped__") and hasattr(flask.Flask.__call__, "__wrapped__")
+stilltrue.uninstrument()
+assert not hasattr(HTTPAdapter.send, "__wrapped__") and not hasattr(flask.Flask.__call__, "__wrapped__")
+"""
+
+
+def test_nothing_is_imported_for_it_and_what_is_imported_later_is_found() -> None:
+    names = [name for name in hooks.PLACES if not name.startswith("urllib3")]
+    done = subprocess.run(
+        [sys.executable, "-c", LATE.format(names=names)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
