@@ -24,6 +24,9 @@ from stilltrue.runtime.seen.scene import LiveScene
 from stilltrue.runtime.seen.wait import SeenWait
 from stilltrue.runtime.transport.transport import Transport
 
+WALK_SECONDS_MAX = 0.1
+"""Processor time for finding once more who has the shares that suspects wait for."""
+
 
 class Looker:
     """Looks at the parties of one process."""
@@ -81,7 +84,7 @@ class Looker:
 
     def _waits_for_shares(self, stand: Iterable[Place]) -> dict[PartyName, SeenWait | None]:
         """The waits of those that waited for a share at the cut, read anew: nothing of the application's is kept in between."""
-        scene = LiveScene(self._parties, self._live.clock())
+        scene = LiveScene(self._parties, self._live.clock(), WALK_SECONDS_MAX)
         waits: dict[PartyName, SeenWait | None] = {}
         for place in stand:
             if place.party is not None and place.party in self._observer.of_shares:

@@ -38,6 +38,9 @@ from stilltrue.runtime.tasks import blocking_future
 
 TASKS_MAX = 2_000
 """Tasks of one loop that are looked at; the others count as active."""
+_INSTALLED = "-packages"
+_NEAR_MIN, _NEAR_FOR_EACH = 100, 20
+_OF_OTHERS = 40
 WALK_SECONDS_MAX = 0.02
 """Processor time for finding what threads and tasks hold."""
 
@@ -45,8 +48,13 @@ WALK_SECONDS_MAX = 0.02
 class LiveScene:
     """The scene as it is now."""
 
-    def __init__(self, parties: Parties, now: float) -> None:
-        """``parties`` names the threads and tasks; ``now`` is the time (epoch)."""
+    def __init__(self, parties: Parties, now: float, walk_seconds_max: float | None = None) -> None:
+        """``parties`` names the threads and tasks; ``now`` is the time (epoch).
+
+        ``walk_seconds_max``: processor time for finding what they hold, if it is not that of a cut.
+        """
+        self._walk_seconds_max = walk_seconds_max
+        self._walked_seconds = 0.0
         self._parties = parties
         self.now = now
         self._frames: dict[int, list[FrameType]] | None = None
@@ -201,18 +209,26 @@ class LiveScene:
         found.update({id(thing): who for thing, who in self.found(lambda thing: id(thing) in wanted)})
         return found
 
-    def found(self, wanted: Callable[[Any], bool]) -> list[tuple[Any, frozenset[Ender]]]:
-        """The objects in the frames of threads and tasks for which ``wanted`` says so, and in whose frames they are."""
-        budget = Budget(WALK_SECONDS_MAX)
+    def found(self, wanted: Callable[[Any], bool], far: int = FAR_MAX) -> list[tuple[Any, frozenset[Ender]]]:
+        """The objects in the frames of threads and tasks for which ``wanted`` says so, and in whose frames they are.
+
+        ``far``: how many objects of each are opened, those of its own code first; with few, of that alone.
+        """
+        begun = time.thread_time()
+        budget = Budget(max(0.0, (self._walk_seconds_max or WALK_SECONDS_MAX) - self._walked_seconds))
         things: dict[int, Any] = {}
         who: dict[int, set[Ender]] = {}
         for stand in (*self.stands().values(), *self.stands_of_tasks().values()):
-            roots = [one for frame in holding_frames(stand.frames) for one in variables_of(frame).values()]
-            for thing in _walk(roots, wanted, budget):
+            frames = _searched(holding_frames(stand.frames), far)
+            roots = [one for frame in frames for one in variables_of(frame).values()]
+            for thing in _walk(roots, wanted, budget, far):
                 things[id(thing)] = thing
                 who.setdefault(id(thing), set()).add(self._as_task(stand))
             if budget.spent:
-                return []
+                break
+        self._walked_seconds += time.thread_time() - begun
+        if budget.spent:
+            return []
         return [(thing, frozenset(who[key])) for key, thing in things.items()]
 
     def once(self, key: object, make: Callable[[], T]) -> T:
@@ -269,6 +285,15 @@ def where_is(ident: int, frame: FrameType | None) -> tuple[object, ...]:
     return (id(frame), None if frame is None else frame.f_lasti, compat.processor_time(ident))
 
 
+def _searched(frames: Iterable[FrameType], far: int) -> list[FrameType]:
+    """The frames of the application's own code, then, if there is time for more, those of installed packages."""
+    own: list[FrameType] = []
+    others: list[FrameType] = []
+    for frame in frames:
+        (others if _INSTALLED in frame.f_code.co_filename else own).append(frame)
+    return own if far < _OF_OTHERS else own + others
+
+
 def stand_of_task(task: Task) -> Stand:
     """Where a task stands that is suspended."""
     future = blocking_future(task)
@@ -278,13 +303,13 @@ def stand_of_task(task: Task) -> Stand:
     return Stand(tuple(frame for frame, _ in chain), task=task, future=future, coroutines=tuple(one for _, one in chain))
 
 
-def _walk(roots: Iterable[Any], wanted: Callable[[Any], bool], budget: Budget) -> list[Any]:
+def _walk(roots: Iterable[Any], wanted: Callable[[Any], bool], budget: Budget, far: int) -> list[Any]:
     """What is wanted among ``roots`` and what these hold, nearest first; not looked for inside what is wanted."""
     found: list[Any] = []
     seen: dict[int, Any] = {}
     todo = deque(roots)
-    near, far = NEAR_MAX, FAR_MAX
-    while todo and near and far and budget.step():
+    near = min(NEAR_MAX, _NEAR_MIN + _NEAR_FOR_EACH * far)
+    while todo and near and budget.step():
         thing = todo.popleft()
         if id(thing) in seen:
             continue
@@ -298,7 +323,7 @@ def _walk(roots: Iterable[Any], wanted: Callable[[Any], bool], budget: Budget) -
         held = named_by(thing)
         if held is not None:
             todo.extend(held)
-        elif is_open(thing):
+        elif far and is_open(thing):
             far -= 1
             todo.extend(gc.get_referents(thing))
     return found

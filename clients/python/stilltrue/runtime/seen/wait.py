@@ -117,8 +117,11 @@ class Scene(Protocol):
         """By ``id`` of each of these, the threads and tasks in whose frames it is found."""
         ...
 
-    def found(self, wanted: Callable[[Any], bool]) -> list[tuple[Any, frozenset[Ender]]]:
-        """The objects in the frames of threads and tasks for which ``wanted`` says so, and in whose frames they are."""
+    def found(self, wanted: Callable[[Any], bool], far: int = ...) -> list[tuple[Any, frozenset[Ender]]]:
+        """The objects in the frames of threads and tasks for which ``wanted`` says so, and in whose frames they are.
+
+        ``far``: how many objects of each are opened, those of its own code first; with few, of that alone.
+        """
         ...
 
     def once(self, key: object, make: Callable[[], T]) -> T:

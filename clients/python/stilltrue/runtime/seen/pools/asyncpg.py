@@ -27,6 +27,7 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
         taken=len(holders),
         share_of=lambda thing: _share_of(thing, pool),
         closers=(pool,),
+        kinds=(("asyncpg.pool", "PoolConnectionProxy"),),
         lost=lambda: _lost(pool),
     )
     return wait_for_share(state, scene)

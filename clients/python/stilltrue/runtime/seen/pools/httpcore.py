@@ -41,6 +41,7 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
         taken=len(known),
         share_of=lambda thing: _share_of(thing, known),
         until=until,
+        kinds=(*_STREAMS, *_REQUESTS),
         lost=lambda: sum(nobody_else_has(taken, index, (requests,)) for index in range(len(taken))),
     )
     return wait_for_share(state, scene)

@@ -15,6 +15,7 @@ _PLACES = (
     ("psycopg_pool/pool.py", "ConnectionPool.getconn"),
     ("psycopg_pool/pool_async.py", "AsyncConnectionPool.getconn"),
 )
+_CONNECTIONS = (("psycopg", "Connection"), ("psycopg", "AsyncConnection"))
 _KINDS = (("psycopg_pool.pool", "ConnectionPool"), ("psycopg_pool.pool_async", "AsyncConnectionPool"))
 
 
@@ -35,6 +36,7 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
         share_of=lambda thing: _share_of(thing, pool),
         until=scene.epoch(deadline) if stand.task is None else None,  # a task's timer is the loop's
         closers=(pool,),
+        kinds=_CONNECTIONS,
         helpers=_helpers(pool),
     )
     return wait_for_share(state, scene)
@@ -57,8 +59,7 @@ def _helpers(pool: Any) -> tuple[Ender, ...]:
 
 
 def _share_of(thing: Any, pool: Any) -> Any:
-    kinds = (("psycopg", "Connection"), ("psycopg", "AsyncConnection"))
-    if not any(has_type(thing, *kind) for kind in kinds):
+    if not any(has_type(thing, *kind) for kind in _CONNECTIONS):
         return None
     return thing if read(thing, "_pool") is pool else None
 

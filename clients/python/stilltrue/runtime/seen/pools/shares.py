@@ -26,6 +26,7 @@ from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.seen.wait import Ended, Ender, Scene, SeenWait, Stand
 
 _KINDS_MAX = 4_096
+_FAR = (8, 40, 150)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +34,10 @@ class PoolState:
     """A pool for one of whose shares somebody waits.
 
     ``taken`` are its shares that are not free; ``share_of`` tells which share of it an object stands for (None: none).
-    ``until``: when (epoch) the wait ends by itself. ``closers``: what ends the wait when it is closed;
-    ``helpers``: the pool's own threads and tasks. ``around``: the classes (module and name) of objects that lead to no share,
-    or to all. ``lost`` counts the taken shares that nobody can give back any more (:mod:`~stilltrue.runtime.seen.pools.lost`).
+    ``until``: when (epoch) the wait ends by itself. ``closers``: what ends the wait when it is closed; ``helpers``: the
+    pool's own threads and tasks. ``around``: the classes (module and name) of objects that lead to no share, or to all;
+    ``kinds``: the only classes of those for which ``share_of`` must be asked (empty: all). ``lost`` counts the taken shares
+    that nobody can give back any more (:mod:`~stilltrue.runtime.seen.pools.lost`).
     """
 
     pool: Any
@@ -46,6 +48,7 @@ class PoolState:
     closers: tuple[Any, ...] = ()
     helpers: tuple[Ender, ...] = ()
     around: tuple[tuple[str, str], ...] = ()
+    kinds: tuple[tuple[str, str], ...] = ()
     lost: Callable[[], int] = int
 
 
@@ -68,18 +71,31 @@ def wait_for_share(state: PoolState, scene: Scene) -> SeenWait:
 
 
 def _holders(state: PoolState, scene: Scene) -> tuple[dict[int, set[Ender]], tuple[Any, ...]]:
-    """By share, in whose frames it is found; and the objects by which it can be given back."""
+    """By share, in whose frames it is found; and the objects by which it can be given back.
+
+    It is looked for nearby first: the second look searches for further holders, and has more time.
+    """
     holders: dict[int, set[Ender]] = {}
     objects: dict[int, Any] = {}
 
-    def wanted(thing: Any) -> bool:
-        return thing is state.pool or any(has_type(thing, *one) for one in state.around) or state.share_of(thing) is not None
+    kinds: dict[type, bool | None] = {}
 
-    for thing, who in scene.found(wanted):
-        share = state.share_of(thing)
-        if share is not None:
-            objects[id(thing)] = thing
-            holders.setdefault(id(share), set()).update(who)
+    def wanted(thing: Any) -> bool:
+        kind = type(thing)
+        if kind not in kinds:
+            bears = not state.kinds or any(has_type(thing, *one) for one in state.kinds)
+            kinds[kind] = True if any(has_type(thing, *one) for one in state.around) else None if bears else False
+        found = kinds[kind]
+        return thing is state.pool or (state.share_of(thing) is not None if found is None else found)
+
+    for far in _FAR:
+        for thing, who in scene.found(wanted, far):
+            share = state.share_of(thing)
+            if share is not None:
+                objects[id(thing)] = thing
+                holders.setdefault(id(share), set()).update(who)
+        if len(holders) >= state.taken:
+            break
     return holders, tuple(objects.values())
 
 

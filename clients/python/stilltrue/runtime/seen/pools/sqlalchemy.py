@@ -71,6 +71,7 @@ def _wait(pool: Any, until: float | None, scene: Scene) -> SeenWait | None:
             share_of=lambda thing: _share_of(thing, pool),
             until=until,
             around=_AROUND,
+            kinds=((_BASE, "_ConnectionFairy"),),
         ),
         scene,
     )

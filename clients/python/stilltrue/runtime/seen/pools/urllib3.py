@@ -27,6 +27,7 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
         taken=most,
         share_of=lambda thing: _share_of(thing, pool),
         until=until,
+        kinds=(("urllib3.response", "HTTPResponse"),),
     )
     return wait_for_share(state, scene)
 
