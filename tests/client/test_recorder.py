@@ -312,3 +312,14 @@ def test_a_wait_for_several_of_many_ends_by_itself_where_a_way_out_cannot_be_sai
     one, two = cut(a, 1, now=5.0).waits
     assert (one.among[-1], one.deadline) == (PartyTarget(party=PartyName("a/y")), None)
     assert (len(two.among), two.deadline) == (2, 5.0)
+
+
+def test_a_queued_call_ends_at_the_earlier_of_the_deadlines_that_are_known_of_it() -> None:
+    a = recorder()
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    a.queued(served, "", 5.0)
+    assert not served.dated
+    a.queued(served, "workers", 9.0, dated=True)
+    assert (served.pool, served.deadline, served.dated) == ("workers", 5.0, True)
+    a.queued(served, "workers", 3.0, dated=True)
+    assert served.deadline == 3.0

@@ -285,6 +285,13 @@ MUTANTS = (
         "tests/client/test_recorder.py::test_a_call_of_before_a_fork_settles_nothing_in_the_child",
     ),
     Mutant(
+        "the last deadline heard of a queued call counts",
+        "stilltrue.protocol.recorder",
+        "if deadline is not None and (served.deadline is None or deadline < served.deadline):",
+        "if deadline is not None:",
+        "tests/client/test_recorder.py::test_a_queued_call_ends_at_the_earlier_of_the_deadlines_that_are_known_of_it",
+    ),
+    Mutant(
         "who is not known to the caller is silent",
         "stilltrue.protocol.recorder",
         "if stamp is not None and known and self._mark in known:",
