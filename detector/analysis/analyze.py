@@ -22,6 +22,7 @@ from detector.analysis.result import Analysis
 from detector.analysis.results import CountsError, Manifest, Results
 from detector.analysis.risk import RISKS, risks
 from detector.analysis.tables import SCHEMAS, totals
+from detector.analysis.told import told_waits
 from detector.archive.local_state_rows import Row
 from detector.archive.units import Archive, open_archive
 from detector.core.assembler import Outcome
@@ -124,6 +125,7 @@ class _Steps:
             period_seconds=period,
             answers=_answers(verdicts),
             incidents=incidents,
+            waits=told_waits(self._archive),
             near_misses=near,
             coverage=tables["coverage"],
             blocked=tables["blocked"],

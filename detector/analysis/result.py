@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from detector.analysis.incidents import PastIncident
 from detector.analysis.risk import Risk
@@ -38,6 +38,9 @@ class Analysis:
     """Reports that the snapshots' rows say were there, and that no file has: counts and times miss them, verdicts do not."""
     headless: tuple[tuple[str, int], ...] = ()
     """Archive and number of the snapshots that have reports and no row in ``snapshots``: there is no verdict on them."""
+
+    waits: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the detector said of each incident, by its id: who waited for what, and whom to abort."""
 
     def lost(self) -> tuple[str, ...]:
         """What the archive should have and has not, in sentences."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,12 @@ from detector.analysis.incidents import PastIncident
 from detector.analysis.report.plots import histogram, spans, ticks
 from detector.analysis.report.sections import EPISODES_MAX, report_page
 from detector.analysis.result import Analysis
+from detector.analysis.told import told_waits
 from detector.archive.local_state_rows import Row
+from detector.archive.units import open_archive
+from detector.service.storage.archive_sink import FOLDER
+from stilltrue.v1 import detector_pb2 as pb
+from tests.service.conftest import Deadlock, FakeProcess, detecting
 
 BEGUN = 1_790_000_000.0
 
@@ -116,3 +122,26 @@ def test_cells_are_labelled_for_narrow_pages_and_parties_are_folded() -> None:
     assert '<td data-label="incident"><code class="t">i-001</code></td>' in page
     assert "<details><summary>2</summary><div>a-0/x</div><div>b-0/x</div></details>" in page
     assert "prefers-color-scheme:dark" in page
+
+
+def test_an_incident_opens_to_what_the_detector_said_of_it() -> None:
+    waits = {"i-001": ("a-0/x has waited 2.0 s for <b>", "aborting 1 party would free all 2 (the fewest possible): a-0/x")}
+    page = _page(_analysis((_incident(1, ("a", "b")), _incident(2, ("a", "b"))), waits=waits))
+    assert "<div>a-0/x has waited 2.0 s for &lt;b&gt;</div><div>aborting 1 party would free all 2" in page
+    assert "<summary>2</summary><div>a-0/x</div><div>b-0/x</div>" in page, "nothing is known of the other"
+
+
+@pytest.mark.longer
+async def test_the_detectors_own_words_are_read_from_its_archive(tmp_path: Path) -> None:
+    a, b = FakeProcess("a"), FakeProcess("b")
+    Deadlock(a, b)
+    async with detecting(tmp_path) as detector:
+        await detector.join(a, b)
+        while not (found := await detector.incidents()):
+            await detector.ask()
+        while not any(one.kept for one in (await detector.stub.ListSnapshots(pb.ListSnapshotsRequest())).snapshots):
+            await detector.ask()
+    told = told_waits(open_archive(str(tmp_path / FOLDER)))
+    assert list(told) == [found[0].id]
+    assert any("has waited" in line for line in told[found[0].id])
+    assert any(line.startswith("aborting 1 party would free all 4") for line in told[found[0].id])

@@ -129,7 +129,7 @@ def _incidents(found: Analysis) -> list[Table | Markup]:
             [
                 Code(each.id),
                 each.processes,
-                Folded(str(len(each.parties)), each.parties),
+                Folded(str(len(each.parties)), found.waits.get(each.id) or each.parties),
                 moment(each.formed or each.opened),
                 ["-" if each.detection_seconds is None else duration(each.detection_seconds)],
                 _lasted(each, found.ended),
