@@ -21,4 +21,14 @@ ENTRIES = (
         servers=("postgres",),
         elsewhere={"postgres": 2},
     ),
+    Entry(
+        program="two_databases",
+        source="told everywhere",
+        library="psycopg 3, PostgreSQL",
+        what="Two services update the same rows of two databases in two orders.",
+        near={"committed": "each commits in one database before it goes to the other"},
+        processes=("orders", "stock", "probe-first", "probe-second"),
+        servers=("postgres",),
+        elsewhere={"postgres-first": 2, "postgres-second": 2},
+    ),
 )

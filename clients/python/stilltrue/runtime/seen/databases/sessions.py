@@ -30,6 +30,7 @@ from stilltrue.runtime.places import Place
 from stilltrue.runtime.seen.databases.drivers import (
     IDLE_IN_TRANSACTION,
     TIMEOUTS,
+    Status,
     connections_in,
     is_library,
     is_loaded,
@@ -93,16 +94,17 @@ class Sessions:
             connection = one.connection
             parties = [scene.party_of(who) for who in one.who]
             known = tuple(dict.fromkeys(party for party in parties if party is not None))
+            status = Status.ACTIVE if id(connection) in busy else status_of(connection)
+            link = link_of(connection) if status in (*IDLE_IN_TRANSACTION, Status.ACTIVE) else None
+            if link is None:  # the database waits for nobody, nor is it waited for
+                continue
             for party in known:
                 self._of[party] = (*self._of.get(party, ()), *_weakly(one.things.values()))
-            if None in parties or id(connection) in busy or status_of(connection) not in IDLE_IN_TRANSACTION:
-                continue
-            link = link_of(connection)
-            if link is not None:
+            if None not in parties and status is not Status.ACTIVE:
                 yield from (Hold(party=party, resource=link.client) for party in sorted(known))
 
     def of(self, party: PartyName | None) -> tuple[Any, ...]:
-        """The connections that a party had at the newest cut, and what it had that is made to work on them."""
+        """What a party had at the newest cut of connections with a transaction or statement, or made to work on one."""
         weak = () if party is None else self._of.get(party, ())
         return tuple(connection for one in weak if (connection := one()) is not None)
 
