@@ -234,7 +234,7 @@ class Observer:
             known = () if not (wait.once or wait.same) and workers.has_moved(stand.ident) else _enders(wait, workers)
             others = known != (PartyTarget(party=party),)
             if known and (others or stand.ident in workers.loops() or stand.ident in (wait.enders or ())):
-                waits.append(self._wait_of_thread(party, stand, wait, known, now))
+                waits.append(self._wait_of_thread(party, stand, wait, known, now, workers))
         waits += [self._wait_of_ended(party, now) for party in self._ended_in(waits)]
         self.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
@@ -283,10 +283,10 @@ class Observer:
         return replace(found, needs=needs, uncoloured=True, what=_text(one.wait, among))
 
     def _wait_of_thread(
-        self, party: PartyName, stand: Stand, wait: SeenWait, among: tuple[EndingTarget, ...], now: float
+        self, party: PartyName, stand: Stand, wait: SeenWait, among: tuple[EndingTarget, ...], now: float, workers: LiveScene
     ) -> LocalWait:
         weak, ident = ref(wait.on), stand.ident
-        where = None if wait.once or wait.same is not None else _where(ident)
+        where = None if wait.once or wait.same is not None else workers.where_now(ident)
 
         def same() -> bool:
             if where is not None:

@@ -66,6 +66,10 @@ class LiveScene:
         self._made: dict[object, Any] = {}
         self._inside: dict[int, list[Ender]] | None = None
         self._queued: dict[int, Queued] | None = None
+        self._frames_after: dict[int, FrameType] | None = None
+        self._threads: dict[int, threading.Thread] | None = None
+        self._names: dict[int, PartyName] = {}
+        self._parties_of: dict[int, PartyName | None] = {}
         self._where: dict[int, tuple[object, ...]] = {}
         self._waits: dict[Task, SeenWait | None] = {}
 
@@ -174,13 +178,21 @@ class LiveScene:
 
     def _of_thread(self, ident: int) -> PartyName | None:
         """The call that a thread serves, or the thread; None when it is another agent's."""
+        if ident not in self._parties_of:
+            self._parties_of[ident] = self._find_party(ident)
+        return self._parties_of[ident]
+
+    def _find_party(self, ident: int) -> PartyName | None:
         call, _ = served_by(self._all_frames().get(ident, []))
         if call is not None:
             return call.served.party if call.session.parties is self._parties else None
-        thread = compat.threads().get(ident)
+        if self._threads is None:
+            self._threads = compat.threads()
+            self._names = {id(thread): name for name, thread in self._parties.threads()}
+        thread = self._threads.get(ident)
         if thread is None or thread is threading.current_thread() or self._parties.is_anothers(thread):
             return None
-        return self._parties.of_thread(thread)
+        return self._names.get(id(thread)) or self._parties.of_thread(thread)
 
     def _of_task(self, task: Task) -> PartyName | None:
         """The party of a task; None when it is another agent's."""
@@ -198,7 +210,13 @@ class LiveScene:
 
     def has_moved(self, ident: int) -> bool:
         """Whether a thread has run since it was read. Who ends its wait is asked for himself, if he waits at all."""
-        return self._where.get(ident) != where_is(ident, innermost_frames().get(ident))
+        return self._where.get(ident) != self.where_now(ident)
+
+    def where_now(self, ident: int) -> tuple[object, ...]:
+        """Where a thread stood when this was first asked: after the waits have been read."""
+        if self._frames_after is None:
+            self._frames_after = innermost_frames()
+        return where_is(ident, self._frames_after.get(ident))
 
     # -- who holds what (rule 2) ---------------------------------------------------------------------------------------
 
