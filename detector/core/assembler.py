@@ -76,8 +76,6 @@ class PendingSnapshot:
         self.members = dict(members)
         self.begun = begun
         self.begun_by = begun_by
-        self.requested = False
-        """Whether a process has requested it."""
         self.awaited = set(self.members)
         """Those that have not reported and may still do so."""
         self._reports: dict[ProcessName, Report] = {}

@@ -5,7 +5,6 @@ Rules:
 1. Ids only rise; a process's colour that is ahead advances them.
 2. A snapshot begins when one is asked for, when a process requests one (a bounded number of times a second), and once a
    period; never more than ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one has ended.
-   Of those that processes request only one is in progress: a storm of requests gets one snapshot after the other.
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
    ``give_up_seconds``; it is incomplete then.
 4. A question is answered from a snapshot that began after it.
@@ -22,9 +21,6 @@ from detector.core.resolved import Resolved
 from detector.core.story import SnapshotLog
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
-
-ASKED, PERIODIC = "ask", "period"
-"""What begins a snapshot, if no process requests it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +146,7 @@ class Initiator:
         if not self.paused and len(self._pending) < self.timing.pending_snapshots_max:
             if self.timing.period_seconds and self._members:
                 times.append(self._periodic_at + self.timing.period_seconds)
-            if self._requester is not None and not self._requested_in_progress():
+            if self._requester is not None:
                 times.append(now + (1 - self._allowance_now(now)) * self.timing.trigger_seconds_min)
             if self._asking:
                 times.append(now)
@@ -199,7 +195,6 @@ class Initiator:
         snapshot = self.next_id
         self.next_id = SnapshotId(snapshot + 1)
         self._pending[snapshot] = PendingSnapshot(snapshot=snapshot, members=self._members, begun=now, begun_by=by)
-        self._pending[snapshot].requested = by not in {ASKED, PERIODIC}
         for name in self._lost:
             self._pending[snapshot].gone(name)
         self._tickets[snapshot] = tuple(self._asking)
@@ -222,18 +217,15 @@ class Initiator:
 
     def _wanted_by(self, now: float) -> str | None:
         if self._asking:
-            return ASKED
-        if self._requester is not None and not self._requested_in_progress():
+            return "ask"
+        if self._requester is not None:
             allowance = self._allowance_now(now)
             if allowance >= 1:
                 self._allowance, self._allowance_at = allowance - 1, now
                 return self._requester
         if self.timing.period_seconds and self._members and now >= self._periodic_at + self.timing.period_seconds:
-            return PERIODIC
+            return "period"
         return None
-
-    def _requested_in_progress(self) -> bool:
-        return any(pending.requested for pending in self._pending.values())
 
     def _allowance_now(self, now: float) -> float:
         """How many requests may be granted at once: a bucket that holds the burst and fills by one each interval."""

@@ -175,18 +175,6 @@ def test_requests_of_processes_are_granted_a_bounded_number_of_times_a_second() 
     assert story.tell(story.initiator.ticked(1.0)) == ["begin 2 of a"]
 
 
-def test_a_storm_of_requests_gets_one_snapshot_after_the_other() -> None:
-    story = Story("a", timing=Timing(period_seconds=0, triggers_burst_max=5))
-    assert story.tell(story.initiator.requested(ProcessName("a"), 0.0)) == ["begin 1 of a"]
-    assert story.tell(story.initiator.requested(ProcessName("a"), 0.001)) == []
-    assert story.initiator.due(0.001) > 0.1, "nothing to do until the first has ended"
-    assert story.tell(story.initiator.asked(1, 0.002)) == ["begin 2 of a"], "questions do not wait for it"
-    assert story.report("a", 2, 0.1) == ["finish 1 complete", "finish 2 complete for 1"]
-    story.tell(story.initiator.requested(ProcessName("a"), 0.2))
-    assert story.tell(story.initiator.requested(ProcessName("a"), 0.2)) == []
-    assert story.report("a", 3, 0.3) == ["finish 3 complete", "begin 4 of a"]
-
-
 def test_no_more_snapshots_are_under_way_than_allowed_and_the_rest_begin_afterwards() -> None:
     story = Story("a", timing=Timing(period_seconds=0, pending_snapshots_max=1))
     assert story.tell(story.initiator.asked(1, 0.0)) == ["begin 1 of a"]
