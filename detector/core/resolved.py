@@ -53,7 +53,7 @@ class _Part:
     sent: tuple[Message, ...]
     given_up: tuple[Message, ...]
     forgetful: tuple[ProcessName, ...]
-    settled: tuple[CallNumber, ...]
+    settled: tuple[CallNumber, ...] | None
     orphans: tuple[Orphan, ...]
 
 
@@ -75,7 +75,7 @@ class Resolved:
 
     def settled(self) -> dict[ProcessId, tuple[CallNumber, ...]]:
         """As :meth:`Resolution.settled_doubts`."""
-        return {part.report.process: part.settled for part in self.parts.values() if part.settled}
+        return {part.report.process: part.settled for part in self.parts.values() if part.settled is not None}
 
 
 def resolved(reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId], before: Resolved | None = None) -> Resolved:
@@ -191,7 +191,7 @@ def _parts(
             sent=tuple(resolution.sent_by(name)),
             given_up=tuple(given_up.get(name, ())),
             forgetful=tuple(resolution.channels.forgetful_for(name)),
-            settled=settled.get(report.process, ()),
+            settled=settled.get(report.process),
             orphans=tuple(orphans.get(name, ())),
         )
     return found
