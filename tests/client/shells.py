@@ -180,7 +180,8 @@ class World(ABC):
 
     def _is_quiet(self, agent: Agent) -> bool:
         report = self.report(agent)
-        return not report.served and not report.waits and all(made.doubtful for made in report.made)
+        waits = [wait for wait in report.waits if not wait.uncoloured]  # a stream's end can leave a thread of gRPC's own stuck
+        return not report.served and not waits and all(made.doubtful for made in report.made)
 
     @abstractmethod
     def close(self) -> None: ...
