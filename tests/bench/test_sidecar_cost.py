@@ -22,6 +22,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 
 METHOD = "/bench.Bench/Echo"
 NOBODY = "127.0.0.1:1"
@@ -144,6 +145,7 @@ def measure(rounds: int) -> dict[str, tuple[float, float, float]]:
         return {way: (statistics.median(seconds[way]), statistics.median(rates[way]), used[way] / calls) for way in ways}
 
 
+@pytest.mark.longer
 def test_calls_pass_at_a_cost() -> None:
     figures = measure(1)
     assert list(figures) == ["around", "through one (in)", "through two (out, in)", "a proxy of grpc.aio"]

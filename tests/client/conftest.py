@@ -19,10 +19,12 @@ from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.wire.look import look_from_wire, request_to_wire
 from stilltrue.protocol.wire.report import report_from_wire
+from stilltrue.runtime.look.budget import Budget
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import agent_pb2_grpc
 
 PATIENCE_SECONDS = 10.0
+LOOK_SECONDS_MAX = 5.0
 
 grpc.aio.init_grpc_aio()  # held for the whole run: gRPC's own shutdown of it, begun by a collection, can join a thread for ever
 
@@ -143,3 +145,9 @@ def alone() -> Iterator[Callable[..., Agent]]:
     yield make
     for agent in agents:
         agent.close()
+
+
+@pytest.fixture(autouse=True)
+def time_for_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look walks what pytest has imported and left behind, too: here it has more time than in a program."""
+    monkeypatch.setattr(Budget.__init__, "__defaults__", (LOOK_SECONDS_MAX,))

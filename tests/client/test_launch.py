@@ -70,11 +70,17 @@ def stay(program: str) -> str:
     return f"{program}\n    import stilltrue\n    assert stilltrue.instrument().wait_until_joined(10)\n"
 
 
+def own_lines(text: str) -> list[str]:
+    """What the program wrote: gRPC's core says now and then that a connection has gone."""
+    return [line for line in text.splitlines() if "chttp2_transport" not in line]
+
+
 def test_an_unmodified_program_does_the_same_and_joins_under_its_name(detector: Any, program: Path) -> None:
     plain = subprocess.run([sys.executable, str(program)], check=True, capture_output=True, text=True, timeout=60)
     program.write_text(stay(PROGRAM))
     attached = started([sys.executable, str(program)], detector=detector.address)
-    assert (attached.returncode, attached.stdout, attached.stderr) == (0, plain.stdout, plain.stderr)
+    assert (attached.returncode, attached.stdout) == (0, plain.stdout)
+    assert own_lines(attached.stderr) == own_lines(plain.stderr)
     assert joined(detector) == ["orders"]
 
 

@@ -162,6 +162,7 @@ def page(pages: queue.SimpleQueue[Page], status: str) -> Page:
                 return dict(alert)
 
 
+@pytest.mark.longer
 def test_a_deadlock_is_paged_with_its_core_and_resolved_after_the_cure(
     harness: Harness, prometheus: str, pager: tuple[str, queue.SimpleQueue[Page]]
 ) -> None:

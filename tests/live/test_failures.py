@@ -29,6 +29,7 @@ def open_incidents(harness: Harness) -> list[dict[str, Any]]:
     return [incident for incident in listed if incident["closed"] is None]
 
 
+@pytest.mark.longer
 def test_a_killed_party_is_lost_and_its_incident_open_until_it_is_forgotten(
     harness: Harness, demo: Demo, until_true: Until
 ) -> None:

@@ -138,6 +138,7 @@ def _open_calls(sidecar: Any) -> int:
     return int(len(recorder._made) + len(recorder._served) + len(recorder._waits) + sidecar.program.in_progress)
 
 
+@pytest.mark.longer
 async def test_mixed_calls_have_the_same_results(program: str, start_sidecar: Any) -> None:
     first = int(os.environ.get("STILLTRUE_TEST_SEED", "1"))
     await compare_many(program, start_sidecar, range(first, first + CALLS))

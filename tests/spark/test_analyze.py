@@ -105,6 +105,7 @@ def test_without_java_one_line_says_what_to_install(planted: Path, tmp_path: Pat
     assert CliRunner().invoke(command, [str(planted), "--out", str(tmp_path / "out")]).exit_code == 0  # local needs none
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_without_a_page_of_java(planted: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
     out = tmp_path / "out"

@@ -47,6 +47,7 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
     return sorted((row.asDict(recursive=True) for row in frame.collect()), key=lambda row: (row["snapshot"], row["process"]))
 
 
+@pytest.mark.longer
 def test_all_rows_in_any_number_of_parts(
     source: SparkSession, short: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def _stream(spark: SparkSession, address: str, folder: Path, **options: Any) -> 
     assert query.exception() is None
 
 
+@pytest.mark.longer
 def test_a_stream_goes_on_where_it_was_over_a_restart_and_compaction(
     source: SparkSession, short: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:
@@ -104,6 +106,7 @@ def test_a_stream_goes_on_where_it_was_over_a_restart_and_compaction(
     assert len(list((folder / "checkpoint" / "commits").glob("[0-9]*"))) == 4 + 3
 
 
+@pytest.mark.longer
 def test_rows_that_have_gone_are_an_error_or_passed_over(
     source: SparkSession, short: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:

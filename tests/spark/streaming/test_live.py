@@ -59,6 +59,7 @@ def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
     assert progress.waiting() == 0
 
 
+@pytest.mark.longer
 def test_the_same_table_as_in_batch(spark: SparkSession, run: Judged, archived: Any, tmp_path: Path) -> None:
     """Every column of it: findings too, from which incidents and near misses are made."""
     archived(run, tmp_path, 0, 120, reports_max=700)
@@ -103,6 +104,7 @@ def suite() -> list[dict[str, Any]]:
     return [json.loads(line) for line in SUITE.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.longer
 def test_the_published_wait_graphs(
     spark: SparkSession, suite: list[dict[str, Any]], serving: Any, archived: Any, tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def test_who_never_reports_is_given_up(spark: SparkSession, short: Judged, tmp_p
     assert found == {1, 2, 3, 4, 5, 6}
 
 
+@pytest.mark.longer
 def test_old_files_in_any_order_of_times_with_one_lost_and_brought_later(
     spark: SparkSession, short: Judged, tmp_path: Path
 ) -> None:
