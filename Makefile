@@ -26,8 +26,11 @@ demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that g
 test: setup ## set up and pass the tests, on all cores
 	$(BIN)/pytest tests -m "not soak and not longer and not field and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
 
-longer: setup ## the tests that take half a minute and more each
+longer: setup ## the tests that take ten seconds and more each
 	$(BIN)/pytest tests -m longer -n $(CPUS) --max-worker-restart 0 --benchmark-disable
+
+longer-ci: setup ## those of the longer tests that CI runs
+	$(BIN)/pytest tests -m "longer and not not_in_ci" -n $(CPUS) --max-worker-restart 0 --benchmark-disable
 
 field: setup ## published deadlocks, with the real libraries and servers: the table in docs/field.md (about two minutes)
 	$(BIN)/pytest tests/field -m field -n $(CPUS) --max-worker-restart 0 --benchmark-disable

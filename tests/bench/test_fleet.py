@@ -11,6 +11,7 @@ from tests.bench.fleet.measure import measured
 from tests.bench.fleet.plot import fitted, plot
 
 
+@pytest.mark.not_in_ci
 @pytest.mark.longer
 @pytest.mark.parametrize(("deadlocks", "holds"), [(0, "FALSE"), (4, "TRUE")])
 async def test_a_small_fleet_is_measured(deadlocks: int, holds: str) -> None:

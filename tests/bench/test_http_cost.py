@@ -159,6 +159,7 @@ def table(kind: str, taken: Taken) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.not_in_ci
 @pytest.mark.longer
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_contender_answers_and_the_table_names_them_all(kind: str) -> None:

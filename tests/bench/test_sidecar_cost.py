@@ -145,6 +145,7 @@ def measure(rounds: int) -> dict[str, tuple[float, float, float]]:
         return {way: (statistics.median(seconds[way]), statistics.median(rates[way]), used[way] / calls) for way in ways}
 
 
+@pytest.mark.not_in_ci
 @pytest.mark.longer
 def test_calls_pass_at_a_cost() -> None:
     figures = measure(1)

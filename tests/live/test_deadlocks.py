@@ -129,6 +129,7 @@ def test_a_deadlock_is_seen_without_being_asked_for(harness: Harness, demo: Demo
     assert incident["closed"] is None
 
 
+@pytest.mark.not_in_ci
 @pytest.mark.longer
 def test_a_healthy_shop(harness: Harness, demo: Demo) -> None:
     """The short form of the soak: cycles, queues, fan-outs, hedged calls, locks, deadlines under load, and no false TRUE."""

@@ -89,6 +89,7 @@ def _stream(spark: SparkSession, address: str, folder: Path, **options: Any) -> 
     assert query.exception() is None
 
 
+@pytest.mark.not_in_ci
 @pytest.mark.longer
 def test_a_stream_goes_on_where_it_was_over_a_restart_and_compaction(
     source: SparkSession, short: Judged, serving: Any, archived: Any, tmp_path: Path
@@ -106,6 +107,7 @@ def test_a_stream_goes_on_where_it_was_over_a_restart_and_compaction(
     assert len(list((folder / "checkpoint" / "commits").glob("[0-9]*"))) == 4 + 3
 
 
+@pytest.mark.not_in_ci
 @pytest.mark.longer
 def test_rows_that_have_gone_are_an_error_or_passed_over(
     source: SparkSession, short: Judged, serving: Any, archived: Any, tmp_path: Path

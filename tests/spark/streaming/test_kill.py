@@ -103,6 +103,7 @@ def _done_but_not_known(plan: StreamPlan) -> bool:
     return last >= 2 and not (plan.checkpoint / "commits" / str(last)).exists()
 
 
+@pytest.mark.not_in_ci
 @pytest.mark.longer
 def test_killed_while_it_writes_and_compacted_before_it_goes_on(
     spark: SparkSession, short: Judged, archived: Any, tmp_path: Path

@@ -43,6 +43,7 @@ def _end(query: Any) -> None:
     assert query.exception() is None
 
 
+@pytest.mark.not_in_ci
 @pytest.mark.longer
 def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
     spark: SparkSession, run: Judged, serving: Any, archived: Any, tmp_path: Path
@@ -59,6 +60,7 @@ def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
     assert progress.waiting() == 0
 
 
+@pytest.mark.not_in_ci
 @pytest.mark.longer
 def test_the_same_table_as_in_batch(spark: SparkSession, run: Judged, archived: Any, tmp_path: Path) -> None:
     """Every column of it: findings too, from which incidents and near misses are made."""
