@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.look.worlds import look_at, of
+from tests.client.look.worlds import holders, look_at, of, report_of
 from tests.client.seen.conftest import PATIENCE_SECONDS, Front, is_unseen, targets
 
 
@@ -181,6 +181,35 @@ def test_who_waits_for_a_bounded_semaphore_waits_for_one_of_all_who_have_a_share
     wait = front.seen("thread:waiter")
     assert (sorted(targets(wait)), wait.needs) == (["thread:one", "thread:two"], 1)
     front.let_go()
+
+
+@pytest.mark.parametrize("refilled", [False, True])
+def test_who_else_can_reach_a_bounded_semaphore_may_release_a_share(front: Front, refilled: bool) -> None:
+    shares, over = threading.BoundedSemaphore(2), threading.Event()
+
+    def has(shares: Any, inside: Callable[[], object]) -> None:
+        with shares:
+            inside()
+
+    def refills(shares: Any) -> None:
+        if not over.wait(PATIENCE_SECONDS):
+            shares.release()
+
+    refill = [threading.Thread(target=refills, args=(shares,))] if refilled else []
+    for thread in refill:
+        thread.start()
+    front.start("one", has, shares, lambda: front.get(b""))
+    front.start("two", has, shares, lambda: front.get(b""))
+    front.wait_for_callers(2)
+    front.start("waiter", has, shares, lambda: None)
+    front.seen("thread:waiter")
+    del shares
+    seen = of(look_at(front.agent, report_of(front.agent)), "front/thread:waiter")
+    assert ("-" in holders(seen)) is refilled, seen.ways_out
+    over.set()
+    front.let_go()
+    for thread in refill:
+        thread.join()
 
 
 @pytest.mark.parametrize("kind", [threading.BoundedSemaphore, threading.Semaphore])

@@ -8,7 +8,8 @@ Rules:
 2. Whoever stands in a block has given the lock back meanwhile if it waits for the condition; and may have, if somebody waits
    for it who does not stand in a block (``wait_for(condition.wait(), t)`` is a task of its own), or if its code, or that of
    the functions it has called there, speaks of releasing.
-3. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown.
+3. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown. Whoever else
+   can reach it may release a share that others have, as a limiter's refill does: a way out.
 4. With a timeout it is no wait here.
 """
 
@@ -96,7 +97,8 @@ def _of_bounded(semaphore: Any, scene: Scene) -> SeenWait | None:
         return None
     holders = scene.inside(semaphore)
     known = tuple(dict.fromkeys(holders)) if len(holders) == shares else None
-    return SeenWait(on=semaphore, enders=known, what="a share of a semaphore, all of which {} have")
+    kept = (type(semaphore), semaphore) if known is not None else ()
+    return SeenWait(on=semaphore, enders=known, shares=kept, what="a share of a semaphore, all of which {} have")
 
 
 def held_by(stand: Stand) -> tuple[list[Any], list[Any]]:
