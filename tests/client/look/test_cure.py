@@ -41,13 +41,14 @@ def report_of_waiter(agent: Agent, waiter: str) -> Report:
     return report_when(agent, lambda report: any(wait.waiter.startswith(waiter) for wait in report.waits))
 
 
-def report_of_stuck(agent: Agent, waiter: str) -> Report:
-    """The report once this party waits for its call, in gRPC's own code: the call is at its server a little earlier."""
+def report_of_stuck(agent: Agent, waiter: str, threads: int = 1) -> Report:
+    """The report once so many threads stand in gRPC's own wait, this party's among them: a call is at its server earlier."""
 
     def stands(report: Report) -> bool:
         names = [{frame.f_code.co_name for frame in frames} for frames in frames_of_threads().values()]
         waits = any(wait.waiter.startswith(waiter) for wait in report.waits)
-        return waits and any(inside & {"place", "calls"} and inside & {"_blocking", "_next"} for inside in names)
+        inside = [those for those in names if those & {"place", "calls"} and those & {"_blocking", "_next"}]
+        return waits and len(inside) == threads
 
     return report_when(agent, stands)
 
@@ -138,7 +139,7 @@ def test_a_thread_of_its_own_has_its_call_ended_and_a_lock_left_alone(alone: Cal
         stuck.wait_for_callers()
         queued.start()
         report_when(back, lambda report: any(not served.serving for served in report.served))
-        assert cure(front, report_of_stuck(front, "front/thread:queued"), "front/thread:queued").aborted
+        assert cure(front, report_of_stuck(front, "front/thread:queued", threads=2), "front/thread:queued").aborted
         queued.join(PATIENCE_SECONDS)
         assert fails_with_aborted(errors[0])
         stuck.go.set()
