@@ -17,6 +17,8 @@ from stilltrue.agent import Agent
 from tests.http import servers
 from tests.http.clients import CLIENTS, ON_LOOP, Seen
 
+pytestmark = pytest.mark.slow
+
 SECONDS_MAX = 20.0
 OUTCOMES: dict[str, tuple[str, dict[str, Any]]] = {
     "ok": ("/echo", {}),

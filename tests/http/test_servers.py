@@ -29,6 +29,8 @@ from starlette.applications import Starlette
 import stilltrue
 from stilltrue.agent import Agent
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).parent / "programs"
 SECONDS_MAX = 60.0
 GUNICORN = ("gunicorn", "-b", "127.0.0.1:{port}", "--log-level", "error", "--chdir", str(PROGRAMS))
