@@ -15,7 +15,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.model import CallNumber
-from stilltrue.protocol.report import CallerTarget, CallTarget
+from stilltrue.protocol.report import CallerTarget, CallTarget, LocalWait
 from stilltrue.protocol.stamp import METADATA_KEY
 from stilltrue.runtime.recorder import LockedRecorder
 from tests.client.shells import SHELLS, AioWorld, World, handlers, make_world
@@ -201,11 +201,16 @@ def test_a_call_is_waited_for_by_who_asks_for_its_result_and_only_then(shell: st
     assert world.report(world.client).waits == ()
 
 
+def waits_for_calls(world: World, agent: Agent) -> list[LocalWait]:
+    """The waits for either end of a call: the test's own threads wait for the event loop, which is seen, too."""
+    return [wait for wait in world.report(agent).waits if isinstance(wait.among[0], CallTarget | CallerTarget)]
+
+
 def test_a_reader_of_a_stream_waits_uncoloured_and_items_are_counted(world: World) -> None:
     stream = world.start("Many", b"x")
     assert stream.next() == b"x"
     rest = stream.ask()
-    (wait,) = world.until(lambda: world.report(world.client).waits)
+    (wait,) = world.until(lambda: waits_for_calls(world, world.client))
     (made,) = world.report(world.client).made
     assert (wait.uncoloured, wait.among, made.received) == (True, (CallTarget(number=CallNumber(1)),), 1)
     assert world.report(world.server).served[0].sent == 1
@@ -248,9 +253,8 @@ def test_a_server_that_reads_a_stream_waits_for_its_caller(world: World) -> None
     asked = call.ask()
     world.until(lambda: world.report(world.client).made[0].sent == 1)
     world.until(lambda: any(call.received == 1 for call in world.report(world.server).served))
-    world.until(lambda: len(world.report(world.server).waits) == 1)
-    report = world.report(world.server)
-    (wait,), (served,) = report.waits, report.served
+    (wait,) = world.until(lambda: waits_for_calls(world, world.server))
+    (served,) = world.report(world.server).served
     assert (wait.waiter, wait.among) == (served.party, (CallerTarget(served=served.party),))
     assert wait.uncoloured
     assert world.report(world.client).made[0].party is None  # nobody knows who makes the items

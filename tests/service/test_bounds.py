@@ -15,7 +15,8 @@ import pytest
 from detector.predicates.deadlock import Deadlock
 from detector.service.detection.colour_budget import AHEAD_MAX, ColourBudget, ColourRefusedError
 from detector.service.grpc_api import report_reader
-from detector.service.grpc_api.agent_service import HELLO_BYTES_MAX, MESSAGES_BURST, MESSAGES_PER_SECOND, Pace
+from detector.service.grpc_api.agent_service import HELLO_BYTES_MAX
+from detector.service.grpc_api.agent_stream import MESSAGES_BURST, MESSAGES_PER_SECOND, Pace
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Pool, Report, ServedCall
 from stilltrue.protocol.wire.report import report_from_wire, report_to_wire

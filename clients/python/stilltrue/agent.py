@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
-from weakref import WeakSet, ref
+from weakref import WeakMethod, WeakSet
 
 import grpc
 import grpc.aio
@@ -398,30 +398,24 @@ def _loaded(module: str) -> Any:
 
 def _register_hooks(agent: Agent) -> None:
     """Close the agent at exit and restart it in a forked child, without keeping it alive."""
-    weak = ref(agent)
+    atexit.register(_weakly(agent.close))
+    os.register_at_fork(
+        before=_weakly(agent._before_fork),  # noqa: SLF001 - the agent's own hooks
+        after_in_parent=_weakly(agent._after_fork_in_parent),  # noqa: SLF001
+        after_in_child=_weakly(agent._after_fork_in_child),  # noqa: SLF001
+    )
 
-    def close() -> None:
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """Calls ``method`` if its object is still there."""
+    weak = WeakMethod(method)
+
+    def call() -> None:
         known = weak()
         if known is not None:
-            known.close()
+            known()
 
-    def before() -> None:
-        known = weak()
-        if known is not None:
-            known._before_fork()  # noqa: SLF001 - the agent's own hooks
-
-    def in_parent() -> None:
-        known = weak()
-        if known is not None:
-            known._after_fork_in_parent()  # noqa: SLF001 - as above
-
-    def in_child() -> None:
-        known = weak()
-        if known is not None:
-            known._after_fork_in_child()  # noqa: SLF001 - as above
-
-    atexit.register(close)
-    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
+    return call
 
 
 def _with_keys(settings: Settings, given: Mapping[str, object]) -> tuple[Settings, StampKeys]:

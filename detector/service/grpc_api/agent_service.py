@@ -7,9 +7,6 @@ member is serialised once.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Sequence
-from functools import lru_cache
 from time import monotonic
 
 import grpc
@@ -23,17 +20,16 @@ from detector.service.detection.colour_budget import ColourRefusedError
 from detector.service.detection.driver import Driver
 from detector.service.detection.members import Member, NameBoundError, NameTakenError, Sight, TooManyMembersError
 from detector.service.detection.stacks import StacksRequests
+from detector.service.grpc_api.agent_stream import AgentStream, Context, Pace, ReplacedError
 from detector.service.grpc_api.report_reader import ReportBytes, ReportReader, check_moments, check_times, split
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import bearer_token, certificate_names
 from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
-from stilltrue.model import CallNumber, SnapshotId
-from stilltrue.protocol.cure import CureRequest
-from stilltrue.protocol.look import LookRequest
+from stilltrue.model import SnapshotId
 from stilltrue.protocol.stamp import NUMBER_MAX
-from stilltrue.protocol.wire.cure import cure_to_wire, cured_from_wire
-from stilltrue.protocol.wire.look import look_from_wire, request_to_wire
+from stilltrue.protocol.wire.cure import cured_from_wire
+from stilltrue.protocol.wire.look import look_from_wire
 from stilltrue.protocol.wire.stacks import found_from_wire
 from stilltrue.protocol.wire.values import MalformedError, process_from_wire
 from stilltrue.v1 import agent_pb2 as pb
@@ -42,16 +38,8 @@ from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 AGENT_SERVICE = "stilltrue.v1.AgentService"
 HELLO_BYTES_MAX = 64 * 1024
 _HELLO_SECONDS_MAX = 10.0
-_WRITE_SECONDS_MAX = 1.0
-MESSAGES_PER_SECOND = 200.0
-"""As fast as one agent is read, after a burst; what is beyond waits in its connection. An agent sends a few each second."""
-MESSAGES_BURST = 1000
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200
-_LOOKS_MAX = 64
-"""Look requests that wait for a slow reader; beyond it the oldest is dropped, which leaves its parties in doubt."""
-
-Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class RefusedError(Exception):
@@ -62,130 +50,6 @@ class RefusedError(Exception):
         self.status = status
         self.text = text
         self.reason = reason
-
-
-class ReplacedError(Exception):
-    """Another stream has taken this one's place."""
-
-
-@lru_cache(maxsize=8)
-def _marker(snapshot: SnapshotId) -> bytes:
-    """The marker for agents without settled doubts, which are most."""
-    return _marker_that_settles(snapshot, ())
-
-
-def _marker_that_settles(snapshot: SnapshotId, settled: Sequence[CallNumber]) -> bytes:
-    return pb.ConnectResponse(mark=pb.Mark(snapshot=snapshot, settled=settled)).SerializeToString()
-
-
-class Pace:
-    """How fast one stream is read, so that none of them takes the loop from the others."""
-
-    def __init__(self, now: float) -> None:
-        """``now``: by the monotonic clock."""
-        self._next = now - MESSAGES_BURST / MESSAGES_PER_SECOND
-
-    def pause(self, now: float) -> float:
-        """A message has come: for how long the next one is not read."""
-        self._next = max(self._next, now - MESSAGES_BURST / MESSAGES_PER_SECOND) + 1 / MESSAGES_PER_SECOND
-        return max(0.0, self._next - now)
-
-
-class _Stream:
-    """The stream to one agent. At most one marker waits, the newest, which serves all before it; none precedes the welcome."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._handler = asyncio.current_task()
-        self._marker: SnapshotId | None = None
-        self._settled: Sequence[CallNumber] = ()
-        self._looks: deque[LookRequest] = deque(maxlen=_LOOKS_MAX)
-        self._cures: deque[CureRequest] = deque(maxlen=_LOOKS_MAX)
-        self._stacks: deque[int] = deque(maxlen=_LOOKS_MAX)
-        self._writer: asyncio.Task[None] | None = None
-        self._open = False
-        self._reading = False
-        self.ended: str | None = None
-
-    async def read(self) -> object:
-        """The next message: bytes, or gRPC's end-of-stream object. Raises :class:`ReplacedError`."""
-        if self.ended is not None:
-            raise ReplacedError(self.ended)
-        self._reading = True
-        try:
-            return await self._context.read()
-        except asyncio.CancelledError:
-            if self.ended is None:
-                raise
-            raise ReplacedError(self.ended) from None
-        finally:
-            self._reading = False
-
-    async def open(self, welcome: pb.ConnectResponse) -> None:
-        """Welcome the agent; markers may follow."""
-        await self._context.write(welcome.SerializeToString())
-        self._open = True
-        if self._marker is not None:
-            self.send_marker(self._marker)
-
-    def send_marker(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
-        self._marker = snapshot
-        self._settled = settled or self._settled
-        self._send()
-
-    def send_look(self, request: LookRequest) -> None:
-        self._looks.append(request)
-        self._send()
-
-    def send_cure(self, request: CureRequest) -> None:
-        self._cures.append(request)
-        self._send()
-
-    def send_stacks_request(self, number: int) -> None:
-        self._stacks.append(number)
-        self._send()
-
-    def _send(self) -> None:
-        if self._open and (self._writer is None or self._writer.done()):
-            self._writer = asyncio.get_running_loop().create_task(self._write())
-
-    async def _write(self) -> None:
-        while (message := self._next()) is not None:
-            try:
-                await self._context.write(message)
-            except (grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError, asyncio.InvalidStateError):
-                return  # the stream is over: its reader finds out and says so
-
-    def _next(self) -> bytes | None:
-        """The next message that waits: the marker first."""
-        if self._marker is not None:
-            snapshot, self._marker = self._marker, None
-            settled, self._settled = self._settled, ()
-            return _marker_that_settles(snapshot, settled) if settled else _marker(snapshot)
-        if self._looks:
-            return pb.ConnectResponse(look=request_to_wire(self._looks.popleft())).SerializeToString()
-        if self._cures:
-            return pb.ConnectResponse(cure=cure_to_wire(self._cures.popleft())).SerializeToString()
-        if self._stacks:
-            return pb.ConnectResponse(stacks=pb.StacksRequest(number=self._stacks.popleft())).SerializeToString()
-        return None
-
-    def replaced(self, text: str) -> None:
-        """Only a read is broken off: gRPC cannot end a stream in the middle of a write."""
-        if self.ended is None and self._reading and self._handler is not None:
-            self._handler.cancel()
-        self.ended = self.ended or text
-
-    async def end(self, status: grpc.StatusCode, text: str) -> None:
-        """End the stream with a status, once the current write is done."""
-        self._open = False
-        if self._writer is not None:
-            await asyncio.wait([self._writer], timeout=_WRITE_SECONDS_MAX)
-        await self._context.abort(status, text)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.cancel()
 
 
 class AgentServicer:
@@ -221,7 +85,7 @@ class AgentServicer:
 
     async def _connect(self, _: object, context: Context) -> None:
         """One agent's stream, from its hello to its end."""
-        stream = _Stream(context)
+        stream = AgentStream(context)
         member: Member | None = None
         try:
             member = await self._admit(stream, context)
@@ -249,7 +113,7 @@ class AgentServicer:
         )
         return pb.ConnectResponse(welcome=welcome)
 
-    async def _admit(self, stream: _Stream, context: Context) -> Member:
+    async def _admit(self, stream: AgentStream, context: Context) -> Member:
         """Take the hello and admit the member, before it is welcomed."""
         try:
             data = await asyncio.wait_for(context.read(), _HELLO_SECONDS_MAX)
@@ -280,7 +144,7 @@ class AgentServicer:
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"hello.colour: {error}", "colour") from None
         return member
 
-    def _member(self, hello: pb.Hello, stream: _Stream) -> Member:
+    def _member(self, hello: pb.Hello, stream: AgentStream) -> Member:
         try:
             process = process_from_wire(hello.process)
         except MalformedError as error:
@@ -301,7 +165,7 @@ class AgentServicer:
             stacks=hello.stacks,
         )
 
-    async def _listen(self, member: Member, stream: _Stream) -> None:
+    async def _listen(self, member: Member, stream: AgentStream) -> None:
         """Everything after the hello, until the agent ends the stream."""
         pace, reader = Pace(monotonic()), ReportReader()
         while isinstance(data := await stream.read(), bytes):

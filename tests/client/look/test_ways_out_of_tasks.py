@@ -3,165 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from stilltrue.model import PartyName
-from stilltrue.protocol.look import Look, PartyLook
 from stilltrue.runtime.look.ways_out import WAYS_OUT_MAX, Found
 from stilltrue.runtime.places import Place
 from tests.client.look.worlds import (
     LoopWorld,
+    free_of_ways_out,
+    handler_of,
     holders,
     report_of,
+    seconds_to,
     settle,
+    task_of,
 )
 
 FAR_SECONDS = 60.0
-
-
-def handler_of(look: Look) -> PartyLook:
-    return min(look.parties, key=lambda one: len(one.party))
-
-
-def task_of(look: Look) -> PartyLook:
-    (task,) = [one for one in look.parties if one is not handler_of(look)]
-    return task
-
-
-def seconds_to(seen: PartyLook) -> float:
-    assert seen.deadline is not None
-    return seen.deadline - time.time()
-
-
-def free_of_ways_out(look: Look) -> bool:
-    return all(one.unchanged and not one.ways_out and not one.doubt and one.deadline is None for one in look.parties)
-
-
-# -- on an event loop: timers ------------------------------------------------------------------------------------------
-
-
-async def test_nothing_may_end_a_plain_call(world: LoopWorld) -> None:
-    async def body(world: LoopWorld) -> None:
-        await world.stuck(b"")
-
-    assert free_of_ways_out(await world.look(body))
-
-
-async def test_nothing_may_end_what_a_handler_has_its_tasks_do(world: LoopWorld) -> None:
-    async def body(world: LoopWorld) -> None:
-        call = world.stuck(b"1")
-        tasks = [asyncio.ensure_future(world.stuck(b"2")), asyncio.create_task(asyncio.wait_for(world.stuck(b"3"), None))]
-        await asyncio.gather(call, *tasks, return_exceptions=True)
-
-    look = await world.look(body, stuck=3)
-    assert len(look.parties) == 4
-    assert free_of_ways_out(look)
-
-
-async def test_a_timer_that_cancels_the_call_is_a_deadline(world: LoopWorld) -> None:
-    async def body(world: LoopWorld) -> None:
-        call = world.stuck(b"")
-        timer = asyncio.get_running_loop().call_later(FAR_SECONDS, call.cancel)
-        await call
-        timer.cancel()
-
-    assert 50 < seconds_to(handler_of(await world.look(body))) <= FAR_SECONDS
-
-
-@pytest.mark.parametrize("how", ["lambda", "partial", "default", "list", "object"])
-async def test_a_timer_may_know_the_call_in_many_ways(world: LoopWorld, how: str) -> None:
-    class Watch:
-        __slots__ = ("call",)
-
-        def __init__(self, call: Any) -> None:
-            self.call = call
-
-        def fire(self) -> None:
-            self.call.cancel()
-
-    async def body(world: LoopWorld) -> None:
-        call = world.stuck(b"")
-
-        def with_default(held: Any = call) -> None:
-            held.cancel()
-
-        callbacks: dict[str, Callable[[], object]] = {
-            "lambda": lambda: call.cancel() and None,
-            "partial": functools.partial(lambda held: held.cancel(), call),
-            "default": with_default,
-            "list": functools.partial(lambda held: [one.cancel() for one in held], [call]),
-            "object": Watch(call).fire,
-        }
-        timer = asyncio.get_running_loop().call_later(FAR_SECONDS, callbacks[how])
-        await call
-        timer.cancel()
-
-    assert "-" in holders(handler_of(await world.look(body)))
-
-
-async def test_the_search_runs_nobodys_code(world: LoopWorld) -> None:
-    asked: list[str] = []
-
-    class Touchy:
-        """Notes whatever it is asked."""
-
-        __slots__ = ("held",)
-        __module__ = property(lambda self: "no text")
-
-        def __getattribute__(self, name: str) -> Any:
-            asked.append(name)
-            raise RuntimeError(name)
-
-        def __call__(self) -> None:
-            """Be a callback that speaks of ``cancel``."""
-            self.held.cancel()
-
-        def __bool__(self) -> bool:
-            raise RuntimeError
-
-        def __eq__(self, other: object) -> bool:
-            raise RuntimeError
-
-        __hash__ = None  # type: ignore[assignment]
-
-    class Items(dict[str, Any]):
-        """A dictionary that will not be iterated."""
-
-        def __iter__(self) -> Iterator[str]:
-            raise RuntimeError
-
-        values = items = __iter__  # type: ignore[assignment]
-
-    async def body(world: LoopWorld) -> None:
-        call = world.stuck(b"")
-        touchy = Touchy()
-        Touchy.held.__set__(touchy, call)  # type: ignore[attr-defined]
-        items = Items(call=call)
-        timers = [asyncio.get_running_loop().call_later(FAR_SECONDS, callback) for callback in (touchy, lambda: items)]
-        await call
-        for timer in timers:
-            timer.cancel()
-
-    seen = handler_of(await world.look(body))
-    assert holders(seen) == ["-", "-"]
-    assert asked == []
-
-
-async def test_a_timer_of_somebody_else_is_no_way_out(world: LoopWorld) -> None:
-    async def body(world: LoopWorld) -> None:
-        timer = asyncio.get_running_loop().call_later(FAR_SECONDS, asyncio.Event().set)
-        await world.stuck(b"")
-        timer.cancel()
-
-    assert free_of_ways_out(await world.look(body))
-
-
-# -- on an event loop: other tasks -------------------------------------------------------------------------------------
 
 
 async def test_who_sleeps_beside_a_task_may_cancel_it(world: LoopWorld) -> None:

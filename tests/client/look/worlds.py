@@ -209,3 +209,25 @@ class LoopWorld:
         await call
         assert self.front.live.faults == self.back.live.faults == 0
         return look
+
+
+def handler_of(look: Look) -> PartyLook:
+    """The party that serves the call, of the one handler and its tasks."""
+    return min(look.parties, key=lambda one: len(one.party))
+
+
+def task_of(look: Look) -> PartyLook:
+    """The one task of the handler."""
+    (task,) = [one for one in look.parties if one is not handler_of(look)]
+    return task
+
+
+def seconds_to(seen: PartyLook) -> float:
+    """How far its deadline is."""
+    assert seen.deadline is not None
+    return seen.deadline - time.time()
+
+
+def free_of_ways_out(look: Look) -> bool:
+    """Whether nobody and nothing may end any of these waits."""
+    return all(one.unchanged and not one.ways_out and not one.doubt and one.deadline is None for one in look.parties)

@@ -59,7 +59,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         )
         if call is None:
             return await continuation(handler_call_details)
-        _enter(call)  # what later interceptors do is part of the service
+        call.enter_task()  # what later interceptors do is part of the service
         inner = await continuation(handler_call_details)
         if inner is None:
             return None
@@ -143,22 +143,7 @@ def _begin(call: IncomingCall, context: Any) -> Root | None:
     """The behaviour starts, in the task that serves the call."""
     call.begin(context)
     root = call.session.parties.roots.get(call.served.party)
-    return root if root is not None and root.task is asyncio.current_task() else _enter(call)
-
-
-def _enter(call: IncomingCall) -> Root | None:
-    """The task that runs this line is the party that serves the call from now on."""
-    try:
-        task = asyncio.current_task()
-        if task is None:
-            return None
-        root = Root(task, call.served)
-        call.session.parties.root.set(root)
-        call.session.parties.roots[call.served.party] = root
-    except Exception:  # noqa: BLE001 - fail open
-        call.live.report_failure("a call is taken")
-        return None
-    return root
+    return root if root is not None and root.task is asyncio.current_task() else call.enter_task()
 
 
 def _end(call: IncomingCall, context: Any) -> None:

@@ -6,7 +6,6 @@ left alone.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -57,7 +56,7 @@ async def serve(session: Session, app: Callable[..., Any], scope: Scope, receive
     limit = seconds_max()
     context = HttpContext(_headers(scope), limit)
     call.begin(context, interruptible=True if limit is not None else None)
-    root = _enter(call)
+    root = call.enter_task()
     try:
         running = app(scope, _receiving(call, receive), _sending(call, send))
         if root is not None and inspect.iscoroutine(running):
@@ -95,21 +94,6 @@ def _receive(session: Session, scope: Scope) -> IncomingCall | None:
 
 def _headers(scope: Scope) -> Iterator[tuple[str, str]]:
     return ((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
-
-
-def _enter(call: IncomingCall) -> Root | None:
-    """The task that runs this line is the party that serves the request from now on."""
-    try:
-        task = asyncio.current_task()
-        if task is None:
-            return None
-        root = Root(task, call.served)
-        call.session.parties.root.set(root)
-        call.session.parties.roots[call.served.party] = root
-    except Exception:  # noqa: BLE001 - fail open
-        call.live.report_failure("a request is taken")
-        return None
-    return root
 
 
 def _end(call: IncomingCall, root: Root | None, *, failed: bool = False) -> None:

@@ -7,15 +7,15 @@ prepared the process, the first request made or served joins it.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from stilltrue.runtime.import_hook import after_import
 
 PLACES: dict[str, tuple[str, ...]] = {
     "requests.adapters": ("HTTPAdapter.send",),
@@ -114,7 +114,7 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.attach: Callable[[], object] | None = None
-        self.finder: _Finder | None = None
+        self.finder: MetaPathFinder | None = None
         self.hooks: dict[tuple[str, str], Hook] = {}
         self.makers: Callable[[str], Make | None] | None = None
 
@@ -149,8 +149,7 @@ def _place_all() -> None:
             _place(sys.modules[name])
     with _STATE.lock:
         if _STATE.finder is None:
-            _STATE.finder = _Finder()
-            sys.meta_path.insert(0, _STATE.finder)
+            _STATE.finder = after_import(PLACES, _place)
 
 
 def _place(module: ModuleType) -> None:
@@ -185,36 +184,3 @@ def _attach() -> None:
         attach, _STATE.attach = _STATE.attach, None
     if attach is not None:  # without the lock: other threads' requests go on unrecorded meanwhile
         attach()
-
-
-class _Finder(MetaPathFinder):
-    """Finds the modules as everybody else would, and places the wrappers once each has been imported."""
-
-    def __init__(self) -> None:
-        self._asked = threading.local()
-
-    def find_spec(
-        self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """As ``MetaPathFinder.find_spec``; None for every other module."""
-        if fullname not in PLACES or getattr(self._asked, "now", False):
-            return None
-        self._asked.now = True
-        try:
-            spec = importlib.util.find_spec(fullname)
-            if spec is not None and spec.loader is not None:
-                _place_after(spec.loader)
-        finally:
-            self._asked.now = False
-        return spec
-
-
-def _place_after(loader: Any) -> None:
-    """Have ``loader``, made for this one import, place the wrappers when the module is there."""
-    load = loader.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        load(module)
-        _place(module)
-
-    loader.exec_module = exec_module

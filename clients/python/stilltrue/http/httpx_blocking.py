@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from stilltrue.http.httpx_messages import add, begin, hide_stamp
+from stilltrue.http.httpx_messages import add, begin, headed
 from stilltrue.http.outgoing import HttpCall, Requests, writing
 
 
@@ -55,12 +55,7 @@ class RecordedHttpx:
             raise
         finally:
             writing.reset(before)
-        try:
-            call.headed(response.status_code, hide_stamp(response))
-            response.stream = self._stream(response.stream, call)
-        except Exception:  # noqa: BLE001 - fail open
-            call.live.report_failure("a reply is read")
-            call.end()
+        headed(call, response, self._stream)
         return response
 
     def send_headers(self, original: Callable[..., Any], connection: Any, *args: Any, **kwargs: Any) -> Any:

@@ -29,12 +29,17 @@ def begin(requests: Requests, transport: Any, request: Any, now: Callable[[], Pa
     return requests.begin(verb, target, host, owner=transport, timeout=timeout, now=now, closes=True, waiting=waiting)
 
 
-def hide_stamp(response: Any) -> str | None:
-    """Take the stamp out of a reply's headers, and return it."""
-    stamp: str | None = response.headers.get(STAMP)
-    if stamp is not None:
-        del response.headers[STAMP]
-    return stamp
+def headed(call: HttpCall, response: Any, recorded: Callable[[Any, HttpCall], Any]) -> None:
+    """The head of a reply has come, without our stamp for those who read it; ``recorded`` makes a body that ends the call."""
+    try:
+        stamp: str | None = response.headers.get(STAMP)
+        if stamp is not None:
+            del response.headers[STAMP]
+        call.headed(response.status_code, stamp)
+        response.stream = recorded(response.stream, call)
+    except Exception:  # noqa: BLE001 - fail open
+        call.live.report_failure("a reply is read")
+        call.end()
 
 
 def add(connection: Any, args: Any, kwargs: Any) -> None:

@@ -8,14 +8,12 @@ The wrappers stay: others (OpenTelemetry, say) may have put their own around the
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
+
+from stilltrue.runtime.import_hook import after_import
 
 MAKERS = (
     ("grpc", "insecure_channel"),
@@ -73,7 +71,7 @@ def attach_when_used(attach: Callable[[], object]) -> None:
     if "grpc" in sys.modules:
         _place()
     else:
-        sys.meta_path.insert(0, _Finder())
+        after_import(("grpc",), lambda _: _place())
 
 
 def deferred(module: str, name: str) -> Deferred | None:
@@ -98,36 +96,3 @@ def _attach() -> None:
         attach, _STATE.attach = _STATE.attach, None
         if attach is not None:
             attach()
-
-
-class _Finder(MetaPathFinder):
-    """Finds ``grpc`` as everybody else would, and places the wrappers once it has been imported."""
-
-    def __init__(self) -> None:
-        self._asked = threading.local()
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """As ``MetaPathFinder.find_spec``; None for every other module."""
-        if fullname != "grpc" or path is not None or getattr(self._asked, "now", False):
-            return None
-        self._asked.now = True
-        try:
-            spec = importlib.util.find_spec(fullname)
-            if spec is not None and spec.loader is not None:
-                _place_after(spec.loader)
-        finally:
-            self._asked.now = False
-        return spec
-
-
-def _place_after(loader: Any) -> None:
-    """Have ``loader``, made for this one import, place the wrappers when the module is there."""
-    load = loader.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        load(module)
-        _place()
-
-    loader.exec_module = exec_module

@@ -6,6 +6,7 @@ Each method fails open: errors are counted, and the application's service goes o
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from stilltrue.model import WaitNumber
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime.callbacks import Callbacks
 from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX
+from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.stamps import read_stamp, with_stamp
 from stilltrue.runtime.transport.endpoint import Endpoint
@@ -72,6 +74,20 @@ class IncomingCall:
                 self._endpoint.heard_from(context)
         except Exception:  # noqa: BLE001 - fail open
             live.report_failure("a call is taken")
+
+    def enter_task(self) -> Root | None:
+        """The task that runs this line is the party that serves the call from now on."""
+        try:
+            task = asyncio.current_task()
+            if task is None:
+                return None
+            root = Root(task, self.served)
+            self.session.parties.root.set(root)
+            self.session.parties.roots[self.served.party] = root
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call is taken")
+            return None
+        return root
 
     def _deadline(self, context: Any) -> float | None:
         """When gRPC ends the call, as its context tells."""

@@ -1,0 +1,56 @@
+"""Calls a function once a module has been imported, whoever imports it and whenever: nothing is imported for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable, Container, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+Then = Callable[[ModuleType], object]
+
+
+def after_import(names: Container[str], then: Then) -> MetaPathFinder:
+    """Call ``then`` with each module of these ``names`` that is imported from now on, until the finder is removed again."""
+    finder = _Finder(names, then)
+    sys.meta_path.insert(0, finder)
+    return finder
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules as everybody else would."""
+
+    def __init__(self, names: Container[str], then: Then) -> None:
+        self._names = names
+        self._then = then
+        self._asked = threading.local()
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As ``MetaPathFinder.find_spec``; None for every other module."""
+        if fullname not in self._names or getattr(self._asked, "now", False):
+            return None
+        self._asked.now = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+            if spec is not None and spec.loader is not None:
+                _call_after(spec.loader, self._then)
+        finally:
+            self._asked.now = False
+        return spec
+
+
+def _call_after(loader: Any, then: Then) -> None:
+    """Have ``loader``, made for this one import, call ``then`` when the module is there."""
+    load = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        load(module)
+        then(module)
+
+    loader.exec_module = exec_module

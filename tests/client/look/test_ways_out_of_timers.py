@@ -1,0 +1,136 @@
+"""Timers that end a task's wait are its deadline, however they know the call; each with a near miss that ends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.client.look.worlds import (
+    LoopWorld,
+    free_of_ways_out,
+    handler_of,
+    holders,
+    seconds_to,
+)
+
+FAR_SECONDS = 60.0
+
+
+async def test_nothing_may_end_a_plain_call(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        await world.stuck(b"")
+
+    assert free_of_ways_out(await world.look(body))
+
+
+async def test_nothing_may_end_what_a_handler_has_its_tasks_do(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        call = world.stuck(b"1")
+        tasks = [asyncio.ensure_future(world.stuck(b"2")), asyncio.create_task(asyncio.wait_for(world.stuck(b"3"), None))]
+        await asyncio.gather(call, *tasks, return_exceptions=True)
+
+    look = await world.look(body, stuck=3)
+    assert len(look.parties) == 4
+    assert free_of_ways_out(look)
+
+
+async def test_a_timer_that_cancels_the_call_is_a_deadline(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        call = world.stuck(b"")
+        timer = asyncio.get_running_loop().call_later(FAR_SECONDS, call.cancel)
+        await call
+        timer.cancel()
+
+    assert 50 < seconds_to(handler_of(await world.look(body))) <= FAR_SECONDS
+
+
+@pytest.mark.parametrize("how", ["lambda", "partial", "default", "list", "object"])
+async def test_a_timer_may_know_the_call_in_many_ways(world: LoopWorld, how: str) -> None:
+    class Watch:
+        __slots__ = ("call",)
+
+        def __init__(self, call: Any) -> None:
+            self.call = call
+
+        def fire(self) -> None:
+            self.call.cancel()
+
+    async def body(world: LoopWorld) -> None:
+        call = world.stuck(b"")
+
+        def with_default(held: Any = call) -> None:
+            held.cancel()
+
+        callbacks: dict[str, Callable[[], object]] = {
+            "lambda": lambda: call.cancel() and None,
+            "partial": functools.partial(lambda held: held.cancel(), call),
+            "default": with_default,
+            "list": functools.partial(lambda held: [one.cancel() for one in held], [call]),
+            "object": Watch(call).fire,
+        }
+        timer = asyncio.get_running_loop().call_later(FAR_SECONDS, callbacks[how])
+        await call
+        timer.cancel()
+
+    assert "-" in holders(handler_of(await world.look(body)))
+
+
+async def test_the_search_runs_nobodys_code(world: LoopWorld) -> None:
+    asked: list[str] = []
+
+    class Touchy:
+        """Notes whatever it is asked."""
+
+        __slots__ = ("held",)
+        __module__ = property(lambda self: "no text")
+
+        def __getattribute__(self, name: str) -> Any:
+            asked.append(name)
+            raise RuntimeError(name)
+
+        def __call__(self) -> None:
+            """Be a callback that speaks of ``cancel``."""
+            self.held.cancel()
+
+        def __bool__(self) -> bool:
+            raise RuntimeError
+
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError
+
+        __hash__ = None  # type: ignore[assignment]
+
+    class Items(dict[str, Any]):
+        """A dictionary that will not be iterated."""
+
+        def __iter__(self) -> Iterator[str]:
+            raise RuntimeError
+
+        values = items = __iter__  # type: ignore[assignment]
+
+    async def body(world: LoopWorld) -> None:
+        call = world.stuck(b"")
+        touchy = Touchy()
+        Touchy.held.__set__(touchy, call)  # type: ignore[attr-defined]
+        items = Items(call=call)
+        timers = [asyncio.get_running_loop().call_later(FAR_SECONDS, callback) for callback in (touchy, lambda: items)]
+        await call
+        for timer in timers:
+            timer.cancel()
+
+    seen = handler_of(await world.look(body))
+    assert holders(seen) == ["-", "-"]
+    assert asked == []
+
+
+async def test_a_timer_of_somebody_else_is_no_way_out(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        timer = asyncio.get_running_loop().call_later(FAR_SECONDS, asyncio.Event().set)
+        await world.stuck(b"")
+        timer.cancel()
+
+    assert free_of_ways_out(await world.look(body))
