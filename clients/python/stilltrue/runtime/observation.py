@@ -68,7 +68,7 @@ class Observer:
         self._handles: dict[PartyName, tuple[Any, ...]] = {}
         self._ended: dict[PartyName, Ended] = {}
         self.of_shares: frozenset[PartyName] = frozenset()
-        """The parties that waited for a share of something at the newest cut, all of whose shares were found."""
+        """The parties that waited at the newest cut for what others may give back: the second look reads that anew."""
         self._next: int = OBSERVED_MIN
         self.waiting: frozenset[PartyName] = frozenset()
         """The parties whose waits were seen at the newest cut."""
@@ -278,7 +278,7 @@ class Observer:
         if one.wait is None:
             return found
         self._handles[one.party] = one.wait.handles
-        self.of_shares |= {one.party} if one.wait.shares else set()
+        self.of_shares |= {one.party} if one.wait.shares or one.wait.undone else set()
         needs = len(among) if one.wait.needs is None else one.wait.needs
         return replace(found, needs=needs, uncoloured=True, what=_text(one.wait, among))
 
@@ -297,7 +297,7 @@ class Observer:
 
         number, since = self._number(ident, wait.on, now, wait.same or same, where)
         self._handles[party] = wait.handles
-        self.of_shares |= {party} if wait.shares else set()
+        self.of_shares |= {party} if wait.shares or wait.undone else set()
         return LocalWait(
             waiter=party,
             number=number,

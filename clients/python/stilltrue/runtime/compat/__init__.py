@@ -26,6 +26,7 @@ from stilltrue.runtime.compat.event_loops import (
     task_waits_at,
     tasks_of,
     waiting_tasks,
+    watched_by,
 )
 from stilltrue.runtime.compat.grpc_objects import (
     DEADLINE_SECONDS_MAX,
@@ -116,6 +117,7 @@ __all__ = [
     "task_waits_at",
     "tasks_of",
     "waiting_tasks",
+    "watched_by",
     "DEADLINE_SECONDS_MAX",
     "aio_server_of",
     "beneath",

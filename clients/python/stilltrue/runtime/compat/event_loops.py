@@ -53,6 +53,14 @@ def handles_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
     return None
 
 
+def watched_by(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
+    """What ``loop`` calls when something can be read or written (``add_reader``)."""
+    watched = getattr(getattr(loop, "_selector", None), "_fd_to_key", None)
+    keys = list(watched.copy().values()) if isinstance(watched, dict) else []
+    handles = (one for key in keys for one in (key.data if isinstance(key.data, tuple) else ()))
+    return [one for one in handles if isinstance(one, asyncio.Handle) and not one.cancelled()]
+
+
 def called_by(handle: asyncio.Handle) -> tuple[Any, tuple[Any, ...]]:
     """What a handle calls, and with which arguments."""
     return getattr(handle, "_callback", None), tuple(getattr(handle, "_args", None) or ())

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterable, Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.frames import frame_of, variables_of
-from stilltrue.runtime.look.reach import is_ending, speaks_of_ending
+from stilltrue.runtime.look.ahead import ahead_of
+from stilltrue.runtime.look.spoken import Spoken, is_ending, names_within, speaks_of_ending, spoken_from
 from stilltrue.runtime.origins import is_application, is_library, is_ours, position_of
 from stilltrue.runtime.places import Place, Places
+from stilltrue.runtime.seen.blocks import depth_of
 from stilltrue.runtime.tasks import Task
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
@@ -39,6 +44,7 @@ class Actor:
     when: float | None = None
     loop: asyncio.AbstractEventLoop | None = None
     context: bool = False
+    spoken: Callable[[], Spoken] = Spoken
 
 
 def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -> Iterator[Actor]:
@@ -56,6 +62,7 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
             ends=_speaks(callback, arguments),
             when=when if name.rsplit(".", 1)[-1] in _CERTAIN else None,
             loop=loop,
+            spoken=partial(_spoken_by, callback, arguments),
         )
 
 
@@ -77,13 +84,21 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 party=party,
                 of=task,
                 ends=ends,
+                spoken=Spoken if is_library(frame.f_code) else partial(_spoken_ahead, frame),
             )
             if ends:
                 yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
         called = tuple(callback for callback, _ in compat.callbacks_of(task) if not compat.is_asyncio(callback))
         if called:
             text = f"what is called at the end of task {task.get_name()}"
-            yield Actor(text=text, roots=_roots(*called), party=party, of=task, ends=any(map(_speaks, called)))
+            yield Actor(
+                text=text,
+                roots=_roots(*called),
+                party=party,
+                of=task,
+                ends=any(map(_speaks, called)),
+                spoken=_spoken_of(called),
+            )
 
 
 def threads(places: Iterable[Place]) -> Iterator[Actor]:
@@ -102,7 +117,15 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
             ends = _frame_speaks(frame)
             text = f"thread {name}, which holds it: {position_of(frame)}"
             roots = tuple(variables_of(frame).values())
-            yield Actor(text=text, roots=roots, party=place.party, of=place.ident, ends=ends, loose=whole_module)
+            yield Actor(
+                text=text,
+                roots=roots,
+                party=place.party,
+                of=place.ident,
+                ends=ends,
+                loose=whole_module,
+                spoken=partial(_spoken_ahead, frame),
+            )
             if ends:
                 yield Actor(text=text, roots=_globals(frame), party=place.party, of=place.ident, ends=True, loose=True)
         if thread is not None:
@@ -110,7 +133,9 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
             if carried:
                 text = f"thread {name}, which was started with it"
                 ends = any(_speaks(one, carried) for one in carried if callable(one))
-                yield Actor(text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends)
+                begun = any(is_application(frame.f_code) for frame in place.frames)
+                spoken = Spoken if begun else _spoken_of([one for one in carried if callable(one)], carried)
+                yield Actor(text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends, spoken=spoken)
 
 
 def alarm() -> Iterator[Actor]:
@@ -122,13 +147,31 @@ def alarm() -> Iterator[Actor]:
         yield Actor(text=text, roots=_roots(handler), of=handler, ends=_speaks(handler))
 
 
+def finalizers() -> Iterator[Actor]:
+    """What is called when somebody lets go of an object."""
+    for thing, info in compat.finalizers():
+        text = f"what is called when a {type(thing).__name__} is let go of"
+        roots = (info.func, *info.args, *(info.kwargs or {}).values())
+        yield Actor(text=text, roots=roots, ends=_speaks(info.func), spoken=_spoken_of([info.func], roots))
+
+
+def hooks() -> Iterator[Actor]:
+    """What is called when a thread fails, or nobody is left to hear of an exception."""
+    for hook in (threading.excepthook, sys.excepthook, sys.unraisablehook):
+        code, _, _ = compat.called_in(hook)
+        if code is not None and is_application(code):
+            text = f"{compat.name_of(hook)}, which is called when something fails"
+            yield Actor(text=text, roots=_roots(hook), of=hook, ends=_speaks(hook), spoken=_spoken_of([hook]))
+
+
 def calls(made: Iterable[Any]) -> Iterator[Actor]:
     """What is called at the end of calls that are open."""
     for call in made:
         callbacks = compat.callbacks_of_made(call)
         if callbacks:
             ends = any(map(_speaks, callbacks))
-            yield Actor(text="what is called at the end of another call", roots=_roots(*callbacks), of=call, ends=ends)
+            text = "what is called at the end of another call"
+            yield Actor(text=text, roots=_roots(*callbacks), of=call, ends=ends, spoken=_spoken_of(callbacks))
 
 
 def contexts(places: Iterable[Place]) -> Iterator[Actor]:
@@ -171,6 +214,32 @@ def _speaks(callback: Any, arguments: Iterable[Any] = ()) -> bool:
     if is_ours(code):
         return any(_speaks(one) for one in compat.bound_to(callback) if callable(one))
     return is_ending(code.co_name) or speaks_of_ending(code, names, owner, (*compat.bound_to(callback), *arguments))
+
+
+def _spoken_ahead(frame: FrameType) -> Spoken:
+    """What a frame may still come to name, and the functions within it."""
+    ahead = ahead_of(frame.f_code, frame.f_lasti)
+    within = ahead.known and not depth_of(frame)  # what a block is for may be left by any name
+    begin = ahead.names | names_within(frame.f_code) if within else None
+    return spoken_from(frame.f_code, frame.f_globals, variables_of(frame).values(), begin)
+
+
+def _spoken_by(callback: Any, arguments: Iterable[Any] = ()) -> Spoken:
+    """What a callback may come to name."""
+    code, names, owner = compat.called_in(callback)
+    if code is None:
+        return Spoken(frozenset({compat.name_of(callback).rsplit(".", 1)[-1]}))
+    if not is_application(code):
+        return Spoken()
+    return spoken_from(code, names, (owner, *compat.bound_to(callback), *arguments))
+
+
+def _spoken_of(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Callable[[], Spoken]:
+    def spoken() -> Spoken:
+        every = [_spoken_by(one, arguments) for one in callbacks]
+        return Spoken(frozenset().union(*(one.names for one in every)), tuple(held for one in every for held in one.named))
+
+    return spoken
 
 
 def _is_timer(frame: FrameType) -> bool:

@@ -29,7 +29,7 @@ from stilltrue.runtime.look.ahead import CLOSING, Ahead
 from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of, attributes_of
 from stilltrue.runtime.look.goes import BY_ITSELF, NEVER, Goes
 from stilltrue.runtime.look.names import Receiver, spoken_in
-from stilltrue.runtime.look.reach import codes_named
+from stilltrue.runtime.look.spoken import codes_named
 from stilltrue.runtime.look.standing import Standing, frames_of_task
 from stilltrue.runtime.look.stretches import Stretch, returns, stretches
 from stilltrue.runtime.look.wakers import roots_of

@@ -83,7 +83,7 @@ class Looker:
         return search.find(stand)
 
     def _waits_for_shares(self, stand: Iterable[Place]) -> dict[PartyName, SeenWait | None]:
-        """The waits of those that waited for a share at the cut, read anew: nothing of the application's is kept in between."""
+        """The waits for what others may give back, read anew: nothing of the application's is kept in between."""
         scene = LiveScene(self._parties, self._live.clock(), WALK_SECONDS_MAX)
         waits: dict[PartyName, SeenWait | None] = {}
         for place in stand:

@@ -12,7 +12,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.frames import variables_of
 from stilltrue.runtime.look.flags import Flag
 from stilltrue.runtime.look.names import spoken_in, stored_in
-from stilltrue.runtime.look.reach import codes_named
+from stilltrue.runtime.look.spoken import codes_named
 from stilltrue.runtime.look.stretches import Stretch
 from stilltrue.runtime.origins import is_application
 from stilltrue.runtime.places import Place

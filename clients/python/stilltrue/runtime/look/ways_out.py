@@ -25,8 +25,10 @@ from stilltrue.runtime.look.goes import NEVER
 from stilltrue.runtime.look.kept_shares import KeptShares
 from stilltrue.runtime.look.kin import kin_of
 from stilltrue.runtime.look.reach import Reach
+from stilltrue.runtime.look.spoken import ended_by, forget
 from stilltrue.runtime.look.standing import Standing
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
+from stilltrue.runtime.look.undoing import Undoers, interrupts
 from stilltrue.runtime.origins import is_application, position_of
 from stilltrue.runtime.places import Place, Places
 from stilltrue.runtime.seen.databases.sessions import Sessions
@@ -106,17 +108,10 @@ class Search:
                 owners.setdefault(id(handle), []).append(one)
             for task in one.kin:
                 below.setdefault(id(task), []).append(one)
-        reach = Reach([handle for one in found.values() for handle in (*one.handles, *one.kin)], self._budget)
-        kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
-        for actor in self._actors(found.values()):
-            if self._budget.spent:
-                break
-            for held in reach.held(actor.roots, ends=actor.ends, loose=actor.loose):
-                self._add(actor, owners.get(held, []))
-                self._add_below(actor, below.get(held, []))
-            self._add_keeper(actor, kept, found)
-        for actor in kept.keepers(self._places):
-            self._add_keeper(actor, kept, found)
+        reach = Reach([handle for one in found.values() for handle in (*one.handles, *one.kin)], self._budget, ended_by)
+        forget()
+        self._look_for_actors(found, owners, below, reach)
+        forget()
         self._look_for_closers(found.values())
         for one in found.values():
             self._look_around(one)
@@ -139,11 +134,31 @@ class Search:
             one.add(f"its connection to a database is also in {name}, which others may have")
         one.doubt = one.doubt or self._sessions.doubt_of(one.place.party)
 
+    def _look_for_actors(
+        self, found: dict[PartyName, Found], owners: dict[int, list[Found]], below: dict[int, list[Found]], reach: Reach
+    ) -> None:
+        """Finds who holds what ends the waits, or can undo what stands in their way."""
+        waits = {party: wait for party, wait in self._of_shares.items() if wait is not None}
+        kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
+        undoers = Undoers(waits, self._budget)
+        for actor in self._actors(found.values()):
+            if self._budget.spent:
+                break
+            for held in reach.held(actor.roots, ends=actor.ends, loose=actor.loose):
+                self._add(actor, owners.get(held, []))
+                self._add_below(actor, below.get(held, []))
+            self._add_keeper(actor, kept, found)
+            for party in undoers.undone_by(actor):
+                self._add(actor, [found[party]])
+            self._add_interrupter(actor, found.values())
+        for actor in kept.keepers(self._places):
+            self._add_keeper(actor, kept, found)
+
     def _to_find(self, place: Place) -> Found:
         handles = handles_of(place) + ([] if place.party is None else list(self._seen(place.party)))
         handles += contexts_of(place) if place.party in self._carried else []
         lost = any(party == place.party and wait is None for party, wait in self._of_shares.items())
-        doubt = "who has the shares that it waits for could not be read again" if lost else ""
+        doubt = "who has what it waits for could not be read again" if lost else ""
         return Found(place, handles, [] if place.task is None else kin_of(place.task), doubt=doubt)
 
     # -- who acts ------------------------------------------------------------------------------------------------------
@@ -155,13 +170,17 @@ class Search:
         yield from actors.contexts(threads)
         yield from actors.calls(self._made)
         yield from actors.alarm()
+        yield from actors.finalizers()
+        yield from actors.hooks()
         for loop in places.loops(one.place.task for one in found):
             handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
             if handles is None or tasks is None:
                 self._doubt(found, loop, "the timers or tasks of its event loop cannot be read")
                 continue
             holder, _ = places.blocked_loops.get(loop, (None, None))
-            here = (*actors.timers(loop, handles), *actors.tasks(places, tasks))
+            watching = [one for one in compat.watched_by(loop) if compat.is_function(compat.called_by(one)[0])]
+            own = [one for one in watching if not compat.is_asyncio(compat.called_by(one)[0])]
+            here = (*actors.timers(loop, [*handles, *own]), *actors.tasks(places, tasks))
             yield from here if holder is None else (replace(actor, party=holder, when=None) for actor in here)
 
     def _doubt(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, why: str) -> None:
@@ -228,6 +247,15 @@ class Search:
         """``actor`` can give back a share that is waited for."""
         for party in kept.held_by(actor):
             self._add(actor, [found[party]])
+
+    def _add_interrupter(self, actor: Actor, found: Iterable[Found]) -> None:
+        """``actor`` may send this very process a signal, which interrupts those on the main thread."""
+        for one in found:
+            own = actor.party is not None and actor.party == one.place.party
+            if own or _is(actor, one.place) or not self._places.is_on_main_thread(one.place):
+                continue
+            if interrupts(actor.spoken().names):
+                one.add(f"{actor.text}; it may interrupt the main thread", actor.party, actor.of)
 
     def _add_below(self, actor: Actor, found: list[Found]) -> None:
         """``actor`` holds a task that awaits each of ``found``."""

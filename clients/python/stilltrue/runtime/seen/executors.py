@@ -6,6 +6,7 @@ Rules:
    be started, takes the item.
 2. An item in a queue can be cancelled by whoever holds its future: the second look searches for them. So can all items of a
    queue by whoever holds the executor and shuts it down: where some code of the application speaks of ``cancel_futures``.
+   So is somebody who gives an executor more threads, or runs its items himself: by what nobody else may name.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _WORKER = thread._worker.__code__  # noqa: SLF001 - what an executor's threads r
 _ITEM = thread._WorkItem  # noqa: SLF001
 _ITEMS_MAX = 10_000
 _CANCEL = "cancel_futures"
+_GROWING = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
 
 
 def queued_items(stands: Iterable[Stand]) -> dict[int, Queued]:
@@ -79,8 +81,11 @@ def behind(on: Any, things: Sequence[Any], scene: Scene) -> SeenWait | None:
     handles = [one for one in things if isinstance(one, Future)]
     if _some_code_cancels_queues(scene):
         handles += [item.executor for item in queued if item is not None and item.executor is not None]
+    executors = tuple(item.executor for item in queued if item is not None and item.executor is not None)
     what = "an item of an executor, all of whose threads are busy: {}"
-    return SeenWait(on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=tuple(handles), once=True)
+    return SeenWait(
+        on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=tuple(handles), undone=executors, by=_GROWING, once=True
+    )
 
 
 def _read_task(stand: Stand, _: int, scene: Scene) -> SeenWait | None:

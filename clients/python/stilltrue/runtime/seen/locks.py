@@ -8,9 +8,10 @@ Rules:
 2. Whoever stands in a block has given the lock back meanwhile if it waits for the condition; and may have, if somebody waits
    for it who does not stand in a block (``wait_for(condition.wait(), t)`` is a task of its own), or if its code, or that of
    the functions it has called there, speaks of releasing.
-3. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown. Whoever else
-   can reach it may release a share that others have, as a limiter's refill does: a way out.
+3. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown.
 4. With a timeout it is no wait here.
+5. Anybody may release a lock or semaphore that another has, and who releases it elsewhere may have it there, so that it is not
+   with whom it seems to be. The second look searches for those who come by it and speak of that.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _LOCK = type(threading.Lock())
 _RLOCK = type(threading.RLock())
 _CONDITIONS = (threading.Condition, asyncio.Condition)
 _BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
+_RELEASING = frozenset({"release", "_release_save", "enter_context", "unlock"})
 _EXITS = frozenset({"__exit__", "__aexit__"})
 _OWNER = re.compile(r"owner=(\d+)")
 _WAITS = frozenset({threading.Condition.wait.__code__, asyncio.Condition.wait.__code__})
@@ -87,7 +89,7 @@ def _of_lock(lock: Any, stand: Stand, scene: Scene) -> SeenWait | None:
     else:
         holders = tuple(scene.inside(lock)) if lock.locked() else ()
     known = holders if len(holders) == 1 else None
-    return SeenWait(on=lock, enders=known, what="a lock that {} holds")
+    return SeenWait(on=lock, enders=known, what="a lock that {} holds", undone=(lock,), by=_RELEASING)
 
 
 def _of_bounded(semaphore: Any, scene: Scene) -> SeenWait | None:
@@ -97,8 +99,8 @@ def _of_bounded(semaphore: Any, scene: Scene) -> SeenWait | None:
         return None
     holders = scene.inside(semaphore)
     known = tuple(dict.fromkeys(holders)) if len(holders) == shares else None
-    kept = (type(semaphore), semaphore) if known is not None else ()
-    return SeenWait(on=semaphore, enders=known, shares=kept, what="a share of a semaphore, all of which {} have")
+    what = "a share of a semaphore, all of which {} have"
+    return SeenWait(on=semaphore, enders=known, what=what, undone=(semaphore,), by=_RELEASING)
 
 
 def held_by(stand: Stand) -> tuple[list[Any], list[Any]]:

@@ -7,7 +7,7 @@ Rules for resolvers:
    it is blocked in is told to people, and it counts as active.
 3. ``on`` is the same object as long as the wait is. It must allow weak references.
 4. ``handles`` are what ends the wait when somebody cancels, closes or sets it: the second look searches for those who hold
-   one and speak of ending things.
+   one and speak of ending things. ``undone``: those who come by it, and whose code names one of ``by``.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ class SeenWait:
     shares: tuple[Any, ...] = ()
     owners: tuple[Any, ...] = ()
     helpers: tuple[Ender, ...] = ()
+    undone: tuple[Any, ...] = ()
+    by: frozenset[str] = frozenset()
     once: bool = False
     same: Callable[[], bool] | None = None
 

@@ -1,0 +1,185 @@
+"""Who ends a task without naming it, or far down: a handler, the exit of a block, a finalizer, a function behind others."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stilltrue.protocol.look import Look, PartyLook
+from tests.client.look.worlds import LoopWorld, holders
+
+
+class Bus:
+    """Calls whoever has asked for it."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, list[Callable[[], object]]] = {}
+
+    def emit(self, what: str) -> None:
+        """Call them."""
+        for handler in self.handlers.get(what, ()):
+            handler()
+
+
+class Jobs:
+    """Tasks, and several ways to give them up."""
+
+    def __init__(self, tasks: list[Any]) -> None:
+        self.tasks = tasks
+
+    def tick(self) -> None:
+        """The first of some functions that call one another."""
+        self._check()
+
+    def _check(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._drop()
+
+    def _drop(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+    def count(self) -> int:
+        """Only count them."""
+        return len(self.tasks)
+
+
+class Background(Jobs):
+    """Gives its tasks up when its block is left."""
+
+    async def __aenter__(self) -> Background:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+
+class Session(Jobs):
+    """Gives its tasks up when nobody has it any more."""
+
+    def __del__(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+
+class Plain:
+    """Something with a finalizer of its own."""
+
+
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Do as many decorators do."""
+
+    @functools.wraps(function)
+    def inner(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return inner
+
+
+@traced
+def give_up(jobs: Jobs) -> None:
+    """Give them up."""
+    jobs._drop()
+
+
+async def _emits(go: asyncio.Event, tasks: list[Any]) -> None:
+    bus, jobs = Bus(), Jobs(tasks)
+    bus.handlers["late"] = [jobs._drop]
+    del tasks, jobs
+    await go.wait()
+    bus.emit("late")
+
+
+async def _calls_down(go: asyncio.Event, tasks: list[Any]) -> None:
+    jobs = Jobs(tasks)
+    del tasks
+    await go.wait()
+    jobs.tick()
+
+
+async def _calls_decorated(go: asyncio.Event, tasks: list[Any]) -> None:
+    jobs = Jobs(tasks)
+    del tasks
+    await go.wait()
+    give_up(jobs)
+
+
+async def _leaves_a_block(go: asyncio.Event, tasks: list[Any]) -> None:
+    background = Background(tasks)
+    del tasks
+    async with background:
+        await go.wait()
+
+
+async def _forgets(go: asyncio.Event, tasks: list[Any]) -> None:
+    session = Session(tasks)
+    del tasks
+    await go.wait()
+    del session
+
+
+async def _forgets_what_has_a_finalizer(go: asyncio.Event, tasks: list[Any]) -> None:
+    plain = Plain()
+    weakref.finalize(plain, Jobs(list(tasks))._drop)
+    del tasks
+    await go.wait()
+    del plain
+
+
+async def _is_told_by_a_socket(go: asyncio.Event, tasks: list[Any]) -> None:
+    ours, theirs = socket.socketpair()
+    asyncio.get_running_loop().add_reader(ours, Jobs(tasks)._drop)
+    del tasks
+    await go.wait()
+    asyncio.get_running_loop().remove_reader(ours)
+    ours.close()
+    theirs.close()
+
+
+async def _counts(go: asyncio.Event, tasks: list[Any]) -> None:
+    jobs = Jobs(tasks)
+    del tasks
+    await go.wait()
+    jobs.count()
+
+
+def task_of(look: Look) -> PartyLook:
+    """What was seen of the task that makes the call."""
+    return max(look.parties, key=lambda one: len(one.party))
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [
+        (_emits, True),
+        (_calls_down, True),
+        (_calls_decorated, True),
+        (_leaves_a_block, True),
+        (_forgets, True),
+        (_forgets_what_has_a_finalizer, True),
+        (_is_told_by_a_socket, True),
+        (_counts, False),
+    ],
+)
+async def test_who_may_end_a_task_without_naming_it(
+    world: LoopWorld, beside: Callable[[asyncio.Event, list[Any]], Any], expected: bool
+) -> None:
+    async def body(world: LoopWorld) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+        over = asyncio.Event()
+        other = asyncio.create_task(beside(over, [task]))
+        await asyncio.sleep(0)
+        await task
+        over.set()
+        await other
+
+    assert ("-" in holders(task_of(await world.look(body)))) is expected
