@@ -184,7 +184,7 @@ def called(
         yield code, names, depth
         if len(seen) >= _NAMED_MAX or (depth >= _NAMED_DEPTH and not is_application(code)):
             continue
-        every = begin if begin is not None and not depth else _names_in(code)
+        every = begin if begin is not None and not depth else code.co_names
         for one in _functions_named(every, names, kinds):
             if one.__code__ not in seen:
                 seen.add(one.__code__)
