@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import execnet
 import grpc
 import grpc.aio
 import pytest
@@ -25,6 +30,7 @@ from stilltrue.v1 import agent_pb2_grpc
 
 PATIENCE_SECONDS = 10.0
 LOOK_SECONDS_MAX = 5.0
+_OF_TESTS = tuple(str(Path(module.__file__).parent) + os.sep for module in (execnet, sys.modules[__name__]))
 
 grpc.aio.init_grpc_aio()  # held for the whole run: gRPC's own shutdown of it, begun by a collection, can join a thread for ever
 
@@ -151,3 +157,21 @@ def alone() -> Iterator[Callable[..., Agent]]:
 def time_for_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look walks what pytest has imported and left behind, too: here it has more time than in a program."""
     monkeypatch.setattr(Budget.__init__, "__defaults__", (LOOK_SECONDS_MAX,))
+
+
+@pytest.fixture(autouse=True)
+def without_others_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides pytest-xdist's threads, one of which may interrupt the main thread, and those that earlier tests left stuck."""
+    frames_now = sys._current_frames
+    hidden = {ident for ident, frame in frames_now().items() if ident != threading.get_ident() and _is_of_tests(frame)}
+    monkeypatch.setattr(
+        sys, "_current_frames", lambda: {ident: frame for ident, frame in frames_now().items() if ident not in hidden}
+    )
+
+
+def _is_of_tests(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_OF_TESTS):
+            return True
+        frame = frame.f_back
+    return False

@@ -321,7 +321,7 @@ def left_behind(take: Take, keep: Callable[[Any], object]) -> None:
 
 
 def waiter(agent: Agent, take: Take) -> Callable[[], list[SeenWait]]:
-    thread = threading.Thread(target=take, daemon=True)
+    thread = threading.Thread(target=lambda: take(), daemon=True)  # noqa: PLW0108 - a frame of the tests, by which it is known
     thread.start()
     return partial(waits_of, agent, {thread.ident or 0})
 

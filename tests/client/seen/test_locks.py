@@ -204,7 +204,7 @@ def test_who_else_can_reach_a_bounded_semaphore_may_release_a_share(front: Front
     front.start("waiter", has, shares, lambda: None)
     front.seen("thread:waiter")
     del shares
-    seen = of(look_at(front.agent, report_of(front.agent)), "front/thread:waiter")
+    seen = of(look_at(front.agent, front.report_when_still("waiter")), "front/thread:waiter")
     assert ("-" in holders(seen)) is refilled, seen.ways_out
     over.set()
     front.let_go()

@@ -26,6 +26,12 @@ _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_
 """Callbacks by whose names one knows that they end what they are for."""
 
 
+def nothing(far: bool) -> Spoken:
+    """What is spoken of by those who do not count."""
+    del far
+    return Spoken()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Actor:
     """Somebody who may act: ``text`` for people, its ``party`` if it has one, and what it holds.
@@ -44,7 +50,7 @@ class Actor:
     when: float | None = None
     loop: asyncio.AbstractEventLoop | None = None
     context: bool = False
-    spoken: Callable[[], Spoken] = Spoken
+    spoken: Callable[[bool], Spoken] = nothing
 
 
 def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -> Iterator[Actor]:
@@ -84,7 +90,7 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 party=party,
                 of=task,
                 ends=ends,
-                spoken=Spoken if is_library(frame.f_code) else partial(_spoken_ahead, frame),
+                spoken=nothing if is_library(frame.f_code) else partial(_spoken_ahead, frame),
             )
             if ends:
                 yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
@@ -134,7 +140,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 text = f"thread {name}, which was started with it"
                 ends = any(_speaks(one, carried) for one in carried if callable(one))
                 begun = any(is_application(frame.f_code) for frame in place.frames)
-                spoken = Spoken if begun else _spoken_of([one for one in carried if callable(one)], carried)
+                spoken = nothing if begun else _spoken_of([one for one in carried if callable(one)], carried)
                 yield Actor(text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends, spoken=spoken)
 
 
@@ -216,27 +222,27 @@ def _speaks(callback: Any, arguments: Iterable[Any] = ()) -> bool:
     return is_ending(code.co_name) or speaks_of_ending(code, names, owner, (*compat.bound_to(callback), *arguments))
 
 
-def _spoken_ahead(frame: FrameType) -> Spoken:
+def _spoken_ahead(frame: FrameType, far: bool) -> Spoken:
     """What a frame may still come to name, and the functions within it."""
     ahead = ahead_of(frame.f_code, frame.f_lasti)
     within = ahead.known and not depth_of(frame)  # what a block is for may be left by any name
     begin = ahead.names | names_within(frame.f_code) if within else None
-    return spoken_from(frame.f_code, frame.f_globals, variables_of(frame).values(), begin)
+    return spoken_from(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
 
 
-def _spoken_by(callback: Any, arguments: Iterable[Any] = ()) -> Spoken:
+def _spoken_by(callback: Any, arguments: Iterable[Any], far: bool) -> Spoken:
     """What a callback may come to name."""
     code, names, owner = compat.called_in(callback)
     if code is None:
         return Spoken(frozenset({compat.name_of(callback).rsplit(".", 1)[-1]}))
     if not is_application(code):
         return Spoken()
-    return spoken_from(code, names, (owner, *compat.bound_to(callback), *arguments))
+    return spoken_from(code, names, (owner, *compat.bound_to(callback), *arguments), far=far)
 
 
-def _spoken_of(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Callable[[], Spoken]:
-    def spoken() -> Spoken:
-        every = [_spoken_by(one, arguments) for one in callbacks]
+def _spoken_of(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Callable[[bool], Spoken]:
+    def spoken(far: bool) -> Spoken:
+        every = [_spoken_by(one, arguments, far) for one in callbacks]
         return Spoken(frozenset().union(*(one.names for one in every)), tuple(held for one in every for held in one.named))
 
     return spoken

@@ -16,7 +16,7 @@ import functools
 import gc
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -42,12 +42,15 @@ _by_near: dict[tuple[CodeType, type], tuple[int, bool]] = {}
 """In this look: how often objects near a code were walked, and whether the methods that it names speak of ending things."""
 _spoken: dict[tuple[Any, ...], tuple[int, Spoken]] = {}
 """In this look: the same, and what it speaks of."""
+_methods: dict[tuple[type, ...], dict[str, list[FunctionType]]] = {}
+"""In this look: the methods of some classes and their bases, by name."""
 
 
 def forget() -> None:
     """Forget what was near the actors of a look."""
     _by_near.clear()
     _spoken.clear()
+    _methods.clear()
 
 
 def is_ending(name: str) -> bool:
@@ -114,17 +117,24 @@ class Spoken:
     named: tuple[Any, ...] = ()
 
 
-def spoken_from(code: CodeType, names: dict[str, Any], near: Iterable[Any], begin: frozenset[str] | None = None) -> Spoken:
-    """What ``code`` with the globals ``names`` speaks of; ``begin``: the names that are still ahead of it."""
+def spoken_from(
+    code: CodeType, names: dict[str, Any], near: Iterable[Any], begin: frozenset[str] | None = None, *, far: bool = True
+) -> Spoken:
+    """What ``code`` with the globals ``names`` speaks of; ``begin``: the names that are still ahead of it.
+
+    ``far``: also by the methods of objects that are found inside those it names.
+    """
     near = tuple(near)
-    key = (code, tuple(dict.fromkeys(map(type, near))), begin)
+    key = (code, tuple(dict.fromkeys(map(type, near))), begin, far)
     walks, known = _spoken.get(key, (0, Spoken()))
     if walks >= KINDS_WALKS_MAX:
         return known
     every = _names_in(code) if begin is None else begin
     words = set(known.names)
     named = {id(one): one for one in known.named}
-    for one, others, depth in called(code, names, _kinds((*near, *(names[name] for name in every if name in names))), begin):
+    objects = (*near, *(names[name] for name in every if name in names))
+    kinds = _kinds(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if _is_own(kind))
+    for one, others, depth in called(code, names, kinds, begin):
         those = every if not depth else _names_in(one)
         words |= those
         words.update(const for const in one.co_consts if isinstance(const, str) and const.isidentifier() and depth)
@@ -158,8 +168,9 @@ def codes_named(
     ``attributes`` name of what is ``near``. And of those that these name in turn.
     """
     kinds = _kinds(near)
+    methods = _methods_of(kinds)
     functions = [one for name in variables if type(one := names.get(name)) is FunctionType]
-    for one in (*functions, *(method for name in attributes for method in _methods(name, kinds))):
+    for one in (*functions, *(method for name in attributes for method in methods.get(name, ()))):
         for code, _, depth in called(one.__code__, one.__globals__, kinds):
             if depth < _NAMED_DEPTH:
                 yield code
@@ -176,7 +187,7 @@ def called(
     """``code``, and that of the functions and methods (of ``kinds``) that it names, nearest first: each with its globals,
     and how far it is. ``begin``: the names that are still ahead of ``code``.
     """
-    kinds = tuple(kinds)
+    methods = _methods_of(tuple(kinds))
     seen = {code}
     todo = deque([(code, names, 0)])
     while todo:
@@ -185,20 +196,22 @@ def called(
         if len(seen) >= _NAMED_MAX or (depth >= _NAMED_DEPTH and not is_application(code)):
             continue
         every = begin if begin is not None and not depth else code.co_names
-        for one in _functions_named(every, names, kinds):
+        for one in _functions_named(every, names, methods):
             if one.__code__ not in seen:
                 seen.add(one.__code__)
                 todo.append((one.__code__, one.__globals__, depth + 1))
 
 
-def _functions_named(every: Iterable[str], names: dict[str, Any], kinds: Iterable[type]) -> Iterator[FunctionType]:
+def _functions_named(
+    every: Iterable[str], names: dict[str, Any], methods: Mapping[str, list[FunctionType]]
+) -> Iterator[FunctionType]:
     modules = [one for name in every if type(one := names.get(name)) is ModuleType]
     for name in every:
         yield from _functions_of(names.get(name))
         for module in modules:
             own = (one for one in _functions_of(ModuleType.__getattribute__(module, "__dict__").get(name)))
             yield from (one for one in own if is_application(one.__code__))
-        yield from _methods(name, kinds)  # a method may have the name of a global
+        yield from methods.get(name, ())  # a method may have the name of a global
 
 
 def _functions_of(thing: Any) -> Iterator[FunctionType]:
@@ -225,9 +238,19 @@ def _names_in(code: CodeType) -> frozenset[str]:
     return frozenset(code.co_names).union(*within)
 
 
-def _methods(name: str, kinds: Iterable[type]) -> list[FunctionType]:
-    found = (next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None) for kind in kinds)
-    return [one for one in found if type(one) is FunctionType]
+def _methods_of(kinds: tuple[type, ...]) -> dict[str, list[FunctionType]]:
+    known = _methods.get(kinds)
+    if known is None:
+        known = {}
+        for kind in kinds:
+            table: dict[str, Any] = {}
+            for base in reversed(kind.__mro__):
+                table.update(base.__dict__)
+            for name, one in table.items():
+                if type(one) is FunctionType:
+                    known.setdefault(name, []).append(one)
+        _methods[kinds] = known
+    return known
 
 
 def _kinds(near: Iterable[Any]) -> tuple[type, ...]:

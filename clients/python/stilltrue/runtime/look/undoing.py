@@ -40,7 +40,7 @@ class Undoers:
         """The parties whose waits an actor may end so."""
         found: dict[PartyName, None] = {}
         for by, reach in self._searches:
-            said = actor.spoken()
+            said = actor.spoken(True)
             speaks = not by.isdisjoint(said.names)
             roots = (*actor.roots, *said.named) if speaks else actor.roots
             for thing in sorted(reach.held(roots, ends=speaks)):

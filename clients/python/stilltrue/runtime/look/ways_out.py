@@ -254,7 +254,7 @@ class Search:
             own = actor.party is not None and actor.party == one.place.party
             if own or _is(actor, one.place) or not self._places.is_on_main_thread(one.place):
                 continue
-            if interrupts(actor.spoken().names):
+            if interrupts(actor.spoken(False).names):
                 one.add(f"{actor.text}; it may interrupt the main thread", actor.party, actor.of)
 
     def _add_below(self, actor: Actor, found: list[Found]) -> None:
