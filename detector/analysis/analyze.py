@@ -25,7 +25,7 @@ from detector.analysis.tables import SCHEMAS, totals
 from detector.analysis.told import told_waits
 from detector.archive.local_state_rows import Row
 from detector.archive.units import Archive, open_archive
-from detector.core.assembler import Outcome
+from detector.core.protocol.assembler import Outcome
 from detector.core.registry import NO_SETTINGS, PredicateSettings
 
 PREDICATES = ("deadlock", "gridlock")

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from detector.archive.deduplicate import by_archive, once
 from detector.archive.list_columns import Whole, flattened, lengths, listed, whole
 from detector.archive.schema import SNAPSHOTS, STATES, WAITS
-from detector.core.assembler import Outcome
+from detector.core.protocol.assembler import Outcome
 from stilltrue.model import PartyName, process_of
 
 Names = Sequence[Sequence[str]]

@@ -21,8 +21,8 @@ from detector.archive.row_decoder import ref_of, snapshot_of
 from detector.archive.row_encoder import verdict_row
 from detector.archive.schema import SNAPSHOTS, VERDICTS
 from detector.core.answer import nobody_reported
-from detector.core.assembler import Outcome
 from detector.core.predicate import Predicate, reads_activity, treats_forgotten
+from detector.core.protocol.assembler import Outcome
 from detector.core.registry import PluginError, ask
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools

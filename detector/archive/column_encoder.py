@@ -18,7 +18,7 @@ import pyarrow as pa
 from detector.archive.local_state_rows import facts_row, seen_row
 from detector.archive.row_encoder import message_row, snapshot_row, state_row
 from detector.archive.schema import CALLER, FACTS, REPORTS, RESOLVED, SNAPSHOTS, WAITS
-from detector.core.assembler import Assembled
+from detector.core.protocol.assembler import Assembled
 from detector.graph.columns import NO_NUMBER, WaitColumns
 from stilltrue.model import Facts, Message, ProcessId, ProcessName, process_of
 from stilltrue.protocol.report import CallerTarget, CallTarget, PartyTarget, Report, ResourceTarget, Target

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from detector.archive.local_state_rows import Row, facts_row, report_columns
-from detector.core.assembler import Assembled
+from detector.core.protocol.assembler import Assembled
 from detector.graph.columns import NO_NUMBER, Ints, WaitColumns
 from stilltrue.model import Message, PartyName, ProcessId, ProcessName, ProcessState, Verdict, Wait, process_of
 from stilltrue.protocol.report import Report

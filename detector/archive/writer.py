@@ -21,7 +21,7 @@ from detector.archive.local_state_rows import Row
 from detector.archive.offsets import starting
 from detector.archive.row_encoder import report_rows, snapshot_row, verdict_row
 from detector.archive.schema import TABLES
-from detector.core.assembler import Assembled
+from detector.core.protocol.assembler import Assembled
 from detector.ops.atomic_file import write_atomically
 from stilltrue.model import ProcessId, ProcessName, Verdict
 

@@ -15,10 +15,10 @@ from detector.simulator.campaign import BREACHES_KEPT_MAX, Broken, Summary, camp
 from detector.simulator.checks.exploration import SMALL_WORLDS, explore
 from detector.simulator.checks.mutants import MUTANTS, hunt
 from detector.simulator.diagram import diagram
+from detector.simulator.plans import recipes
 from detector.simulator.run import Run
 from detector.simulator.scenario.language import ScenarioError
 from detector.simulator.scenario.run import run_scenario
-from detector.simulator.world import recipes
 from stilltrue.model import Holds
 
 _EXAMPLES = """

@@ -11,7 +11,7 @@ from detector.commands.shared.connection import security_options
 from detector.commands.shared.run import CommandError
 from detector.commands.shared.settings_option import predicate_settings
 from detector.ops.address import AddressError, parse_address
-from stilltrue.runtime.credentials import Security
+from stilltrue.runtime.membership.credentials import Security
 
 EPILOG = """\b
 Examples:

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from detector.core.answer import depends_on_forgotten, fault_of
-from detector.core.assumptions import with_assumptions
-from detector.core.evidence import with_evidence
+from detector.core.look.assumptions import with_assumptions
+from detector.core.look.evidence import with_evidence
 from detector.core.membership_doubt import withheld
 from detector.core.plugin_settings import SettingError, fitted
 from detector.core.predicate import Predicate, reads_activity, treats_forgotten, treats_missing

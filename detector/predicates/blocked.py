@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from detector.core.resolution import owner_of
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock
+from detector.core.waits.resolution import owner_of
 from detector.graph.columns import Bools, Ints
 from detector.graph.partial import ReductionBounds
 from detector.graph.reduction import Reduction

@@ -13,8 +13,8 @@ from numbers import Real
 import numpy as np
 
 from detector.core.registry import described
-from detector.core.resolution import owner_of
 from detector.core.snapshot import Snapshot
+from detector.core.waits.resolution import owner_of
 from detector.graph.columns import Floats, Ints
 from stilltrue.model import PartyName, ProcessState, process_of
 

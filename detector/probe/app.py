@@ -19,7 +19,7 @@ from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import INCARNATION_MAX
-from stilltrue.runtime.connection import Connection
+from stilltrue.runtime.membership.connection import Connection
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.settings import Settings
 

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
-from detector.core.assembler import Assembled, Outcome
+from detector.core.protocol.assembler import Assembled, Outcome
 from detector.service.detection.members import MemberState
 from stilltrue.model import Holds, Verdict
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from detector.core.initiator import Timing
+from detector.core.protocol.initiator import Timing
 from detector.core.scope import parse_selector
 from detector.ops.address import is_loopback
 

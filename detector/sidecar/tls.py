@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detector.ops.watched_files import Signature, WatchedFiles
-from stilltrue.runtime.secret_file import writable_by_all
+from stilltrue.runtime.membership.secret_file import writable_by_all
 
 ALPN = ("h2",)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from detector.simulator import run
+from detector.simulator.plans import recipes
 from detector.simulator.run import Result
 from detector.simulator.watch import Tally
-from detector.simulator.world import recipes
 from stilltrue.model import Holds
 
 CHUNK_WORLDS = 50

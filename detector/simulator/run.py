@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from detector.core.assembler import Outcome
 from detector.core.predicate import Predicate
+from detector.core.protocol.assembler import Outcome
 from detector.simulator.checks import oracle, permutation
 from detector.simulator.checks.oracle import View
+from detector.simulator.plans import recipes
+from detector.simulator.plans.plan import Limits, Plan
 from detector.simulator.watch import Tally, Watch
-from detector.simulator.world import recipes
 from detector.simulator.world.enabled_actions import Action, owner_of
 from detector.simulator.world.engine import Engine
 from detector.simulator.world.faults import Faults
 from detector.simulator.world.handlers import HANDLERS
-from detector.simulator.world.plan import Limits, Plan
 from detector.simulator.world.world import DOUBT_SECONDS, STEP_SECONDS, RecorderOf, World, plain_recorder
 from stilltrue.model import Holds
 

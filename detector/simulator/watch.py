@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from detector.core.assembler import Assembled, Outcome
-from detector.core.initiator import Begin, Effect, Finish, Initiator, Timing
+from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
 from detector.core.predicate import Predicate, reads_activity
+from detector.core.protocol.assembler import Assembled, Outcome
+from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Timing
 from detector.core.registry import ask, leans_on_idleness
 from detector.core.scope import scoped
 from detector.core.snapshot import Snapshot
-from detector.core.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from detector.predicates.lost_message import LostMessage
@@ -20,9 +20,9 @@ from detector.predicates.quiescence import Quiescence
 from detector.predicates.termination import Termination
 from detector.predicates.token import TokenDuplicated, TokenLost
 from detector.simulator.checks.promises import Instant, hold, hold_group, instant
+from detector.simulator.plans.plan import Plan
 from detector.simulator.world.enabled_actions import Action
 from detector.simulator.world.engine import Engine
-from detector.simulator.world.plan import Plan
 from detector.simulator.world.world import PHASE
 from stilltrue.model import Holds, ProcessName, SnapshotId, Verdict
 

@@ -11,7 +11,7 @@ from detector.analysis.verdicts import WAIT_COLUMNS, columns_for, verdicts_on
 from detector.archive.row_decoder import verdict_of
 from detector.archive.row_encoder import snapshot_row
 from detector.archive.schema import SNAPSHOTS
-from detector.core.assembler import Outcome
+from detector.core.protocol.assembler import Outcome
 from detector.core.registry import find_predicate
 from detector.core.snapshot import Snapshot
 from detector.predicates.deadlock import Deadlock

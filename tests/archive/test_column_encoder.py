@@ -13,7 +13,7 @@ from detector.archive.column_encoder import ColumnEncoder
 from detector.archive.row_encoder import report_rows, snapshot_row
 from detector.archive.schema import REPORTS
 from detector.archive.writer import table_of
-from detector.core.assembler import Assembled
+from detector.core.protocol.assembler import Assembled
 from stilltrue.model import CallNumber
 from tests.synthetic.random_snapshots import RandomSnapshot, WorldShape, random_snapshots
 

@@ -40,7 +40,7 @@ from detector.checkpoints.runtime.runtime import LocalRuntime
 from detector.checkpoints.storage.directory import PointDirectory
 from detector.checkpoints.storage.files import FileKind, write_body
 from detector.checkpoints.storage.values import to_json
-from detector.core.assembler import Outcome, PendingSnapshot
+from detector.core.protocol.assembler import Outcome, PendingSnapshot
 from stilltrue.fifo import Channel, ChannelRecorder, Effect, MarkerRecorder
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord

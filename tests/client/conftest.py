@@ -30,7 +30,7 @@ from stilltrue.v1 import agent_pb2_grpc
 
 PATIENCE_SECONDS = 10.0
 LOOK_SECONDS_MAX = 5.0
-_OF_TESTS = tuple(str(Path(module.__file__).parent) + os.sep for module in (execnet, sys.modules[__name__]))
+_OF_TESTS = tuple(str(Path(module.__file__).parent) + os.sep for module in (execnet, sys.modules[__name__]) if module.__file__)
 
 grpc.aio.init_grpc_aio()  # held for the whole run: gRPC's own shutdown of it, begun by a collection, can join a thread for ever
 

@@ -15,7 +15,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import frames_of_threads, innermost_frames, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames, variables_of
 from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, Stuck, serving
 
 

@@ -21,7 +21,7 @@ from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId
 from stilltrue.protocol.look import LookRequest, Suspect
 from stilltrue.protocol.report import CallTarget, PartyTarget
-from stilltrue.runtime import connection
+from stilltrue.runtime.membership import connection
 
 Join = Callable[..., Agent]
 

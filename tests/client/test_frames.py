@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import stilltrue
-from stilltrue.runtime import frames
+from stilltrue.runtime.introspection import frames
 
 PATIENCE_SECONDS = 10.0
 
@@ -131,7 +131,10 @@ def test_the_dictionary_that_the_application_has_asked_for_stays_its_own() -> No
 
 def test_a_modules_variables_are_not_emptied() -> None:
     module: dict[str, Any] = {}
-    exec("import sys\nfrom stilltrue.runtime.frames import variables_of\nfound = variables_of(sys._getframe())", module)
+    exec(
+        "import sys\nfrom stilltrue.runtime.introspection.frames import variables_of\nfound = variables_of(sys._getframe())",
+        module,
+    )
     assert module["found"]["sys"] is sys
     assert module["sys"] is sys
 

@@ -13,7 +13,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.report import CallTarget, PartyTarget
-from stilltrue.runtime.tasks import blocking_future
+from stilltrue.runtime.introspection.tasks import blocking_future
 from tests.client.observed_world import World, handler, of, subtasks
 
 
@@ -214,7 +214,7 @@ async def test_a_task_about_to_be_cancelled_is_not_stuck(world: World) -> None:
 async def test_a_loop_whose_timers_cannot_be_read_leaves_every_wait_in_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stilltrue.runtime.observation.timers", lambda loop: None)
+    monkeypatch.setattr("stilltrue.runtime.introspection.observation.timers", lambda loop: None)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None
@@ -222,7 +222,7 @@ async def test_a_loop_whose_timers_cannot_be_read_leaves_every_wait_in_doubt(
 
 
 async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stilltrue.runtime.observation.read", lambda *_: 1 / 0)
+    monkeypatch.setattr("stilltrue.runtime.introspection.observation.read", lambda *_: 1 / 0)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None
@@ -237,7 +237,7 @@ async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, m
 async def test_what_cannot_be_observed_leaves_every_wait_in_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str, broken: Any
 ) -> None:
-    monkeypatch.setattr(f"stilltrue.runtime.observation.{name}", broken)
+    monkeypatch.setattr(f"stilltrue.runtime.introspection.observation.{name}", broken)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None
@@ -252,7 +252,7 @@ async def test_a_task_that_moves_while_it_is_looked_at_is_in_doubt(world: World,
         seen.add(id(task))
         return blocking_future(task) if first else None
 
-    monkeypatch.setattr("stilltrue.runtime.observation.blocking_future", moving)
+    monkeypatch.setattr("stilltrue.runtime.introspection.observation.blocking_future", moving)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
-from stilltrue.runtime.server_options import call_seconds_max
+from stilltrue.runtime.calls.server_options import call_seconds_max
 from tests.client.shells import SHELLS, make_world
 
 Alone = Callable[..., Agent]

@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 
 from stilltrue import Agent
-from stilltrue.runtime.service_config import PLAIN, MethodPolicy, service_config_of
+from stilltrue.runtime.calls.service_config import PLAIN, MethodPolicy, service_config_of
 
 HEDGING = ("grpc.experimental.enable_hedging", 1)
 

@@ -13,7 +13,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.protocol.stamp import METADATA_KEY, decode
 from stilltrue.protocol.stamp_tag import StampKeyError, StampTags
-from stilltrue.runtime.stamp_keys import StampKeys
+from stilltrue.runtime.membership.stamp_keys import StampKeys
 from stilltrue.settings import SettingRefusedError
 from tests.client.shells import SHELLS, World, make_world
 

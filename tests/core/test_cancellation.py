@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from detector.core.assembler import Assembled, PendingSnapshot
+from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ServerCall

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from detector.core.channels import CallLocation, Channels, Orphan, Where, set_aside
+from detector.core.waits.channels import CallLocation, Channels, Orphan, Where, set_aside
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Bounds, Recorder

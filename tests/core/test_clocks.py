@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from detector.core.assembler import PendingSnapshot
-from detector.core.clocks import ahead_seconds, in_detector_time
+from detector.core.protocol.assembler import PendingSnapshot
+from detector.core.protocol.clocks import ahead_seconds, in_detector_time
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detector.core.assembler import Assembled, PendingSnapshot
 from detector.core.predicate import Predicate
+from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import ask
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.quiescence import Quiescence

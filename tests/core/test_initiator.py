@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from detector.core.assembler import Outcome, Refusal
-from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
+from detector.core.protocol.assembler import Outcome, Refusal
+from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detector.core.resolution import Resolution
 from detector.core.snapshot import Snapshot
+from detector.core.waits.resolution import Resolution
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait

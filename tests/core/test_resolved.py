@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from detector.core import assembler
-from detector.core.resolution import UNKNOWN_FACT
-from detector.core.resolved import Resolved, resolved
+from detector.core.protocol import assembler
+from detector.core.waits.resolution import UNKNOWN_FACT
+from detector.core.waits.resolved import Resolved, resolved
 from detector.simulator import run
-from detector.simulator.world import recipes
+from detector.simulator.plans import recipes
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.report import Caller, CallTarget, LocalWait, OutstandingCall, Report, ServedCall
 

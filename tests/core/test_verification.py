@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from detector.core.assembler import Assembled, PendingSnapshot
-from detector.core.look_amendment import amend
+from detector.core.look.amendment import amend
+from detector.core.look.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
+from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import ask
-from detector.core.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from detector.predicates.termination import Termination

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from detector.core.assembler import PendingSnapshot
+from detector.core.protocol.assembler import PendingSnapshot
 from stilltrue.fifo import Channel
 from stilltrue.model import Facts, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord

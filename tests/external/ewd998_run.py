@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass
 from random import Random
 
-from detector.core.assembler import Assembled
-from detector.core.initiator import Begin, Effect, Finish, Initiator, Timing
+from detector.core.protocol.assembler import Assembled
+from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Timing
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Bounds, Recorder

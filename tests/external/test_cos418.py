@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detector.core.assembler import Outcome
+from detector.core.protocol.assembler import Outcome
 from detector.predicates.token import TokenDuplicated, TokenLost
 from stilltrue.model import Holds
 from tests.external.cos418 import RUNS, SUITE, Golden, goldens, played

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from detector.core.assembler import Outcome
+from detector.core.protocol.assembler import Outcome
 from detector.core.snapshot import Snapshot
 from detector.predicates.termination import Termination
 from stilltrue.model import Activity, Holds, Message, ProcessName, ProcessState

@@ -19,7 +19,7 @@ from detector.ops.logs import Log
 from detector.service.grpc_api.roles import Roles, SecurityError
 from detector.service.grpc_api.security import Certificates, Files
 from stilltrue import Agent
-from stilltrue.runtime.credentials import Security, SecurityRefusedError
+from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
 from tests.service.authority import (
     DAY,
     NOW,

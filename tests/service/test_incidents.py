@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from detector.core.assembler import Assembled, Outcome
+from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from detector.core.assembler import Assembled, Outcome
+from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
 from detector.ops.logs import Log

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from detector.core.assembler import Assembled, PendingSnapshot
-from detector.core.verification import AskLook, Verified, Verifier, suspicion_of
+from detector.core.look.verification import AskLook, Verified, Verifier, suspicion_of
+from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.predicates.deadlock import Deadlock
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.program import Program

@@ -9,8 +9,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from detector.simulator.world import plan as nouns
-from detector.simulator.world.plan import Fault, Plan
+from detector.simulator.plans import plan as nouns
+from detector.simulator.plans.plan import Fault, Plan
 
 IS = "is"
 """The key under which a noun's own name stands."""

@@ -6,7 +6,7 @@ import pytest
 
 from detector.simulator.checks.exploration import SMALL_WORLDS, explore
 from detector.simulator.checks.mutants import MUTANTS, broken
-from detector.simulator.world.plan import Plan
+from detector.simulator.plans.plan import Plan
 
 STATES_MAX = 1_000
 """The smallest worlds are gone through whole; `stilltrue simulate --explore` does not stop at all."""

@@ -13,8 +13,8 @@ import pytest
 
 from detector.simulator import run
 from detector.simulator.checks.mutants import MUTANTS, Break, MisfitError, Mutant, broken, caught_by, hunt
+from detector.simulator.plans import recipes
 from detector.simulator.run import Run
-from detector.simulator.world import recipes
 from stilltrue.protocol.recorder import Recorder
 from tests.simulator.plan_json import plan_from_json, plan_to_json
 

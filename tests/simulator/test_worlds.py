@@ -9,8 +9,8 @@ import pytest
 
 from detector.simulator import run
 from detector.simulator.campaign import campaign, jobs
+from detector.simulator.plans import recipes
 from detector.simulator.run import Run
-from detector.simulator.world import recipes
 from stilltrue.model import Holds
 from tests.simulator.plan_json import plan_from_json, plan_to_json
 

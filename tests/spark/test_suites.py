@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from detector.archive.row_decoder import verdict_of
 from detector.archive.units import open_archive
-from detector.core.assembler import Outcome
+from detector.core.protocol.assembler import Outcome
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports

@@ -19,8 +19,8 @@ from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import verdict_of
 from detector.archive.schema import VERSION_KEY
 from detector.archive.writer import ArchiveWriter
-from detector.core.assembler import PendingSnapshot
 from detector.core.membership_doubt import About, MembershipDoubt
+from detector.core.protocol.assembler import PendingSnapshot
 from detector.core.registry import find_predicates
 from stilltrue.model import Activity, SnapshotId, Verdict
 from tests.synthetic.random_snapshots import Judged, RandomSnapshot, WorldShape, judged, random_snapshots

@@ -17,8 +17,8 @@ from detector.archive.row_encoder import report_rows, snapshot_row, verdict_row
 from detector.archive.schema import VERDICTS
 from detector.archive.writer import table_of
 from detector.core.answer import nobody_reported
-from detector.core.assembler import Assembled, PendingSnapshot
 from detector.core.predicate import Predicate
+from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import ask
 from stilltrue.model import (
     Activity,

@@ -16,7 +16,7 @@ from detector.analysis.verdicts import WAIT_COLUMNS, verdicts_on
 from detector.archive.files import ArchiveFiles
 from detector.archive.row_decoder import snapshot_of
 from detector.commands.generate_archive import generate_archive
-from detector.core.resolution import Resolution
+from detector.core.waits.resolution import Resolution
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from detector.synthetic.fleet import FleetColumns

@@ -23,7 +23,7 @@ _WHERE = {
     "Agent": "stilltrue.agent",
     "Detector": "stilltrue.query",
     "SettingRefusedError": "stilltrue.settings",
-    "StepError": "stilltrue.runtime.atomic",
+    "StepError": "stilltrue.runtime.declared.atomic",
     "instrument": "stilltrue.instrumentation",
     "uninstrument": "stilltrue.instrumentation",
 }

@@ -38,20 +38,20 @@ from stilltrue.protocol.report import Target
 from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.protocol.stamp_tag import StampKeyError
 from stilltrue.protocol.step import Step, checked
-from stilltrue.runtime.answering import Answering, Answers
-from stilltrue.runtime.atomic import atomic
+from stilltrue.runtime.calls.pool import record_pool
+from stilltrue.runtime.calls.service_config import Options, service_config_of
 from stilltrue.runtime.compat import options_of
 from stilltrue.runtime.cure.aborter import Aborter
-from stilltrue.runtime.declared_waits import holding, waiting_for
-from stilltrue.runtime.goodbye import say_goodbye_in_children
-from stilltrue.runtime.observation import Observer
+from stilltrue.runtime.declared.answering import Answering, Answers
+from stilltrue.runtime.declared.atomic import atomic
+from stilltrue.runtime.declared.declared_waits import holding, waiting_for
+from stilltrue.runtime.introspection.observation import Observer
+from stilltrue.runtime.introspection.sight import Sight
+from stilltrue.runtime.membership.goodbye import say_goodbye_in_children
+from stilltrue.runtime.membership.stamp_keys import StampKeys
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.pool import record_pool
 from stilltrue.runtime.recorder import LockedRecorder
-from stilltrue.runtime.service_config import Options, service_config_of
 from stilltrue.runtime.session import Session
-from stilltrue.runtime.sight import Sight
-from stilltrue.runtime.stamp_keys import StampKeys
 from stilltrue.runtime.transport.transport import Transport
 from stilltrue.settings import SettingRefusedError, Settings, read_settings
 from stilltrue.sync import locks
@@ -59,8 +59,8 @@ from stilltrue.sync.channel import RecordedChannel
 from stilltrue.sync.server import RecordedServer
 
 if TYPE_CHECKING:
-    from stilltrue.runtime.connection import Connection
     from stilltrue.runtime.look.looker import Looker
+    from stilltrue.runtime.membership.connection import Connection
 
 _LOGGER = logging.getLogger("stilltrue")
 FORK_SECONDS_MAX = 0.5
@@ -96,7 +96,7 @@ class Agent:
             **further,
         }
         self.settings, keys = _with_keys(read_settings(given), given)
-        self._connect = _loaded("stilltrue.runtime.connection").Connection
+        self._connect = _loaded("stilltrue.runtime.membership.connection").Connection
         self._make_looker = _loaded("stilltrue.runtime.look.looker").Looker
         self._make_stacks = _loaded("stilltrue.runtime.look.stacks").Stacks
         self._lifecycle = threading.Lock()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from stilltrue.aio import locks as aio_locks
 from stilltrue.model import PartyName
-from stilltrue.runtime.resources import QueueEnd, ResourceRecord
+from stilltrue.runtime.declared.resources import QueueEnd, ResourceRecord
 from stilltrue.runtime.session import Session
 from stilltrue.sync import locks
 

@@ -14,7 +14,7 @@ import grpc
 
 from detector.commands.shared.run import CommandError
 from detector.ops.address import AddressError, parse_address
-from stilltrue.runtime.credentials import Security, SecurityRefusedError
+from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
 from stilltrue.v1 import detector_pb2_grpc
 
 F = TypeVar("F", bound=Callable[..., Any])

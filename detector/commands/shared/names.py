@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from detector.commands.shared.connection import DEFAULT_ADDRESS, Endpoint, detector_stub
 from detector.commands.shared.run import CommandError
 from detector.core.registry import predicate_names
-from stilltrue.runtime.credentials import Security
+from stilltrue.runtime.membership.credentials import Security
 from stilltrue.v1 import detector_pb2 as pb
 
 SECONDS_MAX = 0.5

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from detector.core.assembler import Assembled
-from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse
+from detector.core.protocol.assembler import Assembled
+from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Refuse
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
@@ -34,7 +34,7 @@ from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.look import Look
 from stilltrue.protocol.report import Report
-from stilltrue.runtime.triggers import STILL_BLOCKED
+from stilltrue.runtime.membership.triggers import STILL_BLOCKED
 
 _TICK_SECONDS_MIN = 0.001
 KNOWN_REQUEST_SECONDS_MIN = 10.0

@@ -10,10 +10,10 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from detector.core.answer import undetermined
+from detector.core.look.verification import idle_of
 from detector.core.predicate import Predicate, reads_activity
 from detector.core.registry import PluginError, ask, find_predicate, leans_on_idleness, predicate_names
 from detector.core.snapshot import Snapshot
-from detector.core.verification import idle_of
 from detector.ops.logs import Log
 from detector.service.metrics import Metrics
 from stilltrue.model import Holds, Verdict

@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from detector.core.assembler import Assembled
 from detector.core.incident_identity import Core, WaitKey, detection_seconds, incident_id
+from detector.core.protocol.assembler import Assembled
 from detector.predicates.core_components import CoreComponent
 from detector.service.detection.seen_cores import SeenCores, seen_cores
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, process_of

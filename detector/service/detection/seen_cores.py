@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-from detector.core.assembler import Assembled
 from detector.core.incident_identity import Core, WaitKey, cores_of
+from detector.core.protocol.assembler import Assembled
 from detector.predicates.core_components import CoreComponent, CoreComponents
 from stilltrue.model import Holds, ProcessName, Verdict, process_of
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from detector.core.answer import nobody_reported
-from detector.core.assembler import Assembled
 from detector.core.membership_doubt import MembershipDoubt
+from detector.core.protocol.assembler import Assembled
 from detector.core.scope import bears, narrowed
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock

@@ -8,8 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from detector.core.assembler import Assembled
-from detector.core.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
+from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
+from detector.core.protocol.assembler import Assembled
 from detector.ops.clock import Clock
 from detector.service.detection.members import Roster
 from detector.service.metrics import Metrics

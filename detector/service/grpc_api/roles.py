@@ -15,7 +15,7 @@ from typing import Any
 from detector.ops.logs import Log
 from detector.ops.watched_files import WatchedFiles
 from stilltrue.model import ProcessId
-from stilltrue.runtime.secret_file import writable_by_all
+from stilltrue.runtime.membership.secret_file import writable_by_all
 
 _OPEN = ("/grpc.health.v1.Health/",)
 _AGENT_SERVICE = "/stilltrue.v1.AgentService/"

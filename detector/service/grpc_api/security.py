@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from detector.ops.logs import Log
 from detector.ops.watched_files import Signature, WatchedFiles
 from detector.service.grpc_api.roles import Role, Roles, SecurityError, describe_client, roles_for
-from stilltrue.runtime.secret_file import writable_by_all
+from stilltrue.runtime.membership.secret_file import writable_by_all
 
 REQUEST_BYTES_MAX = 256 * 1024
 REQUEST_SECONDS_MAX = 5.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detector.core.assembler import Assembled
+from detector.core.protocol.assembler import Assembled
 from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident
 from detector.service.metrics import Metrics

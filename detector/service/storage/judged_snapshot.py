@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from detector.core.assembler import Assembled
+from detector.core.protocol.assembler import Assembled
 from detector.core.snapshot import Snapshot
 from detector.service.storage.packed_documents import PackedDocuments, unpacked
 from stilltrue.model import Verdict

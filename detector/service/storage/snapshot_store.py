@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from detector.core.assembler import Assembled
+from detector.core.protocol.assembler import Assembled
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.incidents import Incident

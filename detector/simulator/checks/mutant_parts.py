@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from detector.core import assembler, look_amendment, resolution, scope
-from detector.core.cancellation import Cancellation, WaysOut
-from detector.core.channels import CallLocation, Channels, Orphan, _PoolView
-from detector.core.initiator import Effect, Initiator
-from detector.core.resolution import Resolution, _Awaited
+from detector.core import scope
+from detector.core.look import amendment as look_amendment
+from detector.core.look.verification import Suspicion, Verifier
+from detector.core.protocol import assembler
+from detector.core.protocol.initiator import Effect, Initiator
 from detector.core.snapshot import Snapshot
-from detector.core.verification import Suspicion, Verifier
+from detector.core.waits import resolution
+from detector.core.waits.cancellation import Cancellation, WaysOut
+from detector.core.waits.channels import CallLocation, Channels, Orphan, _PoolView
+from detector.core.waits.resolution import Resolution, _Awaited
 from detector.graph.columns import Bools
 from detector.graph.reduction import Reduction
 from detector.predicates.lost_message import LostMessage

@@ -13,8 +13,8 @@ from typing import Any
 
 from detector.simulator import run
 from detector.simulator.checks import mutant_parts as parts
-from detector.simulator.world import recipes
-from detector.simulator.world.plan import Plan
+from detector.simulator.plans import recipes
+from detector.simulator.plans.plan import Plan
 
 WORLDS_MAX = 20_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from detector.core.assembler import Assembled
+from detector.core.protocol.assembler import Assembled
 from detector.simulator.checks import oracle
 from detector.simulator.checks.oracle import View
 from detector.simulator.world.world import World

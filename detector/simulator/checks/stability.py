@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from detector.core.assembler import Outcome
 from detector.core.predicate import Predicate
+from detector.core.protocol.assembler import Outcome
 from detector.simulator.diagram import Event
+from detector.simulator.plans import recipes
+from detector.simulator.plans.plan import Plan
 from detector.simulator.run import Run
-from detector.simulator.world import recipes
-from detector.simulator.world.plan import Plan
 from stilltrue.model import Holds, Verdict
 
 T = TypeVar("T")

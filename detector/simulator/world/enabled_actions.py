@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from detector.simulator.world.plan import Weights
+from detector.simulator.plans.plan import Weights
 from stilltrue.model import ProcessName
 
 Action = tuple[Any, ...]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Protocol
 
+from detector.simulator.plans.plan import Fault
 from detector.simulator.world import calls, cancellation, locks, parties
 from detector.simulator.world.enabled_actions import Action
-from detector.simulator.world.plan import Fault
 from detector.simulator.world.state import Process
 from detector.simulator.world.world import World
 from stilltrue.model import ProcessName, process_of

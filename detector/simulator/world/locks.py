@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detector.simulator.world.plan import Acquire, GiveBack, Release
+from detector.simulator.plans.plan import Acquire, GiveBack, Release
 from detector.simulator.world.state import Block, Lock, Party, Process
 from detector.simulator.world.world import World
 from stilltrue.protocol.report import ResourceTarget

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from detector.simulator.plans.plan import Order
 from detector.simulator.world.enabled_actions import Action, EnabledActions
-from detector.simulator.world.plan import Order
 
 
 class Network:

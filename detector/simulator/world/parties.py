@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from detector.simulator.diagram import Kind
-from detector.simulator.world import calls, cancellation, forgery, locks, streaming, tasks
-from detector.simulator.world.plan import (
+from detector.simulator.plans.plan import (
     Acquire,
     Call,
     Cancel,
@@ -25,6 +24,7 @@ from detector.simulator.world.plan import (
     Take,
     Work,
 )
+from detector.simulator.world import calls, cancellation, forgery, locks, streaming, tasks
 from detector.simulator.world.state import Block, CallKey, Party, Process, SimCall
 from detector.simulator.world.world import PHASE, World
 from stilltrue.model import ProcessName, WaitNumber, party

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from detector.simulator.world.plan import Method, Op, Service
+from detector.simulator.plans.plan import Method, Op, Service
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, WaitNumber
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder

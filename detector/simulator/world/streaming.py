@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from detector.simulator.world.plan import Call, Finish, Open, Put, Take
+from detector.simulator.plans.plan import Call, Finish, Open, Put, Take
 from detector.simulator.world.state import Block, Party, SimCall
 from detector.simulator.world.world import World
 from stilltrue.protocol.report import CallerTarget, CallTarget

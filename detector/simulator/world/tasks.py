@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from detector.simulator.world.plan import Close, Join, Op, Shut, Stop, flat
+from detector.simulator.plans.plan import Close, Join, Op, Shut, Stop, flat
 from detector.simulator.world.state import Party, Process
 from stilltrue.model import PartyName, party
 from stilltrue.protocol.observation import Observation

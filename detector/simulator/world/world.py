@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from detector.simulator.diagram import Event, Kind
+from detector.simulator.plans.plan import Limits, Plan
 from detector.simulator.world.enabled_actions import Action, EnabledActions
 from detector.simulator.world.forgery import Book
 from detector.simulator.world.network import Network
-from detector.simulator.world.plan import Limits, Plan
 from detector.simulator.world.state import CallKey, Lock, Party, Process, SimCall
 from detector.simulator.world.tasks import observed
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, party

@@ -26,7 +26,7 @@ from detector.ops.address import AddressError, parse_address
 from detector.spark.batch import spark_schema
 from detector.spark.source.bounds import PUSHDOWN, bounds
 from detector.spark.source.remote import Remote, RemoteError
-from stilltrue.runtime.credentials import Security, SecurityRefusedError
+from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
 
 NAME = "stilltrue"
 ADDRESS = "127.0.0.1:7600"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import grpc
 
 from detector.archive.offsets import EVERYTHING, Wanted
-from stilltrue.runtime.credentials import Security, SecurityRefusedError
+from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import detector_pb2_grpc
 

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from stilltrue import Agent
-from stilltrue.runtime.frames import frames_of_threads
+from stilltrue.runtime.introspection.frames import frames_of_threads
 from tests.client.look.worlds import Stuck, holders, look_at, of, report_when, serving
 
 FAR_SECONDS = 60.0

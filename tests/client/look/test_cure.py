@@ -15,7 +15,7 @@ from stilltrue import Agent
 from stilltrue.protocol.cure import CureRequest, PartyCured
 from stilltrue.protocol.report import Report
 from stilltrue.runtime.cure.aborter import GONE_ON, Aborter
-from stilltrue.runtime.frames import frames_of_threads
+from stilltrue.runtime.introspection.frames import frames_of_threads
 from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, report_when, serving, settle, suspects_of
 
 INCIDENT = "i-0123456789"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stilltrue.model import PartyName
-from stilltrue.runtime.look.ways_out import WAYS_OUT_MAX, Found
-from stilltrue.runtime.places import Place
+from stilltrue.runtime.introspection.places import Place
+from stilltrue.runtime.look.enders.ways_out import WAYS_OUT_MAX, Found
 from tests.client.look.worlds import (
     LoopWorld,
     free_of_ways_out,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.look.worlds import holders, look_at, of, report_of
+from tests.client.look.worlds import holders, look_at, of
 from tests.client.seen.conftest import PATIENCE_SECONDS, Front, is_unseen, targets
 
 

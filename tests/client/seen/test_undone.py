@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stilltrue.runtime.look.undoing import interrupts
+from stilltrue.runtime.look.enders.undoing import interrupts
 from tests.client.look.worlds import look_at, of
 from tests.client.seen.conftest import Front
 

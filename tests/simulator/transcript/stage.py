@@ -28,10 +28,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from detector.core.assembler import Assembled
-from detector.core.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
+from detector.core.look.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
+from detector.core.protocol.assembler import Assembled
+from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
 from detector.core.registry import ask, find_predicate
-from detector.core.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
 from detector.simulator.scenario.language import facts_of, split_at
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber, process_of
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall

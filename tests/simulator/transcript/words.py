@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from detector.core.assembler import Assembled
+from detector.core.protocol.assembler import Assembled
 from stilltrue.model import Facts, Message, Verdict, Wait
 from stilltrue.protocol.report import (
     CallerTarget,

@@ -16,8 +16,8 @@ from detector.archive.files import ArchiveFiles
 from detector.archive.offsets import Index
 from detector.archive.row_decoder import verdict_of
 from detector.archive.units import open_archive
-from detector.core.assembler import Assembled, Outcome
 from detector.core.document.reader import parse_document
+from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.registry import find_predicate
 from detector.core.snapshot import Snapshot
 from detector.core.verdict import write_verdict

@@ -11,9 +11,9 @@ from weakref import ref
 import grpc
 import grpc.aio
 
-from stilltrue.runtime.outgoing_call import OutgoingCall
-from stilltrue.runtime.stamps import hide_stamp
-from stilltrue.runtime.stand_in import StandIn
+from stilltrue.runtime.calls.outgoing_call import OutgoingCall
+from stilltrue.runtime.calls.stamps import hide_stamp
+from stilltrue.runtime.calls.stand_in import StandIn
 
 
 class OutgoingRequests:

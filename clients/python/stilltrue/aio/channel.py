@@ -19,10 +19,10 @@ from stilltrue.aio.call import (
 )
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.outgoing_call import Now, OutgoingCall, RecordedMethod, RecordedMethods
-from stilltrue.runtime.service_config import NO_CONFIG, ServiceConfig
+from stilltrue.runtime.calls.outgoing_call import Now, OutgoingCall, RecordedMethod, RecordedMethods
+from stilltrue.runtime.calls.service_config import NO_CONFIG, ServiceConfig
+from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.session import Session
-from stilltrue.runtime.stand_in import StandIn
 
 
 class RecordedAioChannel(StandIn, grpc.aio.Channel):

@@ -6,9 +6,9 @@ from typing import Any
 
 import grpc.aio
 
-from stilltrue.runtime.incoming_call import IncomingCall
-from stilltrue.runtime.stamps import hide_stamp
-from stilltrue.runtime.stand_in import StandIn
+from stilltrue.runtime.calls.incoming_call import IncomingCall
+from stilltrue.runtime.calls.stamps import hide_stamp
+from stilltrue.runtime.calls.stand_in import StandIn
 
 
 class RecordedContext(StandIn):

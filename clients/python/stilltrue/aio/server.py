@@ -16,13 +16,13 @@ import grpc
 import grpc.aio
 
 from stilltrue.aio.context import RecordedContext, RecordedSyncContext
+from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_call
+from stilltrue.runtime.calls.pool import PoolTask, arriving
+from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_task
+from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.compat import aio_server_of, stopping_of
-from stilltrue.runtime.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_call
 from stilltrue.runtime.parties import Root
-from stilltrue.runtime.pool import PoolTask, arriving
-from stilltrue.runtime.server_options import call_seconds_max, options_of_task
 from stilltrue.runtime.session import Session
-from stilltrue.runtime.stand_in import StandIn
 from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.sync.server import IncomingRequests as IncomingSyncRequests
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from stilltrue.http.headers import named
 from stilltrue.protocol.ledger import NO_REPLY
-from stilltrue.runtime.frames import frames_of_this_thread, variables_of
-from stilltrue.runtime.incoming_call import IncomingCall
+from stilltrue.runtime.calls.incoming_call import IncomingCall
+from stilltrue.runtime.introspection.frames import frames_of_this_thread, variables_of
 from stilltrue.runtime.recorder import Pair
 from stilltrue.runtime.session import Session
 

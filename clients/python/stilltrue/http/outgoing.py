@@ -25,7 +25,7 @@ from stilltrue.model import PartyName
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import StepError
-from stilltrue.runtime.outgoing_call import OutgoingCall
+from stilltrue.runtime.calls.outgoing_call import OutgoingCall
 from stilltrue.runtime.session import Session
 
 CHANNELS_MAX = 1_024

@@ -11,7 +11,7 @@ from typing import Any
 
 from stilltrue.http.headers import ADDRESS, PROXIED, STAMP, address_text
 from stilltrue.http.incoming import HttpContext, begin_reply, receive_request, seconds_max
-from stilltrue.runtime.incoming_call import IncomingCall
+from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.session import Session
 
 

@@ -26,9 +26,9 @@ from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
 from stilltrue.protocol.step import Step, StepError
-from stilltrue.runtime.stamp_keys import StampKeys
+from stilltrue.runtime.declared.word import Word, word_of_first_call, word_of_idle
+from stilltrue.runtime.membership.stamp_keys import StampKeys
 from stilltrue.runtime.steady_clock import SteadyClock
-from stilltrue.runtime.word import Word, word_of_first_call, word_of_idle
 
 _LOGGER = logging.getLogger("stilltrue")
 FAULT_LOG_SECONDS = 60.0

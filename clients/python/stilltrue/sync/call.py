@@ -8,9 +8,9 @@ from weakref import finalize, ref
 
 import grpc
 
-from stilltrue.runtime.outgoing_call import OutgoingCall
-from stilltrue.runtime.stamps import hide_stamp
-from stilltrue.runtime.stand_in import StandIn
+from stilltrue.runtime.calls.outgoing_call import OutgoingCall
+from stilltrue.runtime.calls.stamps import hide_stamp
+from stilltrue.runtime.calls.stand_in import StandIn
 
 
 class OutgoingRequests:

@@ -8,10 +8,10 @@ from typing import Any
 import grpc
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
-from stilltrue.runtime.service_config import NO_CONFIG, ServiceConfig
+from stilltrue.runtime.calls.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
+from stilltrue.runtime.calls.service_config import NO_CONFIG, ServiceConfig
+from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.session import Session
-from stilltrue.runtime.stand_in import StandIn
 from stilltrue.sync.call import OutgoingRequests, record_call, take_trailing
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 from grpc import _server
 
-from stilltrue.runtime.incoming_call import IncomingCall
-from stilltrue.runtime.stamps import hide_stamp
+from stilltrue.runtime.calls.incoming_call import IncomingCall
+from stilltrue.runtime.calls.stamps import hide_stamp
 
 PLAIN: Any = _server._Context  # noqa: SLF001 - the class whose objects gRPC gives to handlers
 _WRAPPERS_MAX = 3

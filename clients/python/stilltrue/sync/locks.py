@@ -6,8 +6,8 @@ import queue
 import threading
 from typing import Any
 
-from stilltrue.runtime.blocks import is_entered_by_block
-from stilltrue.runtime.resources import QueueEnd, ResourceRecord
+from stilltrue.runtime.declared.blocks import is_entered_by_block
+from stilltrue.runtime.declared.resources import QueueEnd, ResourceRecord
 
 
 class Lock:

@@ -13,12 +13,12 @@ from typing import Any
 import grpc
 
 from stilltrue.model import WaitNumber
+from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_call
+from stilltrue.runtime.calls.pool import arriving
+from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_thread, server_of_thread
+from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.compat import stopping_of
-from stilltrue.runtime.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_call
-from stilltrue.runtime.pool import arriving
-from stilltrue.runtime.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.session import Session
-from stilltrue.runtime.stand_in import StandIn
 from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.sync.context import PLAIN, RecordedContext, record_context
 

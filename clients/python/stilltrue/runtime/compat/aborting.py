@@ -10,7 +10,7 @@ from grpc import _server
 from grpc._cython import cygrpc
 
 from stilltrue.runtime.compat.grpc_objects import is_grpc
-from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.introspection.frames import variables_of
 
 _BLOCKING = "_blocking"
 

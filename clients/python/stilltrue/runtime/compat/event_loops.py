@@ -13,7 +13,7 @@ from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any
 
 from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_of_asyncio
-from stilltrue.runtime.frames import frame_of, frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
 
 CHAIN_LENGTH_MAX = 200
 _ATTEMPTS = 10

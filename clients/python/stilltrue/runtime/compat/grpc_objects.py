@@ -20,7 +20,7 @@ from grpc.aio import _channel as _aio_channel
 
 from stilltrue.runtime.compat.event_loops import is_task
 from stilltrue.runtime.compat.references import Task, module_of
-from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.introspection.frames import variables_of
 
 DEADLINE_SECONDS_MAX = 10.0**8
 """gRPC reports a deadline this far off, or farther, when there is none."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from stilltrue.runtime.compat.event_loops import callbacks_of
 from stilltrue.runtime.compat.references import Where, content_of
-from stilltrue.runtime.frames import caller_of, innermost_frames, variables_of
+from stilltrue.runtime.introspection.frames import caller_of, innermost_frames, variables_of
 
 THREAD_START: CodeType = threading.Thread.start.__code__
 """Where a thread waits for one that it starts to begin."""

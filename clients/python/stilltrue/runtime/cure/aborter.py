@@ -22,13 +22,13 @@ from stilltrue.model import PartyName
 from stilltrue.protocol.cure import Cured, CureRequest, PartyCured
 from stilltrue.protocol.look import Suspect
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import frame_of
-from stilltrue.runtime.incoming_call import IncomingCall
+from stilltrue.runtime.calls.incoming_call import IncomingCall
+from stilltrue.runtime.introspection.frames import frame_of
+from stilltrue.runtime.introspection.places import Place, Places, served_by
+from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.suspects import handles_of
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.places import Place, Places, served_by
 from stilltrue.runtime.recorder import LockedRecorder
-from stilltrue.runtime.tasks import Task
 
 LOOP_SECONDS_MAX = 1.0
 """How long an event loop may take to cancel a task."""

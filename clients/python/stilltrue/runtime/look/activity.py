@@ -21,13 +21,13 @@ from weakref import ref
 
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import frames_of_threads, variables_of
-from stilltrue.runtime.origins import is_application, is_ours, position_of
+from stilltrue.runtime.declared.word import Word
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_ours, position_of
+from stilltrue.runtime.introspection.places import Place, Places
+from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.parties import Root
-from stilltrue.runtime.places import Place, Places
 from stilltrue.runtime.session import LEFT_OUT
-from stilltrue.runtime.tasks import Task
-from stilltrue.runtime.word import Word
 
 UNACCOUNTED_MAX = 20
 _WATCHERS = tuple(

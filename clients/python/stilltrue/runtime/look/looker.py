@@ -12,13 +12,13 @@ from typing import Any
 from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.report import OBSERVED_MIN
+from stilltrue.runtime.introspection.observation import Observer
+from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.enders.ways_out import Found, Search
 from stilltrue.runtime.look.trace import trace_of
-from stilltrue.runtime.look.ways_out import Found, Search
-from stilltrue.runtime.observation import Observer
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.places import Place, Places
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.seen.scene import LiveScene
 from stilltrue.runtime.seen.wait import SeenWait

@@ -19,9 +19,9 @@ from stilltrue.model import PartyName
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.protocol.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
-from stilltrue.runtime.origins import is_application, position_of
+from stilltrue.runtime.introspection.origins import is_application, position_of
+from stilltrue.runtime.introspection.places import STACK_LENGTH_MAX
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.places import STACK_LENGTH_MAX
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.seen.scene import LiveScene, where_is
 from stilltrue.runtime.seen.wait import SeenWait, Stand

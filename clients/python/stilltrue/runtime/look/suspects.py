@@ -10,12 +10,12 @@ import grpc
 import grpc.aio
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.origins import is_ours
-from stilltrue.runtime.outgoing_call import OutgoingCall
-from stilltrue.runtime.places import Place, Places
-from stilltrue.runtime.stand_in import StandIn
-from stilltrue.runtime.tasks import blocking_future
+from stilltrue.runtime.calls.outgoing_call import OutgoingCall
+from stilltrue.runtime.calls.stand_in import StandIn
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_ours
+from stilltrue.runtime.introspection.places import Place, Places
+from stilltrue.runtime.introspection.tasks import blocking_future
 
 _CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.look.attributes import attribute_of
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
 _BACKEND = "anyio/_backends/_asyncio.py"

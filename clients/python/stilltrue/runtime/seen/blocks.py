@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of
-from stilltrue.runtime.look.names import ATTRIBUTES, STORES, VARIABLES
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.look.code.names import ATTRIBUTES, STORES, VARIABLES
 
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
 _SHUFFLES = frozenset({"LOAD_SPECIAL", "SWAP", "COPY", "PUSH_NULL", "CACHE", "NOP", "PRECALL"})

@@ -19,8 +19,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.origins import is_application
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.seen.wait import Ender, Queued, Resolver, Scene, SeenWait, Stand
 
 _WORKER = thread._worker.__code__  # noqa: SLF001 - what an executor's threads run

@@ -24,10 +24,10 @@ from types import BuiltinMethodType, FrameType, MethodType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of
-from stilltrue.runtime.look.names import spoken_in
-from stilltrue.runtime.origins import is_application
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.look.code.names import spoken_in
 from stilltrue.runtime.seen.blocks import blocks_of, depth_of, taken_at
 from stilltrue.runtime.seen.wait import Ender, Resolver, Scene, SeenWait, Stand
 

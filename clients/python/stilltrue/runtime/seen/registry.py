@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.origins import is_application, is_library
+from stilltrue.runtime.introspection.origins import is_application, is_library
 from stilltrue.runtime.seen import anyio_waits, executors, locks, pools, results
 from stilltrue.runtime.seen.databases import waits as databases
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand

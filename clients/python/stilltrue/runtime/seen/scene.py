@@ -24,17 +24,17 @@ from typing import Any
 from stilltrue.model import ENDED, PartyName, party
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import frame_of, frames_of_threads, innermost_frames, variables_of
+from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, innermost_frames, variables_of
+from stilltrue.runtime.introspection.origins import is_ours
+from stilltrue.runtime.introspection.places import blocked_loops, served_by
+from stilltrue.runtime.introspection.tasks import blocking_future
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
-from stilltrue.runtime.origins import is_ours
+from stilltrue.runtime.look.enders.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.places import blocked_loops, served_by
 from stilltrue.runtime.seen.executors import queued_items
 from stilltrue.runtime.seen.locks import held_by
 from stilltrue.runtime.seen.registry import resolve
 from stilltrue.runtime.seen.wait import Ended, Ender, Queued, SeenWait, Stand, T, Task
-from stilltrue.runtime.tasks import blocking_future
 
 TASKS_MAX = 2_000
 """Tasks of one loop that are looked at; the others count as active."""

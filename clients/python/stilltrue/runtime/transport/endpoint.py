@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import ref
 
-from stilltrue.runtime.frames import frames_of_this_thread, variables_of
-from stilltrue.runtime.server_options import AGE_OPTION
+from stilltrue.runtime.calls.server_options import AGE_OPTION
+from stilltrue.runtime.introspection.frames import frames_of_this_thread, variables_of
 from stilltrue.runtime.transport.channelz import Servers, peer_address
 
 STREAMS_OPTION = "grpc.max_concurrent_streams"

@@ -20,9 +20,9 @@ from typing import Any
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.outgoing_call import OutgoingCall
-from stilltrue.runtime.resources import ResourceRecord
+from stilltrue.runtime.calls.outgoing_call import OutgoingCall
+from stilltrue.runtime.declared.resources import ResourceRecord
+from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.session import Session
 
 _SHELL = str(Path(__file__).parents[2] / "sync")

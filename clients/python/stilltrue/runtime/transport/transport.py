@@ -25,10 +25,10 @@ from typing import Any
 from stilltrue.model import CallNumber, PartyName, SnapshotId, WaitNumber
 from stilltrue.protocol.look import Look, LookRequest, PartyLook
 from stilltrue.protocol.report import CallTarget, Connection, HeldUp, Report, SentOver
-from stilltrue.runtime.frames import frames_of_threads
-from stilltrue.runtime.places import Place, Places
+from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.introspection.places import Place, Places
+from stilltrue.runtime.introspection.sight import Sight
 from stilltrue.runtime.session import Session
-from stilltrue.runtime.sight import Sight
 from stilltrue.runtime.transport.channelz import SERVERS, TARGETS, peer_address
 from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.runtime.transport.holders import holders

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable
 from enum import IntEnum
 from typing import Any, cast
 
-from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.seen.databases.names import Link, link
 from stilltrue.runtime.transport.channelz import namespace
 

@@ -22,11 +22,11 @@ from weakref import ref
 
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold
-from stilltrue.runtime.frames import variables_of
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.places import Place
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.reach import PASSED_BY, is_open, named_by
-from stilltrue.runtime.origins import is_application
-from stilltrue.runtime.places import Place
+from stilltrue.runtime.look.enders.reach import PASSED_BY, is_open, named_by
 from stilltrue.runtime.seen.databases.drivers import (
     IDLE_IN_TRANSACTION,
     TIMEOUTS,

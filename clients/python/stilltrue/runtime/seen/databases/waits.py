@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, ref
 
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.seen.databases.drivers import Status, connections_in, link_of, socket_of, status_of
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 

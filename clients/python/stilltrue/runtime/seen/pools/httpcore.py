@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.seen.pools.lost import nobody_else_has
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand

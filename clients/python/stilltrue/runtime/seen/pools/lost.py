@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.look.attributes import attribute_dictionary, attributes_of
+from stilltrue.runtime.look.code.attributes import attribute_dictionary, attributes_of
 
 INSIDE_MAX = 300
 

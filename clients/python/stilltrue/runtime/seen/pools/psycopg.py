@@ -6,8 +6,8 @@ import threading
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
 from stilltrue.runtime.seen.wait import Ender, Resolver, Scene, SeenWait, Stand
 

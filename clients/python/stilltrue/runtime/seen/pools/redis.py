@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakSet
 
-from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.seen.pools.lost import inside, nobody_else_has
 from stilltrue.runtime.seen.pools.shares import (
     PoolState,

@@ -21,8 +21,8 @@ from types import FrameType
 from typing import Any, cast
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.frames import variables_of
-from stilltrue.runtime.look.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.seen.wait import Ended, Ender, Scene, SeenWait, Stand
 
 _KINDS_MAX = 4_096

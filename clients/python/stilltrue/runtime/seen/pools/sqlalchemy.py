@@ -10,8 +10,8 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-from stilltrue.runtime.frames import caller_of, variables_of
-from stilltrue.runtime.look.attributes import UNKNOWN
+from stilltrue.runtime.introspection.frames import caller_of, variables_of
+from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.seen.pools.shares import (
     PoolState,
     deadline_of_queue,

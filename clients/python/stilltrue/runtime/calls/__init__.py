@@ -1,0 +1,1 @@
+"""What the shells share of a call: made, served, stamped, and the options and pools that bound it."""

@@ -1,0 +1,232 @@
+"""One call made here, from begin to end: the state and rules shared by the sync and aio shells.
+
+Each method fails open: errors are counted, and the application's call goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+import grpc
+
+from stilltrue.model import PartyName, WaitNumber
+from stilltrue.protocol.ledger import ChannelRecord, ClientCall
+from stilltrue.protocol.stamp import Stamp
+from stilltrue.protocol.step import StepError
+from stilltrue.runtime.calls.callbacks import Callbacks
+from stilltrue.runtime.calls.service_config import MethodPolicy, ServiceConfig
+from stilltrue.runtime.calls.stamps import read_stamp, with_stamp
+from stilltrue.runtime.compat import target_of
+from stilltrue.runtime.session import Session
+
+Now = Callable[[], PartyName | None]
+
+ANSWERS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+"""A failure with one of these codes came from the server's application; any other without a stamp leaves the call in doubt."""
+
+
+class OutgoingCall:
+    """A call that has been sent and is not settled yet."""
+
+    __slots__ = ("callbacks", "live", "made", "session", "settled")
+
+    def __init__(self, session: Session, made: ClientCall) -> None:
+        """``made`` is its entry in the recorder."""
+        self.session = session
+        self.live = session.live
+        self.made = made
+        self.settled = False
+        self.callbacks: Callbacks | None = None
+
+    # -- waits ---------------------------------------------------------------------------------------------------------
+
+    def begin_wait(self, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
+        """The current party is blocked on the call (``item``: on its next item). None if recording that failed."""
+        return self.session.begin_wait(self.made, timeout, item=item)
+
+    def end_wait(self, wait: WaitNumber | None) -> None:
+        """The wait is over."""
+        self.session.end_wait(wait)
+
+    def begin_await(self) -> WaitNumber | None:
+        """The current task awaits the call; returns the number of the wait if another task made the call."""
+        made = self.made
+        try:
+            task = asyncio.current_task()
+            if task is None:
+                return None
+            party = self.session.parties.of_current(task)
+            if party == made.party:
+                self.live.awaits(made)
+                return None
+            return self.live.waits(party, made.among, deadline=made.deadline, what=f"the reply to {made.method}")
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call is awaited")
+            return None
+
+    def end_await(self, wait: WaitNumber | None) -> None:
+        """The task goes on."""
+        if wait is None and not self.made.wait:
+            return  # it was settled before the task was woken
+        try:
+            if wait is None:
+                self.live.goes_on(self.made)
+            else:
+                self.live.resumes(wait)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call is awaited no more")
+
+    # -- stream items --------------------------------------------------------------------------------------------------
+
+    def item_sent(self) -> None:
+        """One item of the request stream was handed to gRPC."""
+        try:
+            self.live.item_sent(self.made)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("an item is sent")
+
+    def item_received(self, wait: WaitNumber | None) -> None:
+        """One item of the reply stream arrived, which ends the wait for it in the same step."""
+        try:
+            self.live.item_received(self.made, wait)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("an item comes")
+
+    def as_work(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a callback of the application so that it counts as work while it runs."""
+        if self.callbacks is None:
+            self.callbacks = Callbacks(self.live)
+        return self.callbacks.as_work(callback)
+
+    # -- the end; settling twice changes nothing -----------------------------------------------------------------------
+
+    def answered(self, trailing: Any) -> None:
+        """The reply arrived, with this trailing metadata."""
+        try:
+            if trailing or self.callbacks is not None:
+                self._settle(read_stamp(self.live, trailing, self.made.method, reply=True), in_doubt=False)
+            else:
+                self.live.settled(self.made, None, False)
+                self.settled = True
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call ends")
+
+    def ended(self, trailing: Any, code: Any) -> None:
+        """gRPC reports the end of the call: its trailing metadata and status code."""
+        try:
+            if code is grpc.StatusCode.OK:
+                self.answered(trailing)
+                return
+            stamp = read_stamp(self.live, trailing, self.made.method, reply=True)
+            self._settle(stamp, in_doubt=stamp is None and code not in ANSWERS)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call ends")
+
+    def failed(self, error: BaseException) -> None:
+        """Making the call, or waiting for it inside gRPC, raised ``error``."""
+        trailing, code = None, None
+        try:
+            if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
+                trailing, code = error.trailing_metadata(), error.code()
+        except Exception:  # noqa: BLE001 - fail open: it is in doubt
+            self.live.report_failure("a call fails")
+        self.ended(trailing, code)
+
+    def dropped(self) -> None:
+        """The call ended without a known outcome: it is in doubt (rule 8). May run in a finalizer."""
+        try:
+            self._settle(None, in_doubt=True)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a call is dropped")
+
+    def _settle(self, stamp: Stamp | None, *, in_doubt: bool) -> None:
+        """Record the end before anything can reveal it."""
+        if self.callbacks is not None:
+            self.callbacks.call_ends()
+        self.live.settled(self.made, stamp, in_doubt)
+        self.settled = True
+
+
+class RecordedMethod:
+    """One method of one channel; begins its calls."""
+
+    __slots__ = ("_channel", "_name", "_timeout", "session")
+
+    def __init__(self, session: Session, name: str, channel: ChannelRecord, timeout: float | None) -> None:
+        """``timeout`` (seconds) is that of the channel's service config."""
+        self.session = session
+        self._name = name
+        self._channel = channel
+        self._timeout = timeout
+
+    def dialled(self) -> object:
+        """gRPC's own channel on which it is called; None when that has gone."""
+        return None if self._channel.dialled is None else self._channel.dialled()
+
+    def begin(
+        self, now: Now | None, timeout: float | None, metadata: Any, waiting: bool = False
+    ) -> tuple[OutgoingCall | None, Any]:
+        """Begin a call: its state, and ``metadata`` with its stamp; (None, unchanged metadata) if recording it failed.
+
+        ``now`` returns the calling party (None: unknown); ``timeout`` in seconds; ``waiting``: the party is blocked on it
+        from this step on. Raises :class:`~stilltrue.protocol.step.StepError`: an error of the application.
+        """
+        session = self.session
+        try:
+            if self._timeout is not None:
+                timeout = self._timeout if timeout is None else min(timeout, self._timeout)
+            party = None if now is None else now()
+            made, pair = session.live.sent(self._name, self._channel, party, timeout, waiting)
+        except StepError:
+            raise
+        except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
+            session.live.report_failure("a call begins")
+            return None, metadata
+        return OutgoingCall(session, made), with_stamp(metadata, pair) if metadata else (pair,)
+
+
+def weakly(thing: object) -> Callable[[], object] | None:
+    """A weak reference; None to what has none."""
+    try:
+        return ref(thing)
+    except TypeError:
+        return None
+
+
+class RecordedMethods:
+    """The methods of one channel."""
+
+    __slots__ = ("_channels", "_config", "_core_target", "_inner", "_session", "_target")
+
+    def __init__(self, session: Session, target: str, config: ServiceConfig, inner: object) -> None:
+        """``target`` is the address as dialled; ``config``: how gRPC treats calls. ``inner`` is gRPC's own channel."""
+        self._session = session
+        self._target = target
+        self._core_target = target_of(inner) if config.known else None
+        self._config = config
+        self._inner = weakly(inner)
+        self._channels: dict[MethodPolicy, ChannelRecord] = {}
+
+    def recorded(self, kind: Callable[[Any, RecordedMethod], Any], name: str, inner: Any) -> Any:
+        """``inner`` (gRPC's multi-callable for method ``name``) wrapped in ``kind``; itself when its calls are not recorded."""
+        if self._session.leaves_out(name):
+            return inner
+        policy = self._config.of(name)
+        record = ChannelRecord(self._target, copies_max=policy.copies_max, hedged=policy.hedged, core_target=self._core_target)
+        record.dialled = self._inner
+        return kind(inner, RecordedMethod(self._session, name, self._channels.setdefault(policy, record), policy.timeout))

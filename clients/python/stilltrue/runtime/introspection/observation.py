@@ -1,0 +1,363 @@
+"""Observes at the cut what no event reveals: which tasks a task awaits, when its waits end by themselves, which may cancel it.
+
+It runs in the thread that cuts, under the recorder's lock, while event loops run on in theirs; nothing is recorded meanwhile.
+Each task is read twice: one that moved in between counts as able to move. On any doubt about a task, its waits count as
+ending by themselves, so that doubt never makes a TRUE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import ref
+
+from stilltrue.model import PartyName, WaitNumber, has_ended
+from stilltrue.protocol.observation import Observation
+from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import innermost_frames
+from stilltrue.runtime.introspection.places import Places
+from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.seen.databases.sessions import Sessions
+from stilltrue.runtime.seen.scene import LiveScene, where_is
+from stilltrue.runtime.seen.wait import Ended, SeenWait, Stand
+
+EndingTarget = PartyTarget | ResourceTarget
+TASKS_MAX = 10_000
+"""Tasks read in one cut; when there are more, all are in doubt."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One task at the cut."""
+
+    task: Task
+    party: PartyName
+    future: Any = None
+    awaited: Awaited | None = None
+    deadline: float | None = None
+    worker: PartyName | None = None
+    wait: SeenWait | None = None
+    holder: tuple[PartyName, Task] | None = None
+    rivals: tuple[Task, ...] = ()
+    children: list[Task] = field(default_factory=list)
+    others: list[Task] = field(default_factory=list)
+
+
+class Observer:
+    """Looks at the tasks of one process."""
+
+    def __init__(
+        self, parties: Parties, is_stopping: Callable[[], bool] = bool, answers: Callable[[], tuple[Hold, ...]] = tuple
+    ) -> None:
+        """``parties`` knows the tasks; ``is_stopping`` says whether some server of the process is being stopped.
+
+        ``answers`` says which party answers what.
+        """
+        self._parties = parties
+        self._answers = answers
+        self.sessions = Sessions()
+        """The connections to databases, and whose they are."""
+        self._is_stopping = is_stopping
+        self._numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float, object]] = {}
+        self._before = self._numbers
+        self._seen: dict[WaitNumber, Callable[[], bool]] = {}
+        self._handles: dict[PartyName, tuple[Any, ...]] = {}
+        self._ended: dict[PartyName, Ended] = {}
+        self.of_shares: frozenset[PartyName] = frozenset()
+        """The parties that waited at the newest cut for what others may give back: the second look reads that anew."""
+        self._next: int = OBSERVED_MIN
+        self.waiting: frozenset[PartyName] = frozenset()
+        """The parties whose waits were seen at the newest cut."""
+
+    def __call__(self, now: float) -> Observation:
+        """The observation at a cut taken ``now`` (epoch). Never raises."""
+        known = self._parties.tasks()
+        try:
+            scene = LiveScene(self._parties, now)
+            seen = self._observe(known, now, scene)
+            seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene)))
+            return replace(seen, deadlines={**seen.deadlines, **self._stopped(now)}) if self._is_stopping() else seen
+        except Exception:  # noqa: BLE001 - on any doubt, every wait of every task may end by itself
+            return Observation(deadlines={party: now for _, party in known})
+
+    def _stopped(self, now: float) -> dict[PartyName, float]:
+        """Those who serve a call of a server that is being stopped: the call ends by itself."""
+        places = Places(self._parties)
+        stand = (*places.threads.values(), *(places.of_task(task, party) for task, party in self._parties.tasks()))
+        return {place.party: now for place in stand if place.party is not None and places.is_of_stopping_server(place)}
+
+    def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveScene) -> Observation:
+        blocked = workers.blocked()
+        known += workers.blocked_tasks(dict(known), [wait for _, _, wait in blocked])
+        if not known and not blocked:
+            return Observation()
+        if len(known) > TASKS_MAX:
+            return Observation(deadlines={party: now for _, party in known})
+        seen = self._look(known, now, workers)
+        self._hold(seen, workers)
+        for one in seen.values():  # the second look
+            if one.future is not None and blocking_future(one.task) is not one.future:
+                one.awaited, one.worker, one.wait, one.deadline = None, None, None, now
+        self._pass_on_deadlines(seen)
+        self._pass_on_rivals(seen)
+        waits = self._waits(seen, blocked, now, workers)
+        deadlines = {one.party: one.deadline for one in seen.values() if one.deadline is not None}
+        ways_out: dict[PartyName, tuple[PartyName, ...]] = {}
+        for one in seen.values():
+            if one.rivals:
+                others = [seen.get(rival) for rival in one.rivals]
+                if any(other is None for other in others):
+                    deadlines[one.party] = now  # somebody unknown may cancel it
+                else:
+                    ways_out[one.party] = tuple(sorted(other.party for other in others if other is not None))
+        for one in seen.values():
+            if one.holder is not None:  # who would cancel it does so once its loop goes on
+                ways_out[one.party] = tuple(sorted({*ways_out.get(one.party, ()), one.holder[0]}))
+        held = {one.party for one in seen.values() if one.holder is not None} | {
+            party for _, party, _ in workers.loops().values()
+        }
+        return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held))
+
+    def _hold(self, seen: dict[Task, _Seen], workers: LiveScene) -> None:
+        """Find the tasks that can do nothing before the one that blocks their loop goes on."""
+        holders = {loop: (party, task) for loop, party, task in workers.loops().values()}
+        for one in seen.values() if holders else ():
+            holder = holders.get(one.task.get_loop())
+            if holder is not None and holder[1] is not one.task:
+                one.holder = holder
+                if one.future is None and not compat.is_being_cancelled(one.task):
+                    one.deadline = None  # its turn has come, and does not yet
+
+    def lasts(self, number: WaitNumber) -> bool:
+        """Whether the observed wait with this number is still the very same."""
+        same = self._seen.get(number)
+        return same is not None and same()
+
+    def handles_of(self, party: PartyName) -> tuple[Any, ...]:
+        """What ends the wait of a party that was seen at the newest cut, when it is cancelled, closed or set."""
+        return self._handles.get(party, ())
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def _look(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveScene) -> dict[Task, _Seen]:
+        """Every known task, and those it awaits, transitively."""
+        clocks: dict[asyncio.AbstractEventLoop, tuple[dict[int, float] | None, float]] = {}
+        seen: dict[Task, _Seen] = {}
+        pending = list(known)
+        while pending and len(seen) < TASKS_MAX:
+            task, party = pending.pop()
+            if task in seen:
+                continue
+            one = seen[task] = _Seen(task, party)
+            try:
+                self._look_at(one, clocks, now, workers)
+            except Exception:  # noqa: BLE001 - on any doubt the task may go on
+                one.awaited, one.worker, one.wait, one.deadline = None, None, None, now
+                one.rivals, one.children, one.others = (), [], []
+            root = self._parties.root_of(task, party)
+            pending += [(other, self._parties.of(other, root)) for other in one.others if other not in seen]
+        return seen
+
+    def _look_at(
+        self, one: _Seen, clocks: dict[Any, tuple[dict[int, float] | None, float]], now: float, workers: LiveScene
+    ) -> None:
+        task = one.task
+        one.future = future = blocking_future(task)
+        loop = task.get_loop()
+        if compat.is_being_cancelled(task) or (future is None and asyncio.current_task(loop) is not task):
+            one.deadline = now
+            return
+        if future is None:  # it runs, or is blocked, and the loop with it, in a call that knows no loop
+            return
+        if loop not in clocks:
+            clocks[loop] = (timers(loop), now - loop.time())
+        timed, offset = clocks[loop]
+        if timed is None:
+            one.deadline = now
+            return
+        ends = [timed[id(task)] + offset] if id(task) in timed else []
+        root = self._parties.root_of(task, one.party)
+        if root is not None and root.task is not task:
+            ends += [timed[id(root.task)] + offset] if id(root.task) in timed else []
+            ends += [root.deadline] if root.deadline is not None else []
+        one.awaited = read(task, future, root.coroutine if root is not None and root.task is task else None)
+        if one.awaited is not None:
+            one.children = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]
+            if one.awaited.until is not None:
+                ends.append(one.awaited.until + offset)
+        elif not isinstance(future, asyncio.Task):
+            source = compat.source_of(future)
+            ident = None if source is None else workers.runs_item(source)
+            one.worker = None if ident is None else workers.party_of(ident)
+            one.wait = workers.wait_of_task(task) if one.worker is None else None
+            ends += [one.wait.until] if one.wait is not None and one.wait.until is not None else []
+        one.rivals = siblings_of(task)
+        one.deadline = min(ends, default=None)
+        one.others = [*one.children, *one.rivals, *awaiters(task)]
+
+    def _pass_on_deadlines(self, seen: dict[Task, _Seen]) -> None:
+        """A task that gives up at its deadline cancels what it awaits."""
+        pending = [one for one in seen.values() if one.deadline is not None]
+        while pending:
+            one = pending.pop()
+            for child in (seen[child] for child in one.children if child in seen):
+                if child.deadline is None or (one.deadline is not None and one.deadline < child.deadline):
+                    child.deadline = one.deadline
+                    pending.append(child)
+
+    def _pass_on_rivals(self, seen: dict[Task, _Seen]) -> None:
+        """A task that is cancelled for its siblings' failure cancels what it awaits."""
+        pending = [one for one in seen.values() if one.rivals and one.children]
+        while pending:
+            one = pending.pop()
+            for child in (seen[child] for child in one.children if child in seen):
+                more = tuple(rival for rival in one.rivals if rival is not child.task and rival not in child.rivals)
+                if more:
+                    child.rivals += more
+                    pending.append(child)
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    def _waits(
+        self, seen: dict[Task, _Seen], blocked: list[tuple[PartyName, Stand, SeenWait]], now: float, workers: LiveScene
+    ) -> tuple[LocalWait, ...]:
+        read_waits = [(one, among) for one in seen.values() if (among := _among(one, seen, workers)) is not None]
+        self._before, self._numbers, self._seen, self._handles = self._numbers, {}, {}, {}
+        self.of_shares = frozenset()
+        waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
+        waits += [self._wait_for_loop(one, *one.holder, now) for one in seen.values() if one.holder is not None]
+        for party, stand, wait in blocked:
+            known = () if not (wait.once or wait.same) and workers.has_moved(stand.ident) else _enders(wait, workers)
+            others = known != (PartyTarget(party=party),)
+            if known and (others or stand.ident in workers.loops() or stand.ident in (wait.enders or ())):
+                waits.append(self._wait_of_thread(party, stand, wait, known, now, workers))
+        waits += [self._wait_of_ended(party, now) for party in self._ended_in(waits)]
+        self.waiting = frozenset(wait.waiter for wait in waits)
+        return tuple(sorted(waits, key=lambda wait: wait.number))
+
+    def _ended_in(self, waits: list[LocalWait]) -> list[PartyName]:
+        """Those that others wait for and that have ended."""
+        found = {target.party for wait in waits for target in wait.among if isinstance(target, PartyTarget)}
+        ended = sorted(filter(has_ended, found))
+        self._ended = {party: self._ended.get(party) or Ended(party) for party in ended}
+        return ended
+
+    def _wait_of_ended(self, party: PartyName, now: float) -> LocalWait:
+        """It never does anything again: it waits for itself. Nothing can take that back, so the wait is the same for ever."""
+        ended = self._ended[party]
+        number, since = self._number(id(ended), ended, now, lambda: True)
+        among = (PartyTarget(party=party),)
+        return LocalWait(waiter=party, number=number, among=among, since=since, uncoloured=True, what="nothing: it has ended")
+
+    def _wait_for_loop(self, one: _Seen, holder: PartyName, task: Task, now: float) -> LocalWait:
+        waiter, blocking = ref(one.task), ref(task)
+
+        def same() -> bool:
+            still = waiter()
+            return still is not None and compat.current_task_of(still.get_loop()) is blocking() is not None
+
+        number, since = self._number(~id(one.task), task, now, same)
+        among = (PartyTarget(party=holder),)
+        what = f"its event loop, which {holder} blocks"
+        return LocalWait(waiter=one.party, number=number, among=among, since=since, what=what)
+
+    def _wait_of_task(self, one: _Seen, among: tuple[EndingTarget, ...], now: float) -> LocalWait:
+        task, future = ref(one.task), ref(one.future)
+
+        def same() -> bool:
+            still, on = task(), future()
+            return still is not None and on is not None and blocking_future(still) is on
+
+        number, since = self._number(id(one.task), one.future, now, same)
+        needs = len(among) if one.awaited is not None and one.awaited.needs_all else 1
+        found = LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)
+        if one.wait is None:
+            return found
+        self._handles[one.party] = one.wait.handles
+        self.of_shares |= {one.party} if one.wait.shares or one.wait.undone else set()
+        needs = len(among) if one.wait.needs is None else one.wait.needs
+        return replace(found, needs=needs, uncoloured=True, what=_text(one.wait, among))
+
+    def _wait_of_thread(
+        self, party: PartyName, stand: Stand, wait: SeenWait, among: tuple[EndingTarget, ...], now: float, workers: LiveScene
+    ) -> LocalWait:
+        weak, ident = ref(wait.on), stand.ident
+        where = None if wait.once or wait.same is not None else workers.where_now(ident)
+
+        def same() -> bool:
+            if where is not None:
+                return _where(ident) == where
+            frame = innermost_frames().get(ident)
+            awaited = None if frame is None else compat.awaited_at(frame)
+            return awaited is not None and awaited[0] is weak()
+
+        number, since = self._number(ident, wait.on, now, wait.same or same, where)
+        self._handles[party] = wait.handles
+        self.of_shares |= {party} if wait.shares or wait.undone else set()
+        return LocalWait(
+            waiter=party,
+            number=number,
+            among=among,
+            needs=len(among) if wait.needs is None else wait.needs,
+            deadline=wait.until,
+            since=since,
+            uncoloured=True,
+            what=_text(wait, among),
+        )
+
+    def _number(
+        self, waiter: int, future: Any, now: float, same: Callable[[], bool], where: object = None
+    ) -> tuple[WaitNumber, float]:
+        """The number of this wait for ``future``, and since when it is seen; as before while it is the same.
+
+        ``where``: what changes when the waiter runs.
+        """
+        key = (waiter, id(future))
+        before = self._before.get(key)
+        if before is None or before[0]() is not future or before[3] != where:
+            before = (ref(future), WaitNumber(self._next), now, where)
+            self._next += 1
+        self._numbers[key] = before
+        self._seen[before[1]] = same
+        return before[1], before[2]
+
+
+def _where(ident: int) -> tuple[object, ...]:
+    return where_is(ident, innermost_frames().get(ident))
+
+
+def _text(wait: SeenWait, among: Iterable[EndingTarget]) -> str:
+    return wait.what.format(" or ".join(one.party if isinstance(one, PartyTarget) else one.resource for one in among))
+
+
+def _enders(wait: SeenWait, workers: LiveScene) -> tuple[EndingTarget, ...]:
+    """Who ends a wait; nobody if one of them is unknown, or too few are different."""
+    found = [one if isinstance(one, ResourceTarget) else _party(workers.party_of(one)) for one in wait.enders or ()]
+    known = tuple(dict.fromkeys(one for one in found if one is not None))
+    return known if None not in found and len(known) >= (wait.needs or 1) else ()
+
+
+def _party(party: PartyName | None) -> PartyTarget | None:
+    return None if party is None else PartyTarget(party=party)
+
+
+def _among(one: _Seen, seen: dict[Task, _Seen], workers: LiveScene) -> tuple[EndingTarget, ...] | None:
+    """What a task waits for; None if it may go on by itself."""
+    if one.wait is not None:
+        return _enders(one.wait, workers) or None
+    if one.worker is not None:
+        return (PartyTarget(party=one.worker),)
+    awaited = one.awaited
+    if awaited is None:
+        return None
+    tasks = [future for future in awaited.futures if isinstance(future, asyncio.Task)]
+    among = tuple(PartyTarget(party=seen[task].party) for task in tasks if task in seen)
+    if not among or len(among) < len(tasks):
+        return None
+    if len(tasks) < len(awaited.futures) and not awaited.needs_all:
+        return None  # something that is no task may come by itself
+    return among

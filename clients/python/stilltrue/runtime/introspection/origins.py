@@ -1,0 +1,68 @@
+"""Whose code a frame runs: the application's, the agent's, gRPC's or the standard library's."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from enum import Enum
+from pathlib import Path
+from types import CodeType, FrameType
+
+from stilltrue.runtime import compat
+
+_OURS = str(Path(__file__).parents[2])
+_STDLIB = str(Path(os.__file__).parent)
+_INSTALLED = ("site-packages", "dist-packages")
+_HTTP = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\](?:requests|urllib3|httpx|httpcore|aiohttp|h11|h2|anyio|asgiref"
+    r"|flask|werkzeug|django|starlette|fastapi|uvicorn|gunicorn|hypercorn|waitress)[/\\]"
+)
+"""Libraries that stand between the application and HTTP: what people read of a stack is the application's."""
+
+
+def position_of(frame: FrameType) -> str:
+    """A frame's position, for people."""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+
+
+def is_ours(code: CodeType) -> bool:
+    """Whether this is the agent's own code."""
+    return _origin(code) is Origin.OURS
+
+
+def is_library(code: CodeType) -> bool:
+    """Whether this is code of the standard library."""
+    return _origin(code) is Origin.LIBRARY
+
+
+def is_application(code: CodeType) -> bool:
+    """Whether this is neither the agent's code, nor gRPC's, nor the standard library's."""
+    return _origin(code) is Origin.APPLICATION
+
+
+@functools.lru_cache(maxsize=10_000)
+def is_of_http(code: CodeType) -> bool:
+    """Whether this is the code of a library that stands between the application and HTTP."""
+    return _HTTP.search(code.co_filename) is not None
+
+
+class Origin(Enum):
+    """Whose code it is."""
+
+    OURS = "ours"
+    GRPC = "grpc"
+    LIBRARY = "library"
+    APPLICATION = "application"
+
+
+@functools.lru_cache(maxsize=10_000)
+def _origin(code: CodeType) -> Origin:
+    name = code.co_filename
+    if name.startswith(_OURS):
+        return Origin.OURS
+    if compat.is_grpc(name):
+        return Origin.GRPC
+    if name.startswith("<frozen") or (name.startswith(_STDLIB) and not any(folder in name for folder in _INSTALLED)):
+        return Origin.LIBRARY
+    return Origin.APPLICATION

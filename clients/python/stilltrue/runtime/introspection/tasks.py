@@ -1,0 +1,218 @@
+"""Reads what an asyncio task waits for from the task itself, from any thread, without running the application's code.
+
+Only waits that are fully understood are reported; anything else that a task may be doing counts as work. The forms known:
+
+- ``await task``: that task must end.
+- ``await asyncio.gather(...)``: one of the children that are not done must end, for it may fail, and the gathering with it;
+  once the others are done without failing, only the stuck ones are left. With ``return_exceptions=True`` all must end.
+- ``asyncio.wait``: one of them (FIRST_COMPLETED, FIRST_EXCEPTION) or all (ALL_COMPLETED); its timeout ends the wait.
+- ``asyncio.wait_for``: the one task; its timeout ends the wait, and the task's own.
+- leaving a ``TaskGroup``: one of its tasks must end, for it may fail, and the group cancels the others then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from asyncio import tasks
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType, MemberDescriptorType
+from typing import Any
+
+import grpc.aio
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import frame_of, variables_of
+
+Task = asyncio.Task[Any]
+CHAIN_LENGTH_MAX = 200
+_GRPC_AIO = str(Path(grpc.aio.__file__).parent)
+
+_WAIT: CodeType = tasks._wait.__code__  # type: ignore[attr-defined]  # noqa: SLF001 - where asyncio.wait blocks
+_WAIT_FOR: CodeType = asyncio.wait_for.__code__
+_GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
+
+
+_LEAVING = frozenset(
+    method.__code__ for name in ("__aexit__", "_aexit") if (method := asyncio.TaskGroup.__dict__.get(name)) is not None
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """``needs_all`` or one of ``futures``, none of which is done; ``until`` (the loop's time) the wait ends by itself."""
+
+    futures: tuple[Any, ...]
+    needs_all: bool = False
+    until: float | None = None
+
+
+def blocking_future(task: Task) -> Any:
+    """The future that ``task`` is suspended on; None when it runs, may run, or this cannot be known."""
+    future = getattr(task, "_fut_waiter", None)
+    return None if future is None or task.done() or future.done() else future
+
+
+def read(task: Task, future: Any, coroutine: Any = None) -> Awaited | None:
+    """What ``task`` waits for, suspended on ``future``; None when that is not understood.
+
+    ``coroutine`` is where to begin to look when it is not the task's own (one that Python cannot look into may be around it).
+    """
+    if isinstance(future, _GATHERING):
+        left = _not_done(getattr(future, "_children", ()))
+        return Awaited(left, needs_all=_returns_exceptions(left)) if left else None
+    if _is_inside_grpc(future):
+        return None  # the call itself is what is waited for, and is recorded
+    frame = _innermost_known(coroutine if coroutine is not None else task.get_coro())
+    if frame is not None:
+        return _by_frame(frame, future)
+    return Awaited((future,)) if isinstance(future, asyncio.Task) else None
+
+
+def _is_inside_grpc(future: Any) -> bool:
+    """Whether it is a task that ``grpc.aio`` keeps for a call."""
+    if not isinstance(future, asyncio.Task):
+        return False
+    code = getattr(future.get_coro(), "cr_code", None)
+    return code is not None and code.co_filename.startswith(_GRPC_AIO)
+
+
+def _by_frame(frame: FrameType, future: Any) -> Awaited | None:
+    code, names = frame.f_code, variables_of(frame)
+    if code in _LEAVING:
+        group = names.get("self")
+        left = _not_done(getattr(group, "_tasks", ()))
+        return Awaited(left) if left and getattr(group, "_on_completed_fut", None) is future else None
+    if names.get("waiter") is not future:
+        return Awaited((future,)) if isinstance(future, asyncio.Task) else None
+    until = _when(names.get("timeout_handle"))
+    if code is _WAIT_FOR:
+        return Awaited((names["fut"],), until=until)
+    left = _not_done(names["fs"])
+    if len(left) < len(names["fs"]) and names["return_when"] == asyncio.FIRST_COMPLETED:
+        return None  # one is done already: it goes on
+    return Awaited(left, needs_all=names["return_when"] == asyncio.ALL_COMPLETED, until=until) if left else None
+
+
+def _innermost_known(coroutine: Any) -> FrameType | None:
+    """The innermost frame of the chain of awaits, when it is one of those that are known and all below it is a future."""
+    for _ in range(CHAIN_LENGTH_MAX):
+        below = _awaited_by(coroutine)
+        frame = frame_of(coroutine)
+        if frame is not None and (frame.f_code in _LEAVING or frame.f_code in (_WAIT, _WAIT_FOR)):
+            return frame
+        if below is None:
+            return None
+        coroutine = below
+    return None
+
+
+def _awaited_by(coroutine: Any) -> Any:
+    for name in ("cr_await", "gi_yieldfrom", "ag_await"):
+        below = getattr(coroutine, name, None)
+        if below is not None:
+            return below
+    return None
+
+
+def _not_done(futures: Any) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(future for future in list(futures) if not future.done()))
+
+
+def _returns_exceptions(children: tuple[Any, ...]) -> bool:
+    """Whether ``gather`` returns exceptions: the callback that it put on its children knows."""
+    for callback, _ in getattr(children[0], "_callbacks", None) or ():
+        code = getattr(callback, "__code__", None)
+        if code is None or getattr(callback, "__qualname__", "") != "gather.<locals>._done_callback":
+            continue
+        if "return_exceptions" in code.co_freevars:
+            return callback.__closure__[code.co_freevars.index("return_exceptions")].cell_contents is True
+    return False
+
+
+def _when(handle: Any) -> float | None:
+    return None if handle is None else float(handle.when())
+
+
+def group_of(task: Task) -> Any:
+    """The ``TaskGroup`` that cancels ``task`` when another of its tasks fails, or None."""
+    for callback, _ in getattr(task, "_callbacks", None) or ():
+        for owner in compat.bound_to(callback):
+            if issubclass(type(owner), asyncio.TaskGroup):
+                return owner
+    return None
+
+
+def siblings_of(task: Task) -> tuple[Task, ...]:
+    """The tasks whose failure cancels ``task``: the others of its ``TaskGroup``, and the one that leaves it."""
+    group = group_of(task)
+    if group is None:
+        return ()
+    return tuple(other for other in (*list(group._tasks), group._parent_task) if other is not task)  # noqa: SLF001
+
+
+def awaiters(task: Task) -> list[Task]:
+    """The tasks that await ``task``, by whatever of the known forms: their timeouts are its own."""
+    found: list[Task] = []
+    for callback, _ in getattr(task, "_callbacks", None) or ():
+        for thing in _known_to(callback):
+            if compat.is_task(thing):
+                found.append(thing)
+            elif issubclass(type(thing), asyncio.Future):
+                woken = getattr(thing, "_callbacks", None) or ()
+                found += [owner for wake, _ in woken for owner in compat.bound_to(wake) if compat.is_task(owner)]
+            elif issubclass(type(thing), asyncio.TaskGroup):
+                found.append(thing._parent_task)  # noqa: SLF001
+    return [other for other in dict.fromkeys(found) if other is not task and not _is_inside_grpc(other)]
+
+
+def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:
+    """By the ``id`` of a task, when (the loop's time) the first timer that knows the task fires; None: unknown."""
+    scheduled = getattr(loop, "_scheduled", None)
+    if scheduled is None:
+        return None
+    found: dict[int, float] = {}
+    for handle in list(scheduled):
+        if not handle.cancelled():
+            for task in _tasks_known_to(handle):
+                found[id(task)] = min(handle.when(), found.get(id(task), handle.when()))
+    return found
+
+
+def _tasks_known_to(handle: Any) -> list[Task]:
+    found: list[Task] = []
+    for thing in (*_known_to(handle._callback), *(handle._args or ())):  # noqa: SLF001 - it is told nowhere else
+        if compat.is_task(thing):
+            found.append(thing)
+        else:
+            found += _tasks_in(thing)
+    return found
+
+
+def _known_to(callback: Any) -> list[Any]:
+    """The objects that a callback is bound to: its own, its arguments, those in its closure."""
+    if type(callback) is functools.partial:
+        return [*callback.args, *compat.bound_to(callback.func)]
+    return list(compat.bound_to(callback))
+
+
+def _slots_of(thing: Any) -> dict[str, Any]:
+    """The task in an object that has slots alone, as ``async_timeout``'s have."""
+    slot = next((kind.__dict__["_task"] for kind in type(thing).__mro__ if "_task" in kind.__dict__), None)
+    return {"_task": slot.__get__(thing)} if type(slot) is MemberDescriptorType else {}
+
+
+def _tasks_in(thing: Any) -> list[Task]:
+    """The tasks that a timeout, ours or another library's, is for."""
+    try:
+        attributes = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        attributes = _slots_of(thing)
+    if not isinstance(attributes, dict):
+        return []
+    found = [attributes[name] for name in ("_task", "_host_task") if isinstance(attributes.get(name), asyncio.Task)]
+    several = attributes.get("_tasks")
+    if isinstance(several, set):
+        found += [task for task in list(several) if isinstance(task, asyncio.Task)]
+    return found

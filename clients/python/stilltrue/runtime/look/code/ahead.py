@@ -1,0 +1,300 @@
+"""What lies ahead of a frame: which of its instructions may still run, unless somebody interrupts it.
+
+Rules:
+
+1. What follows where the frame stands may run; so may a loop's other rounds, and both ways of a condition.
+2. An exception leads into the handlers that name its kind, but for those that only an interruption from outside raises
+   (``KeyboardInterrupt``, a cancellation). What stands in ``finally``, or behind a bare ``except``, counts where it follows
+   without an exception, too: ``while True: sleep()`` with ``finally: server.stop()`` stops nothing until it is interrupted.
+3. A function that never returns leaves to its callers their handlers alone.
+4. A loop whose condition reads a flag (``while not stop.is_set()``) is left when somebody changes the flag: what lies beyond
+   it is ahead only then (:mod:`~stilltrue.runtime.look.code.conditions`).
+
+Bytecode that is not understood may do anything.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from stilltrue.runtime.look.code.conditions import Condition, condition_at
+from stilltrue.runtime.look.code.names import ATTRIBUTES, STORES, VARIABLES, Receiver, chain_before, spoken_by, stored_by
+
+_Step = tuple[int, int]
+"""From one instruction to the next."""
+CLOSING = frozenset({"close", "aclose", "stop", "terminate", "__exit__", "__aexit__"})
+_BY_INTERRUPTION = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError", "InterruptedError"})
+_JUMPS = frozenset(
+    {"JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT", "JUMP"}
+)
+_RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
+_RAISES = frozenset({"RERAISE", "RAISE_VARARGS"})
+_MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "JUMP_IF_NOT_EXC_MATCH"})
+_IN_CLAUSES = frozenset({"BUILD_TUPLE", "NOP", "DUP_TOP"})
+_ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
+_CLAUSE_LENGTH_MAX = 24
+_CODES_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What may still run.
+
+    ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``variables`` and
+    ``attributes`` that are read, ``spoken``: those that are not merely variables, ``stored``: what is set and others may read.
+    ``returns``: whether the frame may return. ``conditions``: what must change before a loop is left (rule 4). ``known`` is
+    False where this is unknown.
+    """
+
+    closed: frozenset[Receiver] = frozenset()
+    left: frozenset[Receiver] = frozenset()
+    variables: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
+    spoken: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
+    conditions: tuple[Condition, ...] = ()
+    returns: bool = True
+    known: bool = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The attributes and variables that are read."""
+        return self.variables | self.attributes
+
+
+_ANYTHING = Ahead(known=False)
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def ahead_of(code: CodeType, at: int, *, returns_to: bool = True, beyond: bool = True) -> Ahead:
+    """What lies ahead of a frame of ``code`` that stands at the instruction ``at``.
+
+    ``returns_to``: whether what it has called, if anything, may return to it (rule 3). ``beyond``: also what lies beyond the
+    loops that are left when a flag changes (rule 4).
+    """
+    try:
+        return _Walk(code).ahead(at, returns_to, beyond)
+    except Exception:  # noqa: BLE001 - bytecode of another kind
+        return _ANYTHING
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def names_at(code: CodeType, at: int) -> frozenset[str]:
+    """The names in the expression that an instruction ends: of what it calls, and of the arguments."""
+    every = list(dis.get_instructions(code))
+    at = max((one.offset for one in every if one.offset <= at), default=0)
+    place = next((getattr(one, "positions", None) for one in every if one.offset == at), None)
+    if place is None:  # before Python 3.11: those before it on its line
+        begun = max((one.offset for one in every if one.starts_line is not None and one.offset <= at), default=0)
+        within = [one for one in every if begun <= one.offset <= at]
+    else:
+        within = [one for one in every if _is_within(one.positions, place)]
+    return frozenset(str(one.argval) for one in within if one.opname in ATTRIBUTES | VARIABLES)
+
+
+def _jumps(one: dis.Instruction) -> bool:
+    return one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
+
+
+def _line_of(one: Any) -> int | None:
+    positions = getattr(one, "positions", None)
+    return None if positions is None else positions.lineno
+
+
+def _is_within(inner: Any, outer: Any) -> bool:
+    if inner is None or outer is None or None in (*inner, *outer):
+        return False
+    begin, end = (inner.lineno, inner.col_offset), (inner.end_lineno, inner.end_col_offset)
+    return bool((outer.lineno, outer.col_offset) <= begin and end <= (outer.end_lineno, outer.end_col_offset))
+
+
+class _Walk:
+    """A walk along one code's instructions."""
+
+    def __init__(self, code: CodeType) -> None:
+        bytecode = dis.Bytecode(code)
+        self._all = list(bytecode)
+        self._index = {one.offset: index for index, one in enumerate(self._all)}
+        self._offsets = [one.offset for one in self._all]
+        self._handler_of = self._handlers_by_table(bytecode)
+
+    def ahead(self, at: int, returns_to: bool, beyond: bool) -> Ahead:
+        begun = at < 0
+        start = 0 if begun else bisect_right(self._offsets, at) - 1  # it may stand in the caches behind an instruction
+        ends = self._ends_of_loop(start) if returns_to and not begun else {}
+        reached = self._reached(start, normally=returns_to, begun=begun, without=() if beyond else ends)
+        stored = {self._all[index].argval for index in reached if self._all[index].opname in STORES}
+        return Ahead(
+            closed=frozenset(() if one[:1] and one[0] in stored else one for one in self._closed(reached)),
+            left=frozenset(self._left(at, reached)),
+            stored=stored_by((self._all[index] for index in reached), local=False),
+            spoken=spoken_by(self._all[index] for index in reached),
+            conditions=tuple(dict.fromkeys(ends.values())),
+            variables=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in VARIABLES),
+            attributes=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in ATTRIBUTES),
+            returns=any(self._all[index].opname in _RETURNS for index in (start, *reached)),  # it may just have returned
+        )
+
+    # -- what may run --------------------------------------------------------------------------------------------------
+
+    def _reached(self, start: int, *, normally: bool, begun: bool, without: Container[_Step] = ()) -> set[int]:
+        todo = [start] if begun else [*(self._next(start, without) if normally else ()), *self._handlers(start)]
+        reached: set[int] = set()
+        while todo:
+            index = todo.pop()
+            if index not in reached and index < len(self._all):
+                reached.add(index)
+                todo += [*self._next(index, without), *self._handlers(index)]
+        return reached
+
+    def _ends_of_loop(self, start: int) -> dict[_Step, Condition]:
+        """The steps that leave a loop when a flag changes which the loop itself does not set (rule 4).
+
+        Of the loop around ``start``; where there is none, of those ahead, which are tested once before their first round.
+        """
+        round_trip = self._loop_around(start)
+        ends = self._conditions(round_trip, lambda _, after: after not in round_trip)
+        if not round_trip:
+            steps = self._conditions(self._reached(start, normally=True, begun=False), lambda _, __: True)
+            of_loops = {
+                (after, condition)
+                for (index, after), condition in steps.items()
+                if index in (loop := self._loop_around(index)) and after not in loop
+            }
+            ends = {step: condition for step, condition in steps.items() if (step[1], condition) in of_loops}
+        within = self._reached(start, normally=True, begun=False, without=ends)
+        stored = stored_by(self._all[index] for index in within)
+        return {step: condition for step, condition in ends.items() if condition.reads.isdisjoint(stored)}
+
+    def _conditions(self, among: Iterable[int], which: Callable[[int, int], bool]) -> dict[_Step, Condition]:
+        return {
+            (index, after): condition
+            for index in among
+            for after in self._next(index)
+            if which(index, after) and (condition := condition_at(self._all, index, after)) is not None
+        }
+
+    def _loop_around(self, start: int) -> set[int]:
+        """Every instruction that may follow the one at ``start`` and lead back to it without an exception."""
+        before: dict[int, list[int]] = {}
+        todo, seen = [start], {start}
+        while todo:
+            index = todo.pop()
+            for after in self._next(index):
+                if after < len(self._all):
+                    before.setdefault(after, []).append(index)
+                    if after not in seen:
+                        seen.add(after)
+                        todo.append(after)
+        todo, found = list(before.get(start, ())), set()
+        while todo:
+            index = todo.pop()
+            if index not in found:
+                found.add(index)
+                todo += before.get(index, ())
+        return found
+
+    def _next(self, index: int, without: Container[_Step] = ()) -> Iterator[int]:
+        one = self._all[index]
+        if one.opname in _RETURNS or one.opname in _RAISES:
+            return
+        if _jumps(one):
+            after = self._index[one.argval]
+            if (index, after) not in without:
+                yield after
+        if one.opname not in _JUMPS and (index, index + 1) not in without:
+            yield index + 1
+
+    def _handlers(self, index: int) -> Iterator[int]:
+        """Where an exception that is raised here may go on (rule 2)."""
+        for handler in self._around(index):
+            yield from self._clauses(handler)
+
+    def _around(self, index: int) -> list[int]:
+        """The handlers around an instruction, innermost first."""
+        found: list[int] = []
+        handler = self._handler_of.get(index)
+        while handler is not None and handler not in found:
+            found.append(handler)
+            handler = self._handler_of.get(handler)
+        return found
+
+    def _handlers_by_table(self, bytecode: dis.Bytecode) -> dict[int, int]:
+        """By instruction, where an exception goes first."""
+        found: dict[int, int] = {}
+        for entry in getattr(bytecode, "exception_entries", ()):
+            covered = (index for index, one in enumerate(self._all) if entry.start <= one.offset < entry.end)
+            found.update(dict.fromkeys(covered, self._index[entry.target]))
+        return found
+
+    def _clauses(self, index: int) -> Iterator[int]:
+        """The bodies of ``except`` clauses that name what they are for, from the beginning of a handler."""
+        if self._all[index].opname == "END_ASYNC_FOR":
+            yield index + 1
+            return
+        if self._all[index].opname == "PUSH_EXC_INFO":
+            index += 1
+        while True:
+            names: list[str] = []
+            for _ in range(_CLAUSE_LENGTH_MAX):
+                one = self._all[index]
+                if one.opname in _MATCHES:
+                    break
+                if one.opname not in VARIABLES and one.opname not in ATTRIBUTES and one.opname not in _IN_CLAUSES:
+                    return
+                names += [str(one.argval)] if one.opname not in _IN_CLAUSES else []
+                index += 1
+            else:
+                return
+            while not _jumps(self._all[index]):
+                index += 1
+            if not _BY_INTERRUPTION.issuperset(name for name in names if name[:1].isupper()):
+                yield index + 1
+            index = self._index[self._all[index].argval]
+
+    # -- what is closed ------------------------------------------------------------------------------------------------
+
+    def _closed(self, reached: Iterable[int]) -> Iterator[Receiver]:
+        for index in reached:
+            one = self._all[index]
+            if one.opname in ATTRIBUTES and one.argval in CLOSING:
+                yield chain_before(self._all, index)
+            elif (
+                one.opname == "LOAD_CONST" and isinstance(one.argval, str) and one.argval in CLOSING and not self._is_key(index)
+            ):
+                yield ()  # a name to be looked up, as by ``getattr``
+
+    def _is_key(self, index: int) -> bool:
+        return "SUBSCR" in self._all[index + 1].opname
+
+    def _left(self, at: int, reached: Iterable[int]) -> Iterator[Receiver]:
+        """The ``with`` blocks around ``at`` that may be left without an exception."""
+        for handler in self._around(bisect_right(self._offsets, at) - 1):
+            ops = [one.opname for one in self._all[handler : handler + 3]]
+            if "WITH_EXCEPT_START" in ops and any(handler not in self._around(index) for index in reached):
+                yield from self._of_block(min(index for index, first in self._handler_of.items() if first == handler))
+
+    def _of_block(self, first: int) -> Iterator[Receiver]:
+        """What a ``with`` block is for, whose body begins at ``first``."""
+        if self._all[first].opname in STORES:
+            yield (str(self._all[first].argval),)
+            return
+        before = first - 1
+        while before > 0 and self._all[before].opname not in _ENTERS:
+            before -= 1
+        chain = chain_before(self._all, before)
+        if chain:
+            yield chain
+            return
+        line = _line_of(self._all[before])
+        if line is None:
+            yield ()
+        for one in self._all[:before]:
+            if line is not None and _line_of(one) == line and one.opname in VARIABLES:
+                yield (str(one.argval),)

@@ -1,0 +1,293 @@
+"""Whether code speaks of ending things: its own, that of the functions and methods that it names, and what these name in turn.
+
+Rules:
+
+1. A function is named by a variable, as an attribute of one of the application's modules, or behind what decorates it; a
+   method by its name, where an object near by has it.
+2. Far down only what cancels counts, and only the application's own code is followed: nearly everything closes something.
+3. What is called by those who do not name it (a handler in a registry, what a ``with`` block's exit or a finalizer runs) ends
+   what it carries, where its code speaks of ending things. What it names of its module does not count: nearly every program
+   has a list of functions that requests from outside may call.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.enders.reach import PASSED_BY, is_open, named_by
+
+KINDS_WALK_MAX = 150
+"""What is walked from one actor to learn of which classes the objects near it are, nearest first."""
+KINDS_WALKS_MAX = 4
+"""How often in one look that is done for the same code: a thousand tasks of one kind have objects of the same classes."""
+_NAMED_DEPTH = 2
+_NAMED_MAX = 200
+_ENDS = re.compile(
+    r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt", re.I
+)
+_ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
+_CODES_MAX = 10_000
+_CALLED = (FunctionType, MethodType, functools.partial)
+_speaks: dict[tuple[CodeType, type], bool] = {}
+_by_near: dict[tuple[CodeType, type], tuple[int, bool]] = {}
+"""In this look: how often objects near a code were walked, and whether the methods that it names speak of ending things."""
+_spoken: dict[tuple[Any, ...], tuple[int, Spoken]] = {}
+"""In this look: the same, and what it speaks of."""
+_methods: dict[tuple[type, ...], dict[str, list[FunctionType]]] = {}
+"""In this look: the methods of some classes and their bases, by name."""
+
+
+def forget() -> None:
+    """Forget what was near the actors of a look."""
+    _by_near.clear()
+    _spoken.clear()
+    _methods.clear()
+
+
+def is_ending(name: str) -> bool:
+    """Whether a name speaks of ending things."""
+    return _ENDS.search(name) is not None
+
+
+def speaks_of_ending(code: CodeType, names: dict[str, Any], owner: Any = None, held: Iterable[Any] = ()) -> bool:
+    """Whether ``code`` or what it calls by name ends things.
+
+    Its globals are ``names``, its object ``owner``; it has ``held`` besides.
+    """
+    key = (code, type(owner))
+    known = _speaks.get(key)
+    if known is None:
+        if len(_speaks) >= _CODES_MAX:
+            _speaks.clear()
+        _speaks[key] = known = _any_speaks(code, names, (type(owner),))
+    if known or not code.co_names:
+        return known
+    walks, known = _by_near.get(key, (0, False))
+    if not known and walks < KINDS_WALKS_MAX:
+        near = (owner, *held, *(names[name] for name in code.co_names if name in names))
+        known = _any_speaks(code, names, _kinds(near))
+        _by_near[key] = walks + 1, known
+    return known
+
+
+def ended_by(thing: Any, by: frozenset[str] = frozenset()) -> tuple[Any, ...]:
+    """What a thing has that it ends when it is called, or forgotten (rule 3); nothing for any other.
+
+    ``by``: by naming one of these; otherwise, by speaking of ending things.
+    """
+    kind = type(thing)
+    if kind in _CALLED or (kind is BuiltinFunctionType and type(thing.__self__) is not ModuleType):
+        return _ended_by_call(thing, by)
+    finalizer = _finalizer_of(kind)
+    if finalizer is not None and _speaks_so(finalizer.__code__, finalizer.__globals__, thing, (), by):
+        return (thing,)
+    return ()
+
+
+def _ended_by_call(called: Any, by: frozenset[str]) -> tuple[Any, ...]:
+    code, names, owner = compat.called_in(called)
+    carried = _carried(called)
+    if code is None:  # compiled; a condition keeps the ``release`` of its lock
+        return carried if not by and is_ending(compat.name_of(called).rsplit(".", 1)[-1]) else ()
+    if not carried or not is_application(code) or not _speaks_so(code, names, owner, carried, by):
+        return ()
+    return carried
+
+
+def _speaks_so(code: CodeType, names: dict[str, Any], owner: Any, held: Iterable[Any], by: frozenset[str]) -> bool:
+    if not by:
+        return speaks_of_ending(code, names, owner, held)
+    return not by.isdisjoint(spoken_from(code, names, (owner, *held)).names)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What code may come to run names: all names, and the globals among them."""
+
+    names: frozenset[str] = frozenset()
+    named: tuple[Any, ...] = ()
+
+
+def spoken_from(
+    code: CodeType, names: dict[str, Any], near: Iterable[Any], begin: frozenset[str] | None = None, *, far: bool = True
+) -> Spoken:
+    """What ``code`` with the globals ``names`` speaks of; ``begin``: the names that are still ahead of it.
+
+    ``far``: also by the methods of objects that are found inside those it names.
+    """
+    near = tuple(near)
+    key = (code, tuple(dict.fromkeys(map(type, near))), begin, far)
+    walks, known = _spoken.get(key, (0, Spoken()))
+    if walks >= KINDS_WALKS_MAX:
+        return known
+    every = _names_in(code) if begin is None else begin
+    words = set(known.names)
+    named = {id(one): one for one in known.named}
+    objects = (*near, *(names[name] for name in every if name in names))
+    kinds = _kinds(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if _is_own(kind))
+    for one, others, depth in called(code, names, kinds, begin):
+        those = every if not depth else _names_in(one)
+        words |= those
+        words.update(const for const in one.co_consts if isinstance(const, str) and const.isidentifier() and depth)
+        for name in those:
+            thing = others.get(name)
+            if type(thing) is ModuleType:
+                within = ModuleType.__getattribute__(thing, "__dict__")
+                named.update((id(within[word]), within[word]) for word in those if word in within)
+            elif name in others and type(thing) is not FunctionType:
+                named[id(thing)] = thing
+    found = Spoken(frozenset(words), tuple(named.values()))
+    _spoken[key] = walks + 1, found
+    return found
+
+
+def _carried(called: Any) -> tuple[Any, ...]:
+    if type(called) is functools.partial:
+        return (*_carried(called.func), *called.args, *called.keywords.values())
+    return compat.bound_to(called)
+
+
+def _finalizer_of(kind: type) -> FunctionType | None:
+    found = next((base.__dict__["__del__"] for base in kind.__mro__ if "__del__" in base.__dict__), None)
+    return found if type(found) is FunctionType and is_application(found.__code__) else None
+
+
+def codes_named(
+    variables: Iterable[str], attributes: Iterable[str], names: dict[str, Any], near: Iterable[Any]
+) -> Iterator[CodeType]:
+    """The code of the functions that ``variables`` name among the globals ``names``, and of the application's methods that
+    ``attributes`` name of what is ``near``. And of those that these name in turn.
+    """
+    kinds = _kinds(near)
+    methods = _methods_of(kinds)
+    functions = [one for name in variables if type(one := names.get(name)) is FunctionType]
+    for one in (*functions, *(method for name in attributes for method in methods.get(name, ()))):
+        for code, _, depth in called(one.__code__, one.__globals__, kinds):
+            if depth < _NAMED_DEPTH:
+                yield code
+
+
+def _any_speaks(code: CodeType, names: dict[str, Any], kinds: Iterable[type]) -> bool:
+    every = called(code, names, kinds)
+    return any(_speaks_itself(one) if depth <= _NAMED_DEPTH else _cancels(one) for one, _, depth in every)
+
+
+def called(
+    code: CodeType, names: dict[str, Any], kinds: Iterable[type], begin: frozenset[str] | None = None
+) -> Iterator[tuple[CodeType, dict[str, Any], int]]:
+    """``code``, and that of the functions and methods (of ``kinds``) that it names, nearest first: each with its globals,
+    and how far it is. ``begin``: the names that are still ahead of ``code``.
+    """
+    methods = _methods_of(tuple(kinds))
+    seen = {code}
+    todo = deque([(code, names, 0)])
+    while todo:
+        code, names, depth = todo.popleft()
+        yield code, names, depth
+        if len(seen) >= _NAMED_MAX or (depth >= _NAMED_DEPTH and not is_application(code)):
+            continue
+        every = begin if begin is not None and not depth else code.co_names
+        for one in _functions_named(every, names, methods):
+            if one.__code__ not in seen:
+                seen.add(one.__code__)
+                todo.append((one.__code__, one.__globals__, depth + 1))
+
+
+def _functions_named(
+    every: Iterable[str], names: dict[str, Any], methods: Mapping[str, list[FunctionType]]
+) -> Iterator[FunctionType]:
+    modules = [one for name in every if type(one := names.get(name)) is ModuleType]
+    for name in every:
+        yield from _functions_of(names.get(name))
+        for module in modules:
+            own = (one for one in _functions_of(ModuleType.__getattribute__(module, "__dict__").get(name)))
+            yield from (one for one in own if is_application(one.__code__))
+        yield from methods.get(name, ())  # a method may have the name of a global
+
+
+def _functions_of(thing: Any) -> Iterator[FunctionType]:
+    """A function, and those behind it that it decorates."""
+    if type(thing) is MethodType:
+        thing = thing.__func__
+    if type(thing) is FunctionType:
+        yield thing
+        yield from (one for one in compat.bound_to(thing) if type(one) is FunctionType)
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def names_within(code: CodeType) -> frozenset[str]:
+    """The names of the functions within a function; of a module none: whoever calls these names them."""
+    if code.co_name == "<module>":
+        return frozenset()
+    return frozenset().union(*(_names_in(one) for one in code.co_consts if isinstance(one, CodeType)))
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
+def _names_in(code: CodeType) -> frozenset[str]:
+    """The names of a code and of the functions within it."""
+    within = (_names_in(one) for one in code.co_consts if isinstance(one, CodeType))
+    return frozenset(code.co_names).union(*within)
+
+
+def _methods_of(kinds: tuple[type, ...]) -> dict[str, list[FunctionType]]:
+    known = _methods.get(kinds)
+    if known is None:
+        known = {}
+        for kind in kinds:
+            table: dict[str, Any] = {}
+            for base in reversed(kind.__mro__):
+                table.update(base.__dict__)
+            for name, one in table.items():
+                if type(one) is FunctionType:
+                    known.setdefault(name, []).append(one)
+        _methods[kinds] = known
+    return known
+
+
+def _kinds(near: Iterable[Any]) -> tuple[type, ...]:
+    """The application's own classes among those of ``near`` and of what is found inside, nearest first."""
+    kinds: dict[type, None] = {}
+    seen: dict[int, Any] = {}
+    todo = deque(near)
+    while todo and len(seen) < KINDS_WALK_MAX:
+        thing = todo.popleft()
+        if id(thing) in seen or issubclass(type(thing), PASSED_BY):
+            continue
+        seen[id(thing)] = thing  # kept alive, or its identity may be given anew
+        held = named_by(thing)
+        if held is not None:
+            todo.extend(held)
+        elif is_open(thing):
+            kinds[type(thing)] = None
+            todo.extend(gc.get_referents(thing))
+    return tuple(kind for kind in kinds if _is_own(kind))
+
+
+def _is_own(kind: type) -> bool:
+    """Whether the application has written a class: some method of it is its own code."""
+    return any(type(one) is FunctionType and is_application(one.__code__) for one in kind.__dict__.values())
+
+
+def _cancels(code: CodeType) -> bool:
+    """Rule 2."""
+    return any(map(_ENDS_FAR.match, _names_in(code)))
+
+
+def _speaks_itself(code: CodeType) -> bool:
+    return any(map(_ENDS.search, code.co_names)) or any(map(_const_speaks, code.co_consts))
+
+
+def _const_speaks(const: object) -> bool:
+    """Whether it is code that speaks of ending things, or a name to be looked up, as by ``methodcaller``."""
+    if isinstance(const, CodeType):
+        return _speaks_itself(const)
+    return isinstance(const, str) and const.isidentifier() and is_ending(const)

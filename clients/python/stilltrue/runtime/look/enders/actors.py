@@ -1,0 +1,252 @@
+"""Who may act in this process: tasks, timers, threads, callbacks; what each holds, and whether it speaks of ending things."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import frame_of, variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_library, is_ours, position_of
+from stilltrue.runtime.introspection.places import Place, Places
+from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.code.ahead import ahead_of
+from stilltrue.runtime.look.code.spoken import Spoken, is_ending, names_within, speaks_of_ending, spoken_from
+from stilltrue.runtime.seen.blocks import depth_of
+
+_CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
+"""Callbacks by whose names one knows that they end what they are for."""
+
+
+def nothing(far: bool) -> Spoken:
+    """What is spoken of by those who do not count."""
+    del far
+    return Spoken()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Actor:
+    """Somebody who may act: ``text`` for people, its ``party`` if it has one, and what it holds.
+
+    ``of`` is the task, thread (its identity) or call that it is, or belongs to. ``ends``, ``loose``: as :meth:`Reach.held`.
+    ``when``: the loop's time at which a timer fires that certainly ends what it is for. ``context``: what the context
+    of the call being served calls when that call is over.
+    """
+
+    text: str
+    roots: tuple[Any, ...]
+    party: PartyName | None = None
+    of: Any = None
+    ends: bool = False
+    loose: bool = False
+    when: float | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+    context: bool = False
+    spoken: Callable[[bool], Spoken] = nothing
+
+
+def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -> Iterator[Actor]:
+    """The timers and scheduled callbacks of a loop."""
+    for handle in handles:
+        callback, arguments = compat.called_by(handle)
+        name = compat.name_of(callback)
+        when = handle.when() if isinstance(handle, asyncio.TimerHandle) else None
+        text = f"{name}, scheduled on its event loop"
+        if when is not None:
+            text = f"{name}, which a timer of its event loop calls in {max(0.0, when - loop.time()):.1f} s"
+        yield Actor(
+            text=text,
+            roots=_roots(callback, *arguments),
+            ends=_speaks(callback, arguments),
+            when=when if name.rsplit(".", 1)[-1] in _CERTAIN else None,
+            loop=loop,
+            spoken=partial(_spoken_by, callback, arguments),
+        )
+
+
+def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
+    """The tasks of a loop, and what is called when they end."""
+    for task in running:
+        party = places.party_of(task)
+        place = places.of_task(task, party)
+        own = {id(one) for one in place.coroutines}
+        for one in reversed(place.coroutines):
+            frame = frame_of(one)
+            if frame is None or is_ours(frame.f_code) or compat.is_grpc(frame.f_code.co_filename):
+                continue
+            ends = not is_library(frame.f_code) and _frame_speaks(frame)
+            text = f"task {task.get_name()}, which holds it: {place.stack()[0]}"
+            yield Actor(
+                text=text,
+                roots=tuple(held for held in compat.names_in(one) if id(held) not in own),
+                party=party,
+                of=task,
+                ends=ends,
+                spoken=nothing if is_library(frame.f_code) else partial(_spoken_ahead, frame),
+            )
+            if ends:
+                yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
+        called = tuple(callback for callback, _ in compat.callbacks_of(task) if not compat.is_asyncio(callback))
+        if called:
+            text = f"what is called at the end of task {task.get_name()}"
+            yield Actor(
+                text=text,
+                roots=_roots(*called),
+                party=party,
+                of=task,
+                ends=any(map(_speaks, called)),
+                spoken=_spoken_of(called),
+            )
+
+
+def threads(places: Iterable[Place]) -> Iterator[Actor]:
+    """The threads, whatever they do."""
+    known = compat.threads()
+    for place in places:
+        thread = known.get(place.ident)
+        name = str(place.ident) if thread is None else thread.name
+        for frame in place.frames:
+            code = frame.f_code
+            if is_ours(code) or compat.is_grpc(code.co_filename) or compat.is_loop_code(code):
+                continue
+            if is_library(code) and not _is_timer(frame):
+                continue
+            whole_module = code.co_name == "<module>"
+            ends = _frame_speaks(frame)
+            text = f"thread {name}, which holds it: {position_of(frame)}"
+            roots = tuple(variables_of(frame).values())
+            yield Actor(
+                text=text,
+                roots=roots,
+                party=place.party,
+                of=place.ident,
+                ends=ends,
+                loose=whole_module,
+                spoken=partial(_spoken_ahead, frame),
+            )
+            if ends:
+                yield Actor(text=text, roots=_globals(frame), party=place.party, of=place.ident, ends=True, loose=True)
+        if thread is not None:
+            carried = compat.carried_by(thread)
+            if carried:
+                text = f"thread {name}, which was started with it"
+                ends = any(_speaks(one, carried) for one in carried if callable(one))
+                begun = any(is_application(frame.f_code) for frame in place.frames)
+                spoken = nothing if begun else _spoken_of([one for one in carried if callable(one)], carried)
+                yield Actor(text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends, spoken=spoken)
+
+
+def alarm() -> Iterator[Actor]:
+    """What a signal calls in the main thread when the alarm that is set goes off."""
+    seconds, _ = signal.getitimer(signal.ITIMER_REAL)
+    handler = signal.getsignal(signal.SIGALRM) if seconds else None
+    if callable(handler):
+        text = f"SIGALRM's handler, which an alarm calls in {seconds:.1f} s"
+        yield Actor(text=text, roots=_roots(handler), of=handler, ends=_speaks(handler))
+
+
+def finalizers() -> Iterator[Actor]:
+    """What is called when somebody lets go of an object."""
+    for thing, info in compat.finalizers():
+        text = f"what is called when a {type(thing).__name__} is let go of"
+        roots = (info.func, *info.args, *(info.kwargs or {}).values())
+        yield Actor(text=text, roots=roots, ends=_speaks(info.func), spoken=_spoken_of([info.func], roots))
+
+
+def hooks() -> Iterator[Actor]:
+    """What is called when a thread fails, or nobody is left to hear of an exception."""
+    for hook in (threading.excepthook, sys.excepthook, sys.unraisablehook):
+        code, _, _ = compat.called_in(hook)
+        if code is not None and is_application(code):
+            text = f"{compat.name_of(hook)}, which is called when something fails"
+            yield Actor(text=text, roots=_roots(hook), of=hook, ends=_speaks(hook), spoken=_spoken_of([hook]))
+
+
+def calls(made: Iterable[Any]) -> Iterator[Actor]:
+    """What is called at the end of calls that are open."""
+    for call in made:
+        callbacks = compat.callbacks_of_made(call)
+        if callbacks:
+            ends = any(map(_speaks, callbacks))
+            text = "what is called at the end of another call"
+            yield Actor(text=text, roots=_roots(*callbacks), of=call, ends=ends, spoken=_spoken_of(callbacks))
+
+
+def contexts(places: Iterable[Place]) -> Iterator[Actor]:
+    """What is called at the end of the calls being served."""
+    for place in places:
+        callbacks = compat.callbacks_of_served(place.context) if place.context is not None else None
+        if callbacks:
+            ends = any(map(_speaks, callbacks))
+            text = f"what is called at the end of the call that {place.party} serves"
+            yield Actor(text=text, roots=_roots(*callbacks), party=place.party, of=place.ident, ends=ends, context=True)
+
+
+def _roots(*callbacks: Any) -> tuple[Any, ...]:
+    """Callbacks and what comes with them, and the globals that the code of those that end things speaks of."""
+    roots = list(callbacks)
+    for one in callbacks:
+        code, names, _ = compat.called_in(one) if callable(one) else (None, {}, None)
+        if code is not None and is_application(code) and _speaks(one):
+            roots += (names[name] for name in code.co_names if name in names)
+    return tuple(roots)
+
+
+def _globals(frame: FrameType) -> tuple[Any, ...]:
+    """The globals that a frame's code speaks of."""
+    names = frame.f_globals
+    return tuple(names[name] for name in frame.f_code.co_names if name in names)
+
+
+def _frame_speaks(frame: FrameType) -> bool:
+    code = frame.f_code
+    owner = variables_of(frame).get("self") if code.co_varnames[:1] == ("self",) and is_application(code) else None
+    return speaks_of_ending(code, frame.f_globals, owner, variables_of(frame).values())
+
+
+def _speaks(callback: Any, arguments: Iterable[Any] = ()) -> bool:
+    """Whether a callback's code speaks of ending things, or that of the application's callback that one of ours carries."""
+    code, names, owner = compat.called_in(callback)
+    if code is None:
+        return False
+    if is_ours(code):
+        return any(_speaks(one) for one in compat.bound_to(callback) if callable(one))
+    return is_ending(code.co_name) or speaks_of_ending(code, names, owner, (*compat.bound_to(callback), *arguments))
+
+
+def _spoken_ahead(frame: FrameType, far: bool) -> Spoken:
+    """What a frame may still come to name, and the functions within it."""
+    ahead = ahead_of(frame.f_code, frame.f_lasti)
+    within = ahead.known and not depth_of(frame)  # what a block is for may be left by any name
+    begin = ahead.names | names_within(frame.f_code) if within else None
+    return spoken_from(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
+
+
+def _spoken_by(callback: Any, arguments: Iterable[Any], far: bool) -> Spoken:
+    """What a callback may come to name."""
+    code, names, owner = compat.called_in(callback)
+    if code is None:
+        return Spoken(frozenset({compat.name_of(callback).rsplit(".", 1)[-1]}))
+    if not is_application(code):
+        return Spoken()
+    return spoken_from(code, names, (owner, *compat.bound_to(callback), *arguments), far=far)
+
+
+def _spoken_of(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Callable[[bool], Spoken]:
+    def spoken(far: bool) -> Spoken:
+        every = [_spoken_by(one, arguments, far) for one in callbacks]
+        return Spoken(frozenset().union(*(one.names for one in every)), tuple(held for one in every for held in one.named))
+
+    return spoken
+
+
+def _is_timer(frame: FrameType) -> bool:
+    return False if frame.f_code.co_filename != compat.SCHED_FILE else frame.f_code.co_name == "run"

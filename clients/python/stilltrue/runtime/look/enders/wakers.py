@@ -1,0 +1,121 @@
+"""Who may wake somebody else or set a flag: what the code ahead of a thread or task speaks of, and what callbacks carry."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.places import Place
+from stilltrue.runtime.look.code.names import spoken_in, stored_in
+from stilltrue.runtime.look.code.spoken import codes_named
+from stilltrue.runtime.look.progress.flags import Flag
+from stilltrue.runtime.look.progress.stretches import Stretch
+
+_WAKING = frozenset(
+    {"set", "notify", "notify_all", "put", "put_nowait", "release", "set_result", "set_exception", "cancel", "close"}
+    | {"aclose", "stop", "shutdown", "abort", "call_soon_threadsafe", "get", "get_nowait", "task_done"}
+)
+_AT_BARRIERS = frozenset({"wait", "reset", "abort"})
+_CALLED_MAX = 20
+Callback = tuple[Any, tuple[Any, ...]]
+"""What is called, and what it is called with."""
+
+
+def waking_names(what: Iterable[Any]) -> frozenset[str]:
+    """How code speaks that wakes somebody who waits for one of ``what``."""
+    return _WAKING | _AT_BARRIERS if any(issubclass(type(one), threading.Barrier) for one in what) else _WAKING
+
+
+def speaks(stretch: Stretch, waking: frozenset[str]) -> bool:
+    """Whether what is ahead may wake somebody."""
+    ahead, names = stretch.ahead, variables_of(stretch.frame)
+    if not ahead.known or not waking.isdisjoint(ahead.spoken):
+        return True
+    if any(_may_wake(one, waking) for one in _callables(stretch, names)):
+        return True
+    return any(not waking.isdisjoint(spoken_in(code)) for code in _named(stretch, names))
+
+
+def _may_wake(function: Any, waking: frozenset[str]) -> bool:
+    code, _, _ = compat.called_in(function)
+    if code is None:
+        return compat.name_of(function).rsplit(".", 1)[-1] in waking
+    return code.co_name in waking or not waking.isdisjoint(spoken_in(code))
+
+
+def sets(stretch: Stretch, flag: Flag) -> bool:
+    """Whether what is ahead may set one of the flag's names."""
+    ahead, names = stretch.ahead, variables_of(stretch.frame)
+    if not ahead.known or _meets(ahead.stored, stretch.frame.f_code, flag):
+        return True
+    if any(callback_sets((one, ()), flag) for one in _callables(stretch, names)):
+        return True
+    return any(_meets(stored_in(code), code, flag) for code in _named(stretch, names))
+
+
+def _callables(stretch: Stretch, names: dict[str, Any]) -> list[Any]:
+    """The functions that are ahead as variables: to be called, or given to others."""
+    return [one for name in stretch.ahead.variables if name in names and callable(one := names[name])]
+
+
+def callback_sets(callback: Callback, flag: Flag) -> bool:
+    """Whether a callback may set one of the flag's names; what is compiled sets none."""
+    todo, seen = [callback], 0
+    while todo and seen < _CALLED_MAX:
+        function, arguments = todo.pop()
+        seen += 1
+        code, names, _ = compat.called_in(function)
+        near = (*compat.bound_to(function), *arguments)
+        if code is not None:
+            named = codes_named(code.co_names, code.co_names, names, near)
+            if any(_meets(stored_in(one), one, flag) for one in (code, *named)):
+                return True
+        todo += [(one, ()) for one in near if compat.is_function(one)]
+    return bool(todo)
+
+
+def _named(stretch: Stretch, names: dict[str, Any]) -> Iterator[CodeType]:
+    ahead = stretch.ahead
+    return codes_named(ahead.variables, ahead.attributes, stretch.frame.f_globals, names.values())
+
+
+def _meets(stored: frozenset[str], code: CodeType, flag: Flag) -> bool:
+    return "*" in stored or (not stored.isdisjoint(flag.names) and flag.file in ("", code.co_filename))
+
+
+def roots_of(frame: FrameType, names: dict[str, Any]) -> tuple[Any, ...]:
+    """What a frame has: its variables, and the globals that its code names."""
+    return (*names.values(), *(frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals))
+
+
+def of_alarm() -> Iterator[Callback]:
+    """What a signal calls in the main thread when the alarm that is set goes off."""
+    seconds, _ = signal.getitimer(signal.ITIMER_REAL)
+    handler = signal.getsignal(signal.SIGALRM) if seconds else None
+    if callable(handler):
+        yield handler, ()
+
+
+def of_beginning(started: threading.Thread) -> Iterator[Callback]:
+    """What a thread is about to run that has not come to the application's code yet."""
+    carried = compat.carried_by(started)
+    own = type(started).run
+    for one in (*carried[:1], *([own.__get__(started)] if own is not threading.Thread.run else [])):
+        code, _, _ = compat.called_in(one)
+        if code is not None and is_application(code):
+            yield one, carried
+
+
+def of_calls(made: Iterable[Any], places: Iterable[Place]) -> Iterator[Callback]:
+    """What is called at the end of the calls that are open, and of those that are served."""
+    for call in made:
+        yield from ((one, ()) for one in compat.callbacks_of_made(call) or ())
+    for place in places:
+        if place.context is not None:
+            yield from ((one, ()) for one in compat.callbacks_of_served(place.context) or ())

@@ -1,0 +1,355 @@
+"""Every way out of their waits that can be found for the suspects of one look.
+
+A holder of what ends a wait may end it: a way out by that party, where it is one, and an open one otherwise. A party that
+is itself bound to wait for the suspect first is no way out. What could not be looked at, or not in time, is doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.protocol.look import WayOut
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.origins import is_application, position_of
+from stilltrue.runtime.introspection.places import Place, Places
+from stilltrue.runtime.introspection.tasks import Task, blocking_future, read, siblings_of
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.code.spoken import ended_by, forget
+from stilltrue.runtime.look.enders import actors
+from stilltrue.runtime.look.enders.actors import Actor
+from stilltrue.runtime.look.enders.closers import ANYTHING, Closer, closers, of_alarm, of_calls
+from stilltrue.runtime.look.enders.kept_shares import KeptShares
+from stilltrue.runtime.look.enders.kin import kin_of
+from stilltrue.runtime.look.enders.reach import Reach
+from stilltrue.runtime.look.enders.undoing import Undoers, interrupts
+from stilltrue.runtime.look.progress.goes import NEVER
+from stilltrue.runtime.look.progress.standing import Standing
+from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
+from stilltrue.runtime.seen.databases.sessions import Sessions
+from stilltrue.runtime.seen.wait import SeenWait
+
+WAYS_OUT_MAX = 64
+"""Ways out that are reported for one suspect; if there are more, it is in doubt."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why this is unknown.
+
+    ``handles`` are the objects that end its wait when they are cancelled or set; ``kin`` are the tasks that await its own.
+    """
+
+    place: Place
+    handles: list[Any]
+    kin: list[Task] = field(default_factory=list)
+    ways_out: dict[object, WayOut] = field(default_factory=dict)
+    until: float | None = None
+    doubt: str = ""
+    interruptible: bool = False
+
+    def add(self, text: str, party: PartyName | None = None, by: object = None) -> None:
+        """One way out more, ``by`` somebody, once; beyond the bound there is doubt, and only open ones are kept."""
+        key = party or by or text
+        if key in self.ways_out or len(self.ways_out) < WAYS_OUT_MAX or party is None:
+            self.ways_out.setdefault(key, WayOut(text=text, party=party))
+        else:
+            self.doubt = self.doubt or f"more than {WAYS_OUT_MAX} parties may end its wait"
+
+    def end_at(self, when: float) -> None:
+        """The wait ends at ``when`` at the latest."""
+        self.until = when if self.until is None else min(self.until, when)
+
+
+class Search:
+    """The search of one look."""
+
+    def __init__(
+        self,
+        places: Places,
+        made: Iterable[Any],
+        now: float,
+        budget: Budget,
+        waiting: Container[PartyName] = (),
+        carried: Container[PartyName] = (),
+        seen: Callable[[PartyName], Iterable[Any]] = lambda _: (),
+        of_shares: Mapping[PartyName, SeenWait | None] = MappingProxyType({}),
+        sessions: Sessions | None = None,
+    ) -> None:
+        """``made`` are gRPC's own objects of the calls that are open; ``now`` is the time (epoch).
+
+        ``waiting`` are the parties with a recorded wait; ``carried`` those whose own calls must last, too: whoever has their
+        contexts may end these. ``seen``: what ends the wait of a party that was seen at the cut; ``of_shares``: the waits
+        for a share, where that could be read again; ``sessions``: the connections to databases.
+        """
+        self._sessions = sessions or Sessions()
+        self._seen = seen
+        self._of_shares = of_shares
+        self._carried = carried
+        self._places = places
+        self._waiting = waiting
+        self._made = tuple(made)
+        self._now = now
+        self._budget = budget
+
+    def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
+        """The ways out of the parties at these places, by party."""
+        found = {place.party: self._to_find(place) for place in suspects if place.party is not None}
+        owners: dict[int, list[Found]] = {}
+        below: dict[int, list[Found]] = {}
+        for one in found.values():
+            for handle in one.handles:
+                owners.setdefault(id(handle), []).append(one)
+            for task in one.kin:
+                below.setdefault(id(task), []).append(one)
+        reach = Reach([handle for one in found.values() for handle in (*one.handles, *one.kin)], self._budget, ended_by)
+        forget()
+        self._look_for_actors(found, owners, below, reach)
+        forget()
+        self._look_for_closers(found.values())
+        for one in found.values():
+            self._look_around(one)
+            self._look_at_sessions(one)
+            self._look_at_kin(one, found)
+            if self._budget.spent:
+                one.doubt = one.doubt or "there was no time to look at all that may end its wait"
+        return found
+
+    def _shares_of(self, party: PartyName) -> tuple[Any, ...]:
+        """What ends the wait of a party, or of those who wait for it, by whomever it is used."""
+        wait = self._of_shares.get(party)
+        connections = self._sessions.of(party)
+        shares = () if wait is None else wait.shares
+        return (*(shares or (object(),)), *connections) if connections else shares
+
+    def _look_at_sessions(self, one: Found) -> None:
+        """Whether its connections to databases are its own, and their sessions without timeouts."""
+        for name in sorted(set(self._sessions.shared(one.place).values())):
+            one.add(f"its connection to a database is also in {name}, which others may have")
+        one.doubt = one.doubt or self._sessions.doubt_of(one.place.party)
+
+    def _look_for_actors(
+        self, found: dict[PartyName, Found], owners: dict[int, list[Found]], below: dict[int, list[Found]], reach: Reach
+    ) -> None:
+        """Finds who holds what ends the waits, or can undo what stands in their way."""
+        waits = {party: wait for party, wait in self._of_shares.items() if wait is not None}
+        kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
+        undoers = Undoers(waits, self._budget)
+        for actor in self._actors(found.values()):
+            if self._budget.spent:
+                break
+            for held in reach.held(actor.roots, ends=actor.ends, loose=actor.loose):
+                self._add(actor, owners.get(held, []))
+                self._add_below(actor, below.get(held, []))
+            self._add_keeper(actor, kept, found)
+            for party in undoers.undone_by(actor):
+                self._add(actor, [found[party]])
+            self._add_interrupter(actor, found.values())
+        for actor in kept.keepers(self._places):
+            self._add_keeper(actor, kept, found)
+
+    def _to_find(self, place: Place) -> Found:
+        handles = handles_of(place) + ([] if place.party is None else list(self._seen(place.party)))
+        handles += contexts_of(place) if place.party in self._carried else []
+        lost = any(party == place.party and wait is None for party, wait in self._of_shares.items())
+        doubt = "who has what it waits for could not be read again" if lost else ""
+        return Found(place, handles, [] if place.task is None else kin_of(place.task), doubt=doubt)
+
+    # -- who acts ------------------------------------------------------------------------------------------------------
+
+    def _actors(self, found: Iterable[Found]) -> Iterator[Actor]:
+        places = self._places
+        threads = [place for place in places.threads.values() if place.ident != threading.get_ident()]
+        yield from actors.threads(threads)
+        yield from actors.contexts(threads)
+        yield from actors.calls(self._made)
+        yield from actors.alarm()
+        yield from actors.finalizers()
+        yield from actors.hooks()
+        for loop in places.loops(one.place.task for one in found):
+            handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
+            if handles is None or tasks is None:
+                self._doubt(found, loop, "the timers or tasks of its event loop cannot be read")
+                continue
+            holder, _ = places.blocked_loops.get(loop, (None, None))
+            watching = [one for one in compat.watched_by(loop) if compat.is_function(compat.called_by(one)[0])]
+            own = [one for one in watching if not compat.is_asyncio(compat.called_by(one)[0])]
+            here = (*actors.timers(loop, [*handles, *own]), *actors.tasks(places, tasks))
+            yield from here if holder is None else (replace(actor, party=holder, when=None) for actor in here)
+
+    def _doubt(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, why: str) -> None:
+        for one in found:
+            if one.place.task is not None and one.place.task.get_loop() is loop:
+                one.doubt = one.doubt or why
+
+    def _look_for_closers(self, found: Iterable[Found]) -> None:
+        """Finds what may close the channel, stop the server or cancel all tasks that a suspect depends on."""
+        owned: dict[int, list[Found]] = {}
+        targets = []
+        for one in found:
+            for owner in self._owners_of(one):
+                owned.setdefault(id(owner), []).append(one)
+                targets.append(owner)
+        standing = Standing(self._places, self._waiting, self._budget, self._made)
+        reach = Reach(targets, self._budget)
+        for closer in (*closers(self._places, standing), *of_calls(self._made), *of_alarm()):
+            if self._budget.spent:
+                break
+            held = reach.held(closer.roots, ends=True) if targets and closer.roots else ()
+            everything = any(root is ANYTHING for root in closer.roots)
+            hit = [one for owner in (owned if everything else held) for one in owned[owner]]
+            if closer.tasks is not None:
+                hit += [one for one in found if one.place.task is not None and one.place.task.get_loop() is closer.tasks]
+            self._add_closer(closer, [one for one in hit if closer.of not in self._own_and_helpers(one)])
+
+    def _own_and_helpers(self, one: Found) -> tuple[Any, ...]:
+        """The suspect's own thread or task, and those of a library that close nothing by themselves."""
+        wait = None if one.place.party is None else self._of_shares.get(one.place.party)
+        return (one.place.task or one.place.ident, *(() if wait is None else wait.helpers))
+
+    def _owners_of(self, one: Found) -> list[Any]:
+        above = (self._places.of_task(task, self._places.party_of(task)) for task in one.kin)
+        wait = None if one.place.party is None else self._of_shares.get(one.place.party)
+        own = owners_of(one.place, self._places) + ([] if wait is None else list(wait.owners))
+        return own + [server for place in above for server in self._places.servers_of(place)]
+
+    def _add_closer(self, closer: Closer, hit: list[Found]) -> None:
+        goes = closer.goes() if hit else NEVER
+        for one in hit:
+            if goes.by_itself:
+                one.add(closer.text, by=closer.of)
+            else:
+                for party in sorted(goes.parties):
+                    one.add(closer.text, party)
+
+    # -- what that means -----------------------------------------------------------------------------------------------
+
+    def _add(self, actor: Actor, owners: list[Found]) -> None:
+        """``actor`` holds what ends the waits of ``owners``."""
+        if any(_is(actor, one.place) for one in owners):
+            self._own(actor, owners)
+            return
+        for one in owners:
+            if actor.when is not None and actor.loop is not None:
+                one.end_at(self._now + actor.when - actor.loop.time())
+            elif actor.party is not None and actor.party == one.place.party:
+                continue  # what its own wait holds up
+            elif not (any(handle is actor.of for handle in one.handles) or _is_bound(actor, one.place, self._places)):
+                one.add(actor.text, actor.party, actor.of)
+
+    def _add_keeper(self, actor: Actor, kept: KeptShares, found: Mapping[PartyName, Found]) -> None:
+        """``actor`` can give back a share that is waited for."""
+        for party in kept.held_by(actor):
+            self._add(actor, [found[party]])
+
+    def _add_interrupter(self, actor: Actor, found: Iterable[Found]) -> None:
+        """``actor`` may send this very process a signal, which interrupts those on the main thread."""
+        for one in found:
+            own = actor.party is not None and actor.party == one.place.party
+            if own or _is(actor, one.place) or not self._places.is_on_main_thread(one.place):
+                continue
+            if interrupts(actor.spoken(False).names):
+                one.add(f"{actor.text}; it may interrupt the main thread", actor.party, actor.of)
+
+    def _add_below(self, actor: Actor, found: list[Found]) -> None:
+        """``actor`` holds a task that awaits each of ``found``."""
+        for one in found:
+            if not _is(actor, one.place):
+                self._add(actor, [one])
+
+    def _own(self, actor: Actor, owners: list[Found]) -> None:
+        """What is called at the end of the call that a party serves ends the party's own wait.
+
+        A caller that bears no stamp may hang up at any moment, unobserved; one that bears a stamp is left to the detector.
+        """
+        for one in owners:
+            if actor.context and _is(actor, one.place):
+                one.interruptible = True
+                if one.place.serves is not None and one.place.serves.caller is None:
+                    one.add("its caller, who is outside and may hang up: the context of its call passes that on")
+
+    def _look_around(self, one: Found) -> None:
+        """What may end a wait without holding anything: signals, a server that stops, the feeding of a request stream."""
+        place = one.place
+        if self._places.is_on_main_thread(place) and (alarm := _alarm()):
+            one.add(alarm)
+        if self._places.is_of_stopping_server(place):
+            one.add("the server that it serves for is being stopped")
+        self._look_at_feeder(one)
+
+    def _look_at_kin(self, one: Found, suspected: Container[PartyName]) -> None:
+        """What ends the tasks that await a suspect ends its wait; so does a sibling that fails."""
+        if one.place.task is None:
+            return
+        for task in (one.place.task, *one.kin):
+            party = self._places.party_of(task)
+            known = party in suspected
+            if task is not one.place.task:
+                above = self._places.of_task(task, party)
+                if self._places.is_of_stopping_server(above):
+                    one.add("the server for which a task that awaits it serves is being stopped")
+                if party not in self._waiting:
+                    one.add(f"task {task.get_name()}, which awaits it", party, task)
+                elif not known and party not in one.ways_out:
+                    one.doubt = one.doubt or f"task {task.get_name()} has begun to await it since the cut"
+            for other in siblings_of(task):
+                holder = self._places.party_of(other)
+                if other is one.place.task or other in one.kin or other.done() or (known and holder in suspected):
+                    continue
+                one.add(f"task {other.get_name()}, which may fail in the same task group", holder, other)
+
+    def _look_at_feeder(self, one: Found) -> None:
+        """A request stream that the application's own iterator still feeds ends the call when it raises."""
+        feeding = self._places.feeder_of(one.place)
+        if feeding is None:
+            return
+        frame = next((frame for frame in feeding.frames if is_application(frame.f_code)), None)
+        if frame is not None:
+            one.add(f"the iterator of its requests, which may fail: {position_of(frame)}", feeding.party)
+        else:  # it will be asked again when the one in progress is sent
+            one.doubt = one.doubt or "gRPC is sending one of its requests"
+
+
+def _is(actor: Actor, place: Place) -> bool:
+    if place.task is None:
+        return actor.of is not None and actor.of == place.ident
+    return actor.of is place.task or (place.ident != 0 and actor.of == place.ident)
+
+
+def _is_bound(actor: Actor, place: Place, places: Places) -> bool:
+    """Whether a task goes on only once the task at ``place`` has ended."""
+    if place.task is None or not compat.is_task(actor.of):
+        return False
+    todo, seen = [actor.of], {actor.of}
+    while todo:
+        bound = _bound_to(todo.pop(), places)
+        if place.task in bound:
+            return True
+        more = [task for task in bound if compat.is_task(task) and task not in seen]
+        seen.update(more)
+        todo += more
+    return False
+
+
+def _bound_to(task: Task, places: Places) -> tuple[Any, ...]:
+    future = blocking_future(task)
+    if future is None:
+        return ()
+    awaited = read(task, future, places.coroutine_of(task))
+    if awaited is None or awaited.until is not None or not (awaited.needs_all or len(awaited.futures) == 1):
+        return ()
+    return awaited.futures
+
+
+def _alarm() -> str:
+    """Whether a signal is about to interrupt the main thread, in words."""
+    seconds, interval = signal.getitimer(signal.ITIMER_REAL)
+    if not seconds or interval or not callable(signal.getsignal(signal.SIGALRM)):
+        return ""
+    return f"SIGALRM, which interrupts the main thread in {seconds:.1f} s"

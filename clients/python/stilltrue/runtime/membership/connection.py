@@ -1,0 +1,371 @@
+"""The agent's connection to the detector: one bidirectional stream on its own threads; markers come down, all else goes up.
+
+The application never waits for anything here. An absent detector is retried with growing pauses; one that does not answer is
+left after ``welcome_seconds_max``; one that reads slowly makes the outbox drop its oldest reports.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import grpc
+
+from stilltrue.model import CallNumber, SnapshotId, WaitNumber
+from stilltrue.protocol.cure import Cured, CureRequest
+from stilltrue.protocol.look import Look, LookRequest
+from stilltrue.protocol.stacks import StacksFound
+from stilltrue.protocol.wire.cure import cure_from_wire, cured_to_wire
+from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
+from stilltrue.protocol.wire.report import report_to_wire
+from stilltrue.protocol.wire.stacks import found_to_wire
+from stilltrue.protocol.wire.values import process_to_wire
+from stilltrue.runtime.membership.credentials import Security
+from stilltrue.runtime.membership.triggers import SnapshotRequests
+from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.transport.transport import Transport
+from stilltrue.settings import Settings
+from stilltrue.v1 import agent_pb2 as pb
+from stilltrue.v1.agent_pb2_grpc import AgentServiceStub
+from stilltrue.version import __version__
+
+_LOGGER = logging.getLogger("stilltrue")
+TICK_SECONDS = 0.05
+QUIET_TICK_SECONDS = 0.25
+BACKOFF_SECONDS_MIN = 0.05
+FOLLOW_SECONDS = 1.0
+"""Time between two checks of the file of stamp keys."""
+GOODBYE_SECONDS_MAX = 0.5
+LOOKS_MAX = 64
+"""Answers to the verification round that await sending; what is dropped counts as no answer: doubt."""
+ABSENT_SECONDS_MAX = 10.0
+"""How long a detector may be absent before a warning."""
+OPTIONS = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+)
+
+_REFUSALS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+
+
+class Connection:
+    """Keeps the agent connected, from :meth:`start` to :meth:`close`."""
+
+    def __init__(
+        self,
+        live: LockedRecorder,
+        settings: Settings,
+        look: Callable[[LookRequest], Look] | None = None,
+        rename: Callable[[], None] = lambda: None,
+        sight: Callable[[], dict[str, Any]] | None = None,
+        transport: Transport | None = None,
+        cure: Callable[[CureRequest], Cured] | None = None,
+        stacks: Callable[[int], StacksFound] | None = None,
+    ) -> None:
+        """``live`` takes markers and gives reports; ``look`` answers verification rounds.
+
+        ``rename`` gives the process another name: it is called if another connected program keeps this one.
+        ``sight`` says what the agent sees of the process; ``transport`` what gRPC's core knows of its connections.
+        ``cure`` aborts calls when an operator asks for it; None: this process does not allow that.
+        ``stacks`` finds what the parties stand in that have not moved for long; it may take its time.
+        """
+        self._live = live
+        self._look = look or live.look
+        self._looks: deque[Look] = deque(maxlen=LOOKS_MAX)
+        self._cure = cure
+        self._find_stacks = stacks
+        self._stacks: deque[StacksFound] = deque(maxlen=LOOKS_MAX)
+        self._cured: deque[Cured] = deque(maxlen=LOOKS_MAX)
+        self._rename = rename
+        self._sight = sight
+        self._transport = transport
+        self._taken_since: float | None = None
+        self._settings = settings
+        self._triggers = SnapshotRequests(settings.block_seconds_max)
+        self._closing = threading.Event()
+        self._said_goodbye = threading.Event()
+        self._asked: list[str] = []
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._rung = False
+        self._happenings = -1
+        self._refused: grpc.StatusCode | None = None
+        self._absent_since: float | None = time.monotonic()  # None: it has been logged
+        self._lease_seconds = 3.0
+        self._followed_at = 0.0
+        self._addresses = deque(address.strip() for address in settings.detector.split(","))
+        self._report_bytes_max = 0
+        self.dialling = threading.Lock()
+        """Held while gRPC makes or ends a session's channel: a fork then would leave gRPC's own locks closed in the child."""
+        self.welcomed = threading.Event()
+        """Set while a detector has accepted this process."""
+        self._thread = threading.Thread(target=self._run, name="stilltrue-agent", daemon=True)
+
+    def start(self) -> None:
+        """Start connecting."""
+        self._live.wake = self._ring
+        self._thread.start()
+
+    def close(self) -> None:
+        """Say goodbye, if connected, and stop; takes at most ``GOODBYE_SECONDS_MAX``."""
+        self._closing.set()
+        self._live.wake = lambda: None
+        self._ring()
+        if self.welcomed.is_set():
+            self._said_goodbye.wait(GOODBYE_SECONDS_MAX)
+
+    def request_snapshot(self, reason: str) -> None:
+        """Ask for a snapshot, now, or when connected."""
+        if len(self._asked) < 10:
+            self._asked.append(reason)
+        self._ring()
+
+    def _ring(self) -> None:
+        """Wake the sender; safe anywhere, also in a finalizer or a signal handler."""
+        if not self._rung:
+            self._rung = True
+            self._bell.put(None)
+
+    # -- one session after the other -----------------------------------------------------------------------------------
+
+    @property
+    def _address(self) -> str:
+        """Which of the detector's addresses is dialled now; the next one is when that fails."""
+        return self._addresses[0]
+
+    def _run(self) -> None:
+        pause = BACKOFF_SECONDS_MIN
+        while not self._closing.is_set():
+            self._follow_keys()
+            begun = time.monotonic()
+            try:
+                self._session()
+            except grpc.RpcError as error:
+                code = error.code() if isinstance(error, grpc.Call) else None
+                self._log_left(code, error)
+                self._heed_name(code)
+            except Exception:  # noqa: BLE001 - the thread must outlive whatever happens in a session
+                self._live.report_failure("a session with the detector")
+            self._addresses.rotate(-1)
+            if self.welcomed.is_set():
+                self._absent_since = time.monotonic()
+                self.welcomed.clear()
+            if time.monotonic() - begun > self._settings.backoff_seconds_max:
+                pause = BACKOFF_SECONDS_MIN
+            self._closing.wait(pause * random.uniform(0.5, 1.0))  # jitter
+            pause = min(2 * pause, self._settings.backoff_seconds_max)
+            self._live.catch_up()
+
+    def _log_left(self, code: grpc.StatusCode | None, error: grpc.RpcError) -> None:
+        """Log a long absence of the detector once, and a refusal once for each reason."""
+        if code in _REFUSALS and code is not self._refused:
+            self._refused = code
+            details = error.details() if isinstance(error, grpc.Call) else ""
+            _LOGGER.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
+        elif self._absent_since is not None and time.monotonic() - self._absent_since > ABSENT_SECONDS_MAX:
+            self._absent_since = None
+            text = "no detector: address=%s code=%s; this process runs unwatched and keeps trying (STILLTRUE_DETECTOR)"
+            _LOGGER.warning(text, self._settings.detector, "" if code is None else code.name)
+        else:
+            _LOGGER.debug("detector left: address=%s code=%s", self._settings.detector, code)
+
+    def _heed_name(self, code: grpc.StatusCode | None) -> None:
+        """A name that stays taken for two leases belongs to another live program: a dead one would have left by then."""
+        now = time.monotonic()
+        if code is not grpc.StatusCode.ALREADY_EXISTS:
+            self._taken_since = None
+        elif self._taken_since is None:
+            self._taken_since = now
+        elif now - self._taken_since > 2 * self._lease_seconds:
+            self._taken_since = None
+            self._rename()
+
+    def _session(self) -> None:
+        over = threading.Event()
+        with self.dialling:
+            channel = self._dial()
+            stub = AgentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
+            call = stub.Connect(self._requests(over))
+        try:
+            patience = threading.Timer(self._settings.welcome_seconds_max, call.cancel)
+            patience.daemon = True
+            patience.start()
+            try:
+                for response in call:
+                    self._hear(response, patience)
+            finally:
+                patience.cancel()
+        finally:
+            over.set()
+            self._ring()
+            with self.dialling:
+                call.cancel()
+                channel.close()
+
+    def _dial(self) -> grpc.Channel:
+        settings = self._settings
+        security = Security(
+            ca=settings.tls_ca_file,
+            certificate=settings.tls_cert_file,
+            key=settings.tls_key_file,
+            token_file=settings.token_file,
+        )
+        return security.channel(self._address, OPTIONS)
+
+    def _hear(self, response: pb.ConnectResponse, patience: threading.Timer) -> None:
+        kind = response.WhichOneof("message")
+        if kind == "mark":
+            report = self._live.marked(SnapshotId(response.mark.snapshot), map(CallNumber, response.mark.settled))
+            if report is None:
+                self._triggers.lease_due = True  # it has been cut for: the lease says so
+                self._ring()
+            else:
+                self._live.post(report)
+        elif kind == "look":
+            self._looks.append(self._seen(request_from_wire(response.look)))
+            self._ring()
+        elif kind == "cure" and self._cure is not None:
+            request = cure_from_wire(response.cure)
+            cured = self._cure(request)
+            for one in cured.parties:
+                text = "cure: incident=%s party=%s aborted=%s: %s"
+                _LOGGER.warning(text, request.incident, one.party, str(one.aborted).lower(), one.text)
+            self._cured.append(cured)
+            self._ring()
+        elif kind == "stacks" and self._find_stacks is not None:
+            threading.Thread(
+                target=self._look_for_stacks, args=(response.stacks.number,), name="stilltrue-stacks", daemon=True
+            ).start()
+        elif kind == "welcome":
+            patience.cancel()
+            self._lease_seconds = max(0.1, response.welcome.lease_seconds)
+            self._report_bytes_max = response.welcome.report_bytes_max
+            self._refused = None
+            self._taken_since = None
+            self.welcomed.set()
+            _LOGGER.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
+
+    def _seen(self, request: LookRequest) -> Look:
+        """What the verification round asks for; of what cannot be looked at nothing is said: doubt."""
+        try:
+            return self._look(request)
+        except Exception:  # noqa: BLE001 - the stream must outlive a look that fails
+            self._live.report_failure("a look")
+            return Look(snapshot=request.snapshot)
+
+    def _look_for_stacks(self, number: int) -> None:
+        try:
+            found = StacksFound(number=number) if self._find_stacks is None else self._find_stacks(number)
+        except Exception:  # noqa: BLE001 - the application must not notice
+            self._live.report_failure("a look for stacks")
+            return
+        self._stacks.append(found)
+        self._ring()
+
+    def _tick_seconds(self) -> float:
+        """When to look for parties that are blocked for long again.
+
+        Later where nothing has happened since the last time and nobody waits: a wait that begins now is not long before then.
+        """
+        live, before = self._live, self._happenings
+        self._happenings = live.recorder.happenings
+        if self._happenings != before or live.deferred or live.oldest_wait(WaitNumber(0)) is not None:
+            return TICK_SECONDS
+        return max(TICK_SECONDS, min(QUIET_TICK_SECONDS, self._settings.block_seconds_max))
+
+    def _follow_keys(self) -> None:
+        now = time.monotonic()
+        if now - self._followed_at >= FOLLOW_SECONDS:
+            self._followed_at = now
+            self._live.keys.follow()
+
+    # -- what goes up; run by gRPC's own thread for the stream ---------------------------------------------------------
+
+    def _requests(self, over: threading.Event) -> Iterator[pb.ConnectRequest]:
+        live = self._live
+        yield pb.ConnectRequest(
+            hello=pb.Hello(
+                process=process_to_wire(live.recorder.process),
+                labels=self._settings.labels,
+                colour=live.recorder.colour,
+                agent=f"python/{__version__}",
+                reactive=self._settings.reactive,
+                looks=True,
+                cures=self._cure is not None,
+                stacks=self._find_stacks is not None,
+                sight=None if self._sight is None else pb.Sight(**self._sight()),
+            )
+        )
+        leased = time.monotonic()
+        while not over.is_set():
+            self._follow_keys()
+            try:
+                self._bell.get(timeout=self._tick_seconds())
+            except Empty:
+                live.catch_up()
+            self._rung = False
+            yield from self._reports()
+            while self._looks:
+                yield pb.ConnectRequest(looked=look_to_wire(self._looks.popleft()))
+            while self._cured:
+                yield pb.ConnectRequest(cured=cured_to_wire(self._cured.popleft()))
+            while self._stacks:
+                yield pb.ConnectRequest(stacks_found=found_to_wire(self._stacks.popleft()))
+            if self._closing.is_set():
+                yield pb.ConnectRequest(goodbye=pb.Goodbye())
+                self._said_goodbye.set()
+                return
+            now = time.monotonic()
+            if self._triggers.lease_due or now - leased >= self._lease_seconds / 3:
+                self._triggers.lease_due = False
+                leased = now
+                yield self._lease()
+            yield from self._pleas(now)
+
+    def _reports(self) -> Iterator[pb.ConnectRequest]:
+        live = self._live
+        while live.reports:
+            report = live.reports.popleft()
+            message = report_to_wire(report if self._transport is None else self._transport.with_connections(report))
+            if self._report_bytes_max and message.ByteSize() > self._report_bytes_max:
+                live.dropped += 1
+                continue
+            yield pb.ConnectRequest(report=message)
+
+    def _lease(self) -> pb.ConnectRequest:
+        live = self._live
+        if self._transport is not None:
+            self._transport.learn()
+        lease = pb.Lease(
+            colour=live.recorder.colour,
+            reports_dropped=live.dropped,
+            stamps_refused=live.recorder.refused + live.stamps_refused,
+            sight=None if self._sight is None else pb.Sight(**self._sight()),
+        )
+        return pb.ConnectRequest(lease=lease)
+
+    def _pleas(self, now: float) -> Iterator[pb.ConnectRequest]:
+        while self._asked:
+            yield pb.ConnectRequest(wish=pb.Wish(reason=self._asked.pop(0)))
+        reason = self._triggers.poll(self._live, now)
+        if reason:
+            yield pb.ConnectRequest(wish=pb.Wish(reason=reason))

@@ -1,0 +1,117 @@
+"""A client's credentials for the detector: PEM files and a token, read again for each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc import _auth, _channel, _interceptor, _plugin_wrapping, experimental
+
+from stilltrue.runtime.membership.secret_file import writable_by_all
+
+LOADED = (_auth, _channel, _interceptor, _plugin_wrapping, experimental)
+"""What gRPC would otherwise import when a channel is made, on the agent's own thread: a fork at that moment leaves the child an
+import lock that is never released, and its first channel hangs."""
+
+
+class SecurityRefusedError(ValueError):
+    """Credentials that cannot be used; one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """PEM files and a file with a token; empty: none. Any of ``ca``, ``certificate`` means TLS.
+
+    ``ca``: CA bundle to verify the detector with (empty: the system's). ``certificate`` and ``key``: our own.
+    ``token_file`` holds a bearer token; without TLS it is sent to loopback only.
+    """
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    token_file: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a certificate without its key."""
+        if bool(self.certificate) != bool(self.key):
+            raise SecurityRefusedError("tls_cert_file and tls_key_file must be set together")
+
+    @property
+    def tls(self) -> bool:
+        """Whether to use TLS."""
+        return bool(self.ca or self.certificate)
+
+    def channel(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
+        """A channel to ``address`` with the files' present content. Raises :class:`SecurityRefusedError`."""
+        token = _read(self.token_file, secret=True).decode().strip() if self.token_file else ""
+        if not self.tls:
+            if not token:
+                return _channel_of_grpc(address, options)
+            if not _is_loopback(address):
+                raise SecurityRefusedError(f"token_file: a token is not sent to {address} without TLS (tls_ca_file)")
+            return grpc.intercept_channel(_channel_of_grpc(address, options), _Bearer(token))
+        ca, certificate = (_read(path) if path else None for path in (self.ca, self.certificate))
+        key = _read(self.key, secret=True) if self.key else None
+        credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+        channel = _channel_of_grpc(address, options, credentials)
+        return grpc.intercept_channel(channel, _Bearer(token)) if token else channel
+
+
+def _channel_of_grpc(address: str, options: Sequence[tuple[str, Any]], credentials: Any = None) -> grpc.Channel:
+    """A channel of gRPC's alone: its functions may have been replaced, by us or by other instrumentations."""
+    own = None if credentials is None else credentials._credentials  # noqa: SLF001 - as grpc.secure_channel does
+    channel: grpc.Channel = _channel.Channel(address, tuple(options), own, None)
+    return channel
+
+
+def _read(path: str, *, secret: bool = False) -> bytes:
+    try:
+        if secret and writable_by_all(path):
+            raise SecurityRefusedError(f"{path}: writable by everybody (chmod o-w)")
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SecurityRefusedError(f"{path}: {error.strerror}") from None
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+class _Details(grpc.ClientCallDetails):
+    """A call's details with more metadata."""
+
+    def __init__(self, details: Any, metadata: Any) -> None:
+        for name in ("method", "timeout", "credentials", "wait_for_ready", "compression"):
+            setattr(self, name, getattr(details, name, None))
+        self.metadata = metadata
+
+
+class _Bearer(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    """Adds the token to every call."""
+
+    def __init__(self, token: str) -> None:
+        self._pair = ("authorization", f"Bearer {token}")
+
+    def _details(self, details: Any) -> _Details:
+        return _Details(details, (*(details.metadata or ()), self._pair))
+
+    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return continuation(self._details(client_call_details), request)
+
+    def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return continuation(self._details(client_call_details), request)
+
+    def intercept_stream_unary(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        return continuation(self._details(client_call_details), request_iterator)
+
+    def intercept_stream_stream(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        return continuation(self._details(client_call_details), request_iterator)

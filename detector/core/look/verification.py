@@ -1,0 +1,382 @@
+"""The verification round (rule 10): a snapshot yields suspicions; a second look by the suspects' processes decides.
+
+Rules:
+
+1. Every look is requested after the last report has arrived. So between the last cut and the first look there is an instant
+   at which all unchanged waits were in force at once, with their targets and full pools, whatever is in any channel.
+2. A wait that has changed is over: its party is free (in doubt where it is stuck by several waits, for others may last). The
+   earliest deadline counts. A way out without a party makes the wait one that ends by itself; one with a party is a further
+   target. Where a deadline of the suspects has passed meanwhile, those that have gone on may owe it to that deadline alone:
+   they are free by now, and it is in doubt whether they were held up until then (``gridlock``).
+3. What was not looked at, for whatever reason, is doubt: its waits count as possible, never as certain.
+4. A set that was verified, and stands by itself still in the very same waits, stays so: it is looked at again after twice the
+   time, as is what was found to have a way out. All other suspects are looked at in the round. What a look
+   of another round shows that ends meanwhile counts for that round alone: it may be older than this snapshot.
+5. A call that may be repeated is at its server for certain only when its whole set was looked at in an earlier round, too: by
+   then the server knows of a connection that was lost before that.
+6. An idle process is idle for certain when nothing has happened in it from its cut to the look, and nothing is unaccounted for.
+
+The time is an argument, never read: the service and the simulator run the same rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from detector.core.look.amendment import amended
+from detector.core.protocol.assembler import Assembled, reassembled
+from detector.core.protocol.clocks import ahead_seconds
+from detector.core.snapshot import Snapshot
+from detector.core.waits.resolution import owner_of
+from detector.graph.partial import left_over
+from stilltrue.model import Activity, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber, process_of
+from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
+from stilltrue.protocol.report import Report
+
+DOUBLES = 2.0
+LATE_MAX = 16
+"""Snapshots for which late members are remembered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """What must be looked at again before a TRUE.
+
+    ``parties`` seem stuck, each by the waits with these numbers; ``processes`` seem idle.
+    """
+
+    parties: Mapping[PartyName, tuple[WaitNumber, ...]] = field(default_factory=dict)
+    processes: tuple[ProcessName, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.parties or self.processes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskLook:
+    """Ask this process to look."""
+
+    process: ProcessId
+    request: LookRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """The round is over: the snapshot with what was seen."""
+
+    assembled: Assembled
+
+
+RoundEffect = AskLook | Verified
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One party in its very waits, in one incarnation of its process."""
+
+    process: ProcessId
+    party: PartyName
+    waits: tuple[WaitNumber, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """What the latest look at a party showed.
+
+    ``since``: when the first round that saw it in these waits ended. ``until``: its deadline, by the detector's clock.
+    """
+
+    look: PartyLook
+    looked_at: float
+    again_seconds: float
+    since: float
+    until: float | None = None
+    verified: bool = False
+
+    def due(self, now: float) -> bool:
+        return (self.until is not None and self.until <= now) or now >= self.looked_at + self.again_seconds
+
+    @property
+    def bars(self) -> bool:
+        """It showed that the party may go on whatever others do, or showed nothing."""
+        return bool(self.look.doubt or not self.look.unchanged or any(way.party is None for way in self.look.ways_out))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Idle:
+    """What the latest look at a process showed of its idleness after ``happenings`` events; an empty ``doubt``: it is idle."""
+
+    happenings: int
+    doubt: str
+    looked_at: float
+    again_seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class _Round:
+    """One snapshot's round in progress. ``leaned`` and ``doubts``: what was known when it was decided whom to ask."""
+
+    assembled: Assembled
+    suspicion: Suspicion
+    keys: dict[PartyName, _Key]
+    leaned: dict[PartyName, PartyLook]
+    doubts: dict[ProcessName, str]
+    asked: dict[ProcessName, LookRequest]
+    asked_about: frozenset[PartyName]
+    until: float
+    awaited: set[ProcessName]
+    looks: dict[ProcessName, Look] = field(default_factory=dict)
+    seen: dict[ProcessName, dict[PartyName, PartyLook]] = field(default_factory=dict)
+    reasons: dict[ProcessName, str] = field(default_factory=dict)
+
+
+class Verifier:
+    """The rounds in progress, and what earlier ones showed."""
+
+    def __init__(self, *, give_up_seconds: float = 1.0, again_seconds_min: float = 0.5) -> None:
+        """``give_up_seconds``: how long a round waits for its looks; ``again_seconds_min``: until the first second look."""
+        self._give_up_seconds = give_up_seconds
+        self._again_seconds_min = again_seconds_min
+        self._rounds: dict[SnapshotId, _Round] = {}
+        self._known: dict[_Key, _Known] = {}
+        self._idle: dict[ProcessId, _Idle] = {}
+        self._late: dict[SnapshotId, frozenset[ProcessName]] = {}
+        """By snapshot, those that did not answer in time: what they say later is no answer to a further request."""
+
+    # -- happenings ----------------------------------------------------------------------------------------------------
+
+    def suspected(self, assembled: Assembled, suspicion: Suspicion, now: float) -> list[RoundEffect]:
+        """A snapshot has ended and shows this: request the looks it needs, if any.
+
+        The result of a round may need a second round, about idleness, for the same snapshot.
+        """
+        snapshot = assembled.snapshot.ref.id
+        if snapshot is None or snapshot in self._rounds:
+            raise AssertionError("a snapshot has a number, and one round at a time")
+        keys = _keys(assembled.reports, suspicion.parties)
+        self._forget(assembled, keys, suspicion)
+        leaned = {party: known.look for party, key in keys.items() if (known := self._known.get(key)) is not None}
+        members = {name: assembled.reports[name].process for name in suspicion.processes}
+        doubts = {name: idle.doubt for name, process in members.items() if (idle := self._idle.get(process)) is not None}
+        asked = self._requests(assembled, keys, suspicion, now)
+        one = _Round(
+            assembled=assembled, suspicion=suspicion, keys=keys, leaned=leaned, doubts=doubts, asked=asked,
+            until=now + self._give_up_seconds, awaited=asked.keys() - self._late.get(snapshot, frozenset()),
+            asked_about=frozenset(suspect.party for request in asked.values() for suspect in request.suspects),
+        )  # fmt: skip
+        self._rounds[snapshot] = one
+        found: list[RoundEffect] = [
+            AskLook(process=assembled.reports[name].process, request=asked[name]) for name in sorted(one.awaited)
+        ]
+        return found + self._settle(now)
+
+    def looked(self, process: ProcessId, look: Look, now: float) -> list[RoundEffect]:
+        """A process reports what it saw."""
+        one = self._rounds.get(look.snapshot)
+        if one is None or process.instance not in one.awaited or one.assembled.reports[process.instance].process != process:
+            return []
+        one.awaited.discard(process.instance)
+        one.looks[process.instance] = look
+        one.seen[process.instance] = {seen.party: seen for seen in reversed(look.parties)}
+        return self._settle(now)
+
+    def unable(self, process: ProcessName, reason: str, now: float, snapshot: SnapshotId | None = None) -> list[RoundEffect]:
+        """A process cannot look, or is gone: it is not waited for in ``snapshot``'s round (None: in any)."""
+        for number, one in self._rounds.items():
+            if process in one.awaited and snapshot in {None, number}:
+                one.awaited.discard(process)
+                one.reasons[process] = reason
+        return self._settle(now)
+
+    def ticked(self, now: float) -> list[RoundEffect]:
+        """Time has passed."""
+        return self._settle(now)
+
+    def due(self) -> float:
+        """When :meth:`ticked` has something to do next (infinity: never)."""
+        return min((one.until for one in self._rounds.values()), default=math.inf)
+
+    @property
+    def under_way(self) -> int:
+        """How many rounds there are."""
+        return len(self._rounds)
+
+    # -- what to look at (rule 4) --------------------------------------------------------------------------------------
+
+    def _requests(
+        self, assembled: Assembled, keys: Mapping[PartyName, _Key], suspicion: Suspicion, now: float
+    ) -> dict[ProcessName, LookRequest]:
+        suspects: dict[ProcessName, list[Suspect]] = {}
+        for party in self._to_look_at(assembled, keys, now):
+            key = keys[party]
+            suspects.setdefault(key.process.instance, []).append(Suspect(party=party, waits=key.waits))
+        idle = {name for name in suspicion.processes if self._must_look_at_process(assembled.reports[name], now)}
+        snapshot = assembled.snapshot.ref.id or SnapshotId(0)
+        return {
+            name: LookRequest(snapshot=snapshot, suspects=tuple(suspects.get(name, ())), activity=name in idle)
+            for name in sorted(suspects.keys() | idle)
+        }
+
+    def _to_look_at(self, assembled: Assembled, keys: Mapping[PartyName, _Key], now: float) -> list[PartyName]:
+        """All parties still suspected given the known ways out, except those already verified."""
+        known = {party: one for party, key in keys.items() if (one := self._known.get(key)) is not None and not one.due(now)}
+        barred = {party: replace(one.look, doubt="", unchanged=False) for party, one in known.items() if one.bars}
+        others = {party: one.look for party, one in known.items() if one.look.ways_out and not one.bars}
+        view = assembled.snapshot
+        if barred or others:
+            view = reassembled(assembled, amended(assembled.reports, barred | others), {}).snapshot
+        left = keys.keys() & left_over(view.waits, view.missing).keys()
+        verified = {party for party in left if party in known and known[party].verified}
+        stands = left_over(view.waits, view.missing, among=verified) if verified else {}
+        return sorted(left - barred.keys() - stands.keys())
+
+    def _must_look_at_process(self, report: Report, now: float) -> bool:
+        known = self._idle.get(report.process)
+        return known is None or known.happenings != report.happenings or now >= known.looked_at + known.again_seconds
+
+    def _forget(self, assembled: Assembled, keys: Mapping[PartyName, _Key], suspicion: Suspicion) -> None:
+        """Forget parties that are no longer suspected, and processes that are no longer members."""
+        if keys or not suspicion.processes:
+            present = set(keys.values())
+            self._known = {key: known for key, known in self._known.items() if key in present}
+        members = {report.process for report in assembled.reports.values()}
+        self._idle = {process: idle for process, idle in self._idle.items() if process in members}
+        while len(self._late) > LATE_MAX:
+            del self._late[next(iter(self._late))]
+
+    # -- the end of a round --------------------------------------------------------------------------------------------
+
+    def _settle(self, now: float) -> list[RoundEffect]:
+        over = [number for number, one in self._rounds.items() if not one.awaited or now >= one.until]
+        return [Verified(assembled=self._end(self._rounds.pop(number), now)) for number in over]
+
+    def _end(self, one: _Round, now: float) -> Assembled:
+        ref, begun = one.assembled.snapshot.ref, one.assembled.snapshot.ref.begun or 0.0
+        if one.awaited and ref.id is not None:
+            self._late[ref.id] = frozenset(one.awaited)
+        before = {party: known.since for party, key in one.keys.items() if (known := self._known.get(key)) is not None}
+        looks = {party: self._seen(one, party, key, now) for party, key in one.keys.items()}
+        if _deadline_passed(one, now):
+            looks = {party: _since_then(look, one, now) for party, look in looks.items()}
+        doubts = {name: self._idleness(one, name, now) for name in one.suspicion.processes}
+        reports = amended(one.assembled.reports, looks, {name: doubt for name, doubt in doubts.items() if doubt})
+        seen = {**one.assembled.snapshot.looks, **looks}
+        found = reassembled(one.assembled, reports, seen)
+        waits = found.snapshot.waits
+        unsure = set(waits.named(waits.waiter[waits.uncoloured]))
+        if any(party in unsure and not look.doubt for party, look in looks.items()):
+            old = {party for party, since in before.items() if since < begun}
+            found = self._confirmed(one, found, old, seen)
+        stuck = set(left_over(found.snapshot.waits, found.snapshot.missing, certain=True))
+        for party, key in one.keys.items():
+            if key in self._known:
+                self._known[key].verified = party in stuck and not self._known[key].bars
+        return found
+
+    def _seen(self, one: _Round, party: PartyName, key: _Key, now: float) -> PartyLook:
+        """What the round showed of a suspect."""
+        known = self._known.get(key)
+        name = key.process.instance
+        if party not in one.asked_about:
+            return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")
+        look = self._answer(one, name, party)
+        if known is None:
+            known = self._known[key] = _Known(look=look, looked_at=now, again_seconds=self._again_seconds_min, since=now)
+        else:
+            known.looked_at = now
+            known.again_seconds *= DOUBLES
+            if known.verified and look.doubt:  # what was verified is so forever
+                return known.look
+        known.look, known.until = look, _until(look, one.assembled, name)
+        return look
+
+    def _answer(self, one: _Round, name: ProcessName, party: PartyName) -> PartyLook:
+        look = one.looks.get(name)
+        found = one.seen.get(name, {}).get(party)
+        if found is not None and not found.unchanged and len(one.keys[party].waits) > 1:
+            return replace(found, unchanged=True, doubt="one of its several waits has ended")
+        if found is not None:
+            return found
+        reason = one.reasons.get(name) or (
+            f"{name} did not answer within {self._give_up_seconds:g} s" if look is None else f"{name} did not report on it"
+        )
+        return PartyLook(party=party, unchanged=True, doubt=reason)
+
+    def _idleness(self, one: _Round, name: ProcessName, now: float) -> str:
+        """Why it is not certain that a process is idle (rule 6); empty when it is."""
+        report = one.assembled.reports[name]
+        known = self._idle.get(report.process)
+        request = one.asked.get(name)
+        if request is None or not request.activity:
+            return one.doubts.get(name, "it was not looked at")
+        look = one.looks.get(name)
+        if look is None:
+            return one.reasons.get(name) or f"it did not answer within {self._give_up_seconds:g} s"
+        doubt = ""
+        if look.unaccounted:
+            doubt = f"it has work that no party accounts for: {'; '.join(look.unaccounted)}"
+        elif look.happenings != report.happenings:
+            doubt = f"it has recorded events since its cut ({look.happenings - report.happenings} steps)"
+        same = known is not None and known.happenings == report.happenings
+        again = known.again_seconds * DOUBLES if known is not None and same else self._again_seconds_min
+        self._idle[report.process] = _Idle(happenings=report.happenings, doubt=doubt, looked_at=now, again_seconds=again)
+        return doubt
+
+    def _confirmed(self, one: _Round, found: Assembled, old: set[PartyName], looks: Mapping[PartyName, PartyLook]) -> Assembled:
+        """Rule 5: whether an earlier round saw all parties of the set in the very same waits."""
+        if not old:
+            return found
+        reports = found.reports
+        new = {party: replace(looks[party], doubt="it is new") for party in one.keys if party not in old}
+        alone = reassembled(found, amended(reports, new, confirmed=old), {})
+        stuck = set(left_over(alone.snapshot.waits, alone.snapshot.missing, certain=True)) & old
+        return reassembled(found, amended(reports, {}, confirmed=stuck), looks) if stuck else found
+
+
+def _deadline_passed(one: _Round, now: float) -> bool:
+    """Whether a suspect's deadline may have passed: clocks that nothing proves wrong are off by the snapshot's time at most."""
+    ref, waits = one.assembled.snapshot.ref, one.assembled.snapshot.waits
+    off = 0.0 if ref.begun is None or ref.ended is None else ref.ended - ref.begun
+    passed = waits.named(waits.waiter[waits.deadline <= now + off])
+    return any((owner_of(party) or party) in one.keys for party in passed)
+
+
+def _since_then(look: PartyLook, one: _Round, now: float) -> PartyLook:
+    """The look, when it shows that its party has gone on: in doubt is until when it could not, and now it can."""
+    if look.unchanged or look.doubt:
+        return look
+    ref, report = one.assembled.snapshot.ref, one.assembled.reports[process_of(look.party)]
+    ahead = ahead_seconds(report, ref.begun or 0.0, ref.ended or math.inf)
+    return replace(look, deadline=now + ahead, doubt="by then a deadline had passed")
+
+
+def _until(look: PartyLook, assembled: Assembled, name: ProcessName) -> float | None:
+    """The deadline that a look showed, by the detector's clock."""
+    if look.deadline is None:
+        return None
+    ref = assembled.snapshot.ref
+    return look.deadline - ahead_seconds(assembled.reports[name], ref.begun or 0.0, ref.ended or math.inf)
+
+
+def suspicion_of(snapshot: Snapshot, *, leaning: bool) -> Suspicion:
+    """What a snapshot shows that must be looked at again; ``leaning``: a TRUE depends on which processes are idle."""
+    return Suspicion(parties=left_over(snapshot.waits, snapshot.missing), processes=idle_of(snapshot) if leaning else ())
+
+
+def idle_of(snapshot: Snapshot) -> tuple[ProcessName, ...]:
+    """The processes that seem idle, or blocked for good: those that are not active."""
+    return tuple(name for name, state in snapshot.processes.items() if state.activity is not Activity.ACTIVE)
+
+
+def _keys(reports: Mapping[ProcessName, Report], parties: Mapping[PartyName, tuple[WaitNumber, ...]]) -> dict[PartyName, _Key]:
+    """Each suspect with the waits that block it; without auxiliary parties that represent a part of a wait (``party~3.1``)."""
+    suspected = {process_of(party) for party in parties}
+    waits = {(name, wait.waiter, wait.number) for name in suspected & reports.keys() for wait in reports[name].waits}
+    found: dict[PartyName, _Key] = {}
+    for party, numbers in parties.items():
+        name = process_of(party)
+        if name in reports and all((name, party, number) in waits for number in numbers):
+            found[party] = _Key(reports[name].process, party, numbers)
+    return found

@@ -1,0 +1,1 @@
+"""The detector's half of the snapshot protocol: when a snapshot begins, and how reports become one."""

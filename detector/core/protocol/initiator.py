@@ -1,0 +1,259 @@
+"""The initiator: when to begin a snapshot, which number it gets, and when to abandon it. The time is an argument.
+
+Rules:
+
+1. Ids only rise; a process's colour that is ahead advances them.
+2. A snapshot begins when one is asked for, when a process requests one (a bounded number of times a second), and once a
+   period; never more than ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one has ended.
+3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
+   ``give_up_seconds``; it is incomplete then.
+4. A question is answered from a snapshot that began after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from detector.core.protocol.assembler import Assembled, PendingSnapshot, Refusal
+from detector.core.protocol.story import SnapshotLog
+from detector.core.waits.resolved import Resolved
+from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.report import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When snapshots begin and end. ``period_seconds`` 0: only on demand."""
+
+    period_seconds: float = 1.0
+    trigger_seconds_min: float = 0.5
+    triggers_burst_max: int = 5
+    give_up_seconds: float = 2.0
+    suspect_seconds: float = 0.25
+    pending_snapshots_max: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """Send a marker for ``snapshot`` to each of ``members``, and with it the calls in doubt that are ``settled``."""
+
+    snapshot: SnapshotId
+    members: tuple[ProcessName, ...]
+    settled: Mapping[ProcessName, tuple[CallNumber, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """A snapshot has ended; ``tickets`` are the questions that it answers."""
+
+    assembled: Assembled
+    tickets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """A report was refused."""
+
+    process: ProcessName
+    reason: Refusal
+
+
+Effect = Begin | Finish | Refuse
+
+
+class Initiator:
+    """Begins snapshots and ends them; each event returns its effects, in order."""
+
+    def __init__(self, timing: Timing | None = None, *, first: SnapshotId = SnapshotId(1)) -> None:
+        """``first``: the first id to give (above all that were ever given)."""
+        self.timing = timing or Timing()
+        self.next_id = first
+        self._members: dict[ProcessName, ProcessId] = {}
+        self._pending: dict[SnapshotId, PendingSnapshot] = {}
+        self._tickets: dict[SnapshotId, tuple[int, ...]] = {}
+        self._asking: list[int] = []
+        self._requester: ProcessName | None = None
+        self._allowance = float(self.timing.triggers_burst_max)
+        self._allowance_at = -math.inf
+        self._periodic_at = -math.inf
+        self._suspects: set[ProcessName] = set()
+        self._log = SnapshotLog()
+        self._lost: set[ProcessName] = set()
+        self.paused = False
+        """While true no snapshot begins: those that have ended wait to be evaluated."""
+        self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
+        self._resolved: Resolved | None = None
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    def joined(self, process: ProcessId, colour: SnapshotId, now: float) -> list[Effect]:
+        """A process is a member from the next snapshot on; its other incarnation no longer is."""
+        effects = self.left(process.instance, now)
+        self._members[process.instance] = process
+        self._lost.discard(process.instance)
+        for pending in self._pending.values():
+            pending.back(process)
+        self.advance(colour)
+        return effects
+
+    def left(self, process: ProcessName, now: float) -> list[Effect]:
+        """A process is no longer a member; pending snapshots still expect it, but do not wait for it."""
+        self._lost.discard(process)
+        if self._members.pop(process, None) is None:
+            return []
+        for pending in self._pending.values():
+            pending.gone(process)
+        return self._settle(now)
+
+    def lost(self, process: ProcessName, now: float) -> list[Effect]:
+        """A member cannot be reached: snapshots still expect it, but do not wait for it until it joins again."""
+        self._lost.add(process)
+        for pending in self._pending.values():
+            pending.gone(process)
+            self._log.record(now, f"{process} is lost", pending.id)
+        return self._settle(now)
+
+    def advance(self, colour: SnapshotId) -> None:
+        """Rule 1: a process is known to have cut for ``colour``."""
+        self.next_id = SnapshotId(max(self.next_id, colour + 1))
+
+    @property
+    def members(self) -> tuple[ProcessName, ...]:
+        """The names of the members, sorted."""
+        return tuple(sorted(self._members))
+
+    # -- what makes a snapshot begin (rule 2) --------------------------------------------------------------------------
+
+    def asked(self, ticket: int, now: float) -> list[Effect]:
+        """A question arrived; the ``Finish`` that answers it has the ticket."""
+        self._asking.append(ticket)
+        return self._begin_wanted(now)
+
+    def requested(self, process: ProcessName, now: float) -> list[Effect]:
+        """A process requests a snapshot: one of its parties has been blocked for long."""
+        self._requester = process
+        return self._begin_wanted(now)
+
+    def ticked(self, now: float) -> list[Effect]:
+        """Time has passed."""
+        return self._settle(now) + self._begin_wanted(now)
+
+    def due(self, now: float) -> float:
+        """When :meth:`ticked` has something to do next (seconds; infinity: never)."""
+        times = [self._deadline(pending) for pending in self._pending.values()]
+        if not self.paused and len(self._pending) < self.timing.pending_snapshots_max:
+            if self.timing.period_seconds and self._members:
+                times.append(self._periodic_at + self.timing.period_seconds)
+            if self._requester is not None:
+                times.append(now + (1 - self._allowance_now(now)) * self.timing.trigger_seconds_min)
+            if self._asking:
+                times.append(now)
+        return max(now, min(times, default=math.inf))
+
+    # -- reports -------------------------------------------------------------------------------------------------------
+
+    def reported(self, report: Report, now: float) -> list[Effect]:
+        """A report came: it serves every pending snapshot in (after, snapshot] (rule 2 of the recorder)."""
+        name = report.process.instance
+        self.advance(report.snapshot)
+        self._suspects.discard(name)
+        meant = [pending for pending in self._pending.values() if report.after < pending.id <= report.snapshot]
+        if not meant:
+            return [Refuse(process=name, reason=Refusal.LATE)]
+        effects: list[Effect] = []
+        for pending in meant:
+            refusal = pending.offer(report)
+            if refusal is not None:
+                effects.append(Refuse(process=name, reason=refusal))
+            outcome = "is taken" if refusal is None else f"is refused ({refusal.value})"
+            cut = f"next call {report.next_number}, cut for ({report.after}, {report.snapshot}]"
+            self._log.record(now, f"the report of {name} {outcome}: {cut}", pending.id)
+        return effects + self._settle(now) + self._begin_wanted(now)
+
+    def refusal(self, process: ProcessId, after: SnapshotId, snapshot: SnapshotId) -> Refusal | None:
+        """Why a report of ``process`` for the snapshots in (after, snapshot] would be refused; None when it would be taken."""
+        meant = [pending for pending in self._pending.values() if after < pending.id <= snapshot]
+        refusals = [pending.refusal(process) for pending in meant]
+        return None if None in refusals else next(iter(refusals), Refusal.LATE)
+
+    def late(self, process: ProcessName, snapshot: SnapshotId) -> None:
+        """A report came too late, but its process answers, and has cut for ``snapshot``."""
+        self.advance(snapshot)
+        self._suspects.discard(process)
+
+    # -- rules ---------------------------------------------------------------------------------------------------------
+
+    def _begin_wanted(self, now: float) -> list[Effect]:
+        """Rule 2: begin one snapshot if one is wanted and there is room; it serves all pending requests."""
+        if self.paused or len(self._pending) >= self.timing.pending_snapshots_max:
+            return []
+        by = self._wanted_by(now)
+        if by is None:
+            return []
+        snapshot = self.next_id
+        self.next_id = SnapshotId(snapshot + 1)
+        self._pending[snapshot] = PendingSnapshot(snapshot=snapshot, members=self._members, begun=now, begun_by=by)
+        for name in self._lost:
+            self._pending[snapshot].gone(name)
+        self._tickets[snapshot] = tuple(self._asking)
+        self._asking.clear()
+        self._requester = None
+        self._periodic_at = now
+        self._log.record(now, f"begins for {by}: markers to {', '.join(self.members) or 'no member'}", snapshot)
+        begin = Begin(snapshot=snapshot, members=self.members, settled=self._settled_members())
+        return [begin, *self._settle(now)]
+
+    def _settled_members(self) -> dict[ProcessName, tuple[CallNumber, ...]]:
+        """By member, its calls in doubt that were answered. Sent once: a doubt that lasts shows up again."""
+        settled = {
+            process.instance: numbers
+            for process, numbers in self._settled.items()
+            if self._members.get(process.instance) == process
+        }
+        self._settled.clear()
+        return settled
+
+    def _wanted_by(self, now: float) -> str | None:
+        if self._asking:
+            return "ask"
+        if self._requester is not None:
+            allowance = self._allowance_now(now)
+            if allowance >= 1:
+                self._allowance, self._allowance_at = allowance - 1, now
+                return self._requester
+        if self.timing.period_seconds and self._members and now >= self._periodic_at + self.timing.period_seconds:
+            return "period"
+        return None
+
+    def _allowance_now(self, now: float) -> float:
+        """How many requests may be granted at once: a bucket that holds the burst and fills by one each interval."""
+        grown = (now - self._allowance_at) / self.timing.trigger_seconds_min if self._allowance_at > -math.inf else math.inf
+        return min(self.timing.triggers_burst_max, self._allowance + grown)
+
+    def _deadline(self, pending: PendingSnapshot) -> float:
+        """Rule 3: until when this snapshot waits for the members that are still to report."""
+        if not pending.awaited:
+            return pending.begun
+        brief = pending.awaited <= self._suspects
+        return pending.begun + (self.timing.suspect_seconds if brief else self.timing.give_up_seconds)
+
+    def _settle(self, now: float) -> list[Effect]:
+        """End every snapshot that is due (rule 3), the oldest first."""
+        over = [pending for pending in self._pending.values() if now >= self._deadline(pending)]
+        return [self._finish(pending, now) for pending in over]
+
+    def _finish(self, pending: PendingSnapshot, now: float) -> Finish:
+        del self._pending[pending.id]
+        assembled = pending.assembled(now, self._resolved)
+        self._resolved = assembled.resolved
+        self._suspects.update(name for name in pending.missing() if name in self._members)
+        self._suspects.intersection_update(self._members)
+        self._settled.update(assembled.settled)
+        self._log.record(now, f"ends {assembled.outcome.value}", pending.id)
+        return Finish(assembled=assembled, tickets=self._tickets.pop(pending.id))
+
+    def story(self, snapshot: SnapshotId) -> list[str]:
+        """The log of a snapshot: see :class:`~detector.core.protocol.story.SnapshotLog`."""
+        return self._log.story(snapshot)

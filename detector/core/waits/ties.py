@@ -1,0 +1,165 @@
+"""Ties: the parties that hold up a call that no member has seen, from the reports of both ends of its connection (rule 4).
+
+Rules:
+
+1. Only for a call that no member has seen, with one copy and no doubt, whose caller names the connections it may use: it is on
+   one of them, or waits for room on one. Each must be held up, as one member alone reports.
+2. Held up by the party that blocks the accepting thread or loop: both ends have counted the same streams, so the server's core
+   has the call. It is accepted when one of the parties goes on.
+3. Held up because the connection is full: it is sent when one of the connection's calls ends, that is when a party that serves
+   one goes on, or one that waits for it and may cancel it. If another party made one, it might cancel it: then there is no tie.
+4. Such a wait rests on no stamp. Only a look at each party that finds it unchanged makes it certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from detector.core.waits.channels import Channels, Where
+from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName
+from stilltrue.protocol.report import (
+    CallTarget,
+    Connection,
+    HeldUp,
+    LocalWait,
+    OutstandingCall,
+    PartyTarget,
+    Report,
+    SentOver,
+    ServedCall,
+)
+
+_UNSEEN = (Where.REQUEST_IN_TRANSIT, Where.MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tie:
+    """For which parties a call waits, one of them; why, in words; and until when."""
+
+    among: tuple[PartyName, ...]
+    what: str
+    deadline: float | None = None
+
+
+def tied(reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId]) -> dict[ProcessName, Report]:
+    """The reports, in which a wait for a call that is tied is one for those who hold it up."""
+    if not any(report.sent_over for report in reports.values()) or not any(report.held_up for report in reports.values()):
+        return dict(reports)
+    ties = _Ties(reports, missing)
+    return {name: ties.applied_to(report) for name, report in reports.items()}
+
+
+class _Ties:
+    """The ties of one snapshot."""
+
+    def __init__(self, reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId]) -> None:
+        self._reports = reports
+        self._channels = Channels(reports, missing)
+        self._served: dict[PartyName, ServedCall] = {call.party: call for report in reports.values() for call in report.served}
+        self._held: dict[str, list[tuple[ProcessName, HeldUp]]] = {}
+        for name in sorted(reports):
+            for held in reports[name].held_up:
+                self._held.setdefault(held.connection.name, []).append((name, held))
+
+    def applied_to(self, report: Report) -> Report:
+        """A report with what its calls are tied to."""
+        sent = {one.call: one for one in report.sent_over}
+        found = {
+            call.number: tie
+            for call in report.made
+            if call.number in sent and (tie := self._tie(report, call, sent[call.number])) is not None
+        }
+        if not found:
+            return report
+        return replace(report, waits=tuple(one for wait in report.waits for one in _waits(wait, found)))
+
+    def _tie(self, report: Report, call: OutstandingCall, sent: SentOver) -> _Tie | None:
+        """Rule 1."""
+        if call.doubtful or call.hedged or call.copies_max > 1 or not sent.connections:
+            return None
+        if self._channels.place(report.process, call).where not in _UNSEEN:
+            return None
+        ties = [self._held_up(connection) for connection in sent.connections]
+        known = [tie for tie in ties if tie is not None]
+        if len(known) < len(ties):
+            return None
+        among = tuple(dict.fromkeys(party for tie in known for party in tie.among))
+        ends = [call.deadline, *(tie.deadline for tie in known)]
+        what = " or ".join(dict.fromkeys(tie.what for tie in known))
+        return _Tie(
+            among, f"the reply to {call.method}, held up by {what}", min((e for e in ends if e is not None), default=None)
+        )
+
+    def _held_up(self, connection: Connection) -> _Tie | None:
+        """Who holds a connection up, by the other end's word."""
+        said = self._held.get(connection.name, [])
+        if len({name for name, _ in said}) != 1:
+            return None
+        for _, held in said:
+            other = held.connection
+            if other.ended != connection.ended or other.begun > connection.begun:
+                continue
+            if not held.full and other.begun == connection.begun:  # rule 2
+                return _Tie(held.parties, held.what)
+            if held.full:
+                tie = self._full(held)
+                if tie is not None:
+                    return tie
+        return None
+
+    def _full(self, held: HeldUp) -> _Tie | None:
+        """Rule 3."""
+        among: list[PartyName] = list(held.parties)
+        ends: list[float] = []
+        for party in held.parties:
+            served = self._served.get(party)
+            if served is None or served.hung_up:
+                return None
+            callers = self._callers(served)
+            if not callers:
+                return None
+            among += callers
+            ends += [served.deadline] if served.deadline is not None else []
+        return _Tie(tuple(dict.fromkeys(among)), held.what, min(ends, default=None))
+
+    def _callers(self, served: ServedCall) -> list[PartyName]:
+        """Who may cancel a call: its maker, and those who wait for it; none where that is unknown.
+
+        Only the look at one who waits for it finds those who may cancel it besides.
+        """
+        source = None if served.caller is None else self._reports.get(served.caller.process)
+        if source is None or served.caller is None or source.process.incarnation != served.caller.incarnation:
+            return []
+        call = next((one for one in source.made if one.number == served.number and not one.doubtful), None)
+        if call is None:
+            return []
+        waiters = [wait.waiter for wait in source.waits if CallTarget(number=call.number) in wait.among]
+        return waiters if call.party is None or not waiters else [call.party, *waiters]
+
+
+def _waits(wait: LocalWait, ties: Mapping[CallNumber, _Tie]) -> Iterator[LocalWait]:
+    """A wait for calls, some of which are tied, as waits for parties (rule 4)."""
+    known = {target: ties[target.number] for target in wait.among if isinstance(target, CallTarget) and target.number in ties}
+    if not known:
+        yield wait
+    elif wait.needs == len(wait.among):  # each is a wait of its own, and all must end
+        for target in wait.among:
+            yield (
+                _for(replace(wait, needs=1, among=()), known[target])
+                if target in known
+                else replace(wait, needs=1, among=(target,))
+            )
+    elif wait.needs == 1:
+        others = tuple(target for target in wait.among if target not in known)
+        parties = tuple(dict.fromkeys(party for tie in known.values() for party in tie.among))
+        among = (*others, *(PartyTarget(party=party) for party in parties))
+        ends = [tie.deadline for tie in known.values() if tie.deadline is not None]
+        yield replace(wait, among=among, uncoloured=True).ending(min(ends, default=None))
+    else:
+        yield wait
+
+
+def _for(wait: LocalWait, tie: _Tie) -> LocalWait:
+    among = tuple(PartyTarget(party=party) for party in tie.among)
+    return replace(wait, among=among, uncoloured=True, what=tie.what).ending(tie.deadline)
