@@ -24,6 +24,7 @@ from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.wire.look import look_from_wire, request_to_wire
 from stilltrue.protocol.wire.report import report_from_wire
+from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import agent_pb2_grpc
@@ -162,16 +163,12 @@ def time_for_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def without_others_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hides pytest-xdist's threads, one of which may interrupt the main thread, and those that earlier tests left stuck."""
-    frames_now = sys._current_frames
-    hidden = {ident for ident, frame in frames_now().items() if ident != threading.get_ident() and _is_of_tests(frame)}
+    frames_now, own = sys._current_frames, threading.get_ident()
+    hidden = {ident for ident, frames in frames_of_threads().items() if ident != own and any(map(_is_of_tests, frames))}
     monkeypatch.setattr(
         sys, "_current_frames", lambda: {ident: frame for ident, frame in frames_now().items() if ident not in hidden}
     )
 
 
-def _is_of_tests(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(_OF_TESTS):
-            return True
-        frame = frame.f_back
-    return False
+def _is_of_tests(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_OF_TESTS)

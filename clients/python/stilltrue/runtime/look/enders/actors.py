@@ -153,9 +153,11 @@ def alarm() -> Iterator[Actor]:
         yield Actor(text=text, roots=_roots(handler), of=handler, ends=_speaks(handler))
 
 
-def finalizers() -> Iterator[Actor]:
-    """What is called when somebody lets go of an object."""
+def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:
+    """What is called when somebody lets go of an object, but for those that are ``kept`` by known holders."""
     for thing, info in compat.finalizers():
+        if kept(thing):
+            continue
         text = f"what is called when a {type(thing).__name__} is let go of"
         roots = (info.func, *info.args, *(info.kwargs or {}).values())
         yield Actor(text=text, roots=roots, ends=_speaks(info.func), spoken=_spoken_of([info.func], roots))

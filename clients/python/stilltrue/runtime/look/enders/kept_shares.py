@@ -43,6 +43,10 @@ class KeptShares:
         held = self._reach.held(actor.roots, ends=True)
         return list(dict.fromkeys(party for one in sorted(held) for party in self._waiting.get(one, ())))
 
+    def is_share(self, thing: Any) -> bool:
+        """Whether somebody waits for ``thing`` to be given back: whoever else can reach it is found here."""
+        return id(thing) in self._waiting
+
     def keepers(self, places: Places) -> Iterator[Actor]:
         """Where a share may be kept besides frames, tasks and timers."""
         if self._reach is None:
@@ -56,7 +60,7 @@ class KeptShares:
         for name, names in compat.modules_of_application():
             if id(names) not in running:  # else it is the thread's that runs the module
                 yield Actor(text=f"the module {name}, in which others find it", roots=tuple(names.values()))
-        called = tuple(info for thing, info in compat.finalizers() if id(thing) not in self._waiting)
+        called = tuple(info for thing, info in compat.finalizers() if not self.is_share(thing))
         yield Actor(text="a finalizer, which holds it", roots=called)
         yield Actor(text="an item that an executor has yet to run, which holds it", roots=compat.executors_queues())
         yield from _of_tasks(places)

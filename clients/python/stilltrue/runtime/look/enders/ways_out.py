@@ -27,7 +27,7 @@ from stilltrue.runtime.look.enders.actors import Actor
 from stilltrue.runtime.look.enders.closers import ANYTHING, Closer, closers, of_alarm, of_calls
 from stilltrue.runtime.look.enders.kept_shares import KeptShares
 from stilltrue.runtime.look.enders.kin import kin_of
-from stilltrue.runtime.look.enders.reach import Reach
+from stilltrue.runtime.look.enders.reach import Reach, named_by
 from stilltrue.runtime.look.enders.undoing import Undoers, interrupts
 from stilltrue.runtime.look.progress.goes import NEVER
 from stilltrue.runtime.look.progress.standing import Standing
@@ -141,7 +141,7 @@ class Search:
         waits = {party: wait for party, wait in self._of_shares.items() if wait is not None}
         kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
         undoers = Undoers(waits, self._budget)
-        for actor in self._actors(found.values()):
+        for actor in self._actors(found.values(), kept):
             if self._budget.spent:
                 break
             for held in reach.held(actor.roots, ends=actor.ends, loose=actor.loose):
@@ -163,14 +163,14 @@ class Search:
 
     # -- who acts ------------------------------------------------------------------------------------------------------
 
-    def _actors(self, found: Iterable[Found]) -> Iterator[Actor]:
+    def _actors(self, found: Iterable[Found], kept: KeptShares) -> Iterator[Actor]:
         places = self._places
         threads = [place for place in places.threads.values() if place.ident != threading.get_ident()]
         yield from actors.threads(threads)
         yield from actors.contexts(threads)
         yield from actors.calls(self._made)
         yield from actors.alarm()
-        yield from actors.finalizers()
+        yield from actors.finalizers(kept.is_share)
         yield from actors.hooks()
         for loop in places.loops(one.place.task for one in found):
             handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
@@ -178,9 +178,8 @@ class Search:
                 self._doubt(found, loop, "the timers or tasks of its event loop cannot be read")
                 continue
             holder, _ = places.blocked_loops.get(loop, (None, None))
-            watching = [one for one in compat.watched_by(loop) if compat.is_function(compat.called_by(one)[0])]
-            own = [one for one in watching if not compat.is_asyncio(compat.called_by(one)[0])]
-            here = (*actors.timers(loop, [*handles, *own]), *actors.tasks(places, tasks))
+            watching = [one for one in compat.watched_by(loop) if _reads(*compat.called_by(one), kept)]
+            here = (*actors.timers(loop, [*handles, *watching]), *actors.tasks(places, tasks))
             yield from here if holder is None else (replace(actor, party=holder, when=None) for actor in here)
 
     def _doubt(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, why: str) -> None:
@@ -314,6 +313,14 @@ class Search:
             one.add(f"the iterator of its requests, which may fail: {position_of(frame)}", feeding.party)
         else:  # it will be asked again when the one in progress is sent
             one.doubt = one.doubt or "gRPC is sending one of its requests"
+
+
+def _reads(called: Any, arguments: Iterable[Any], kept: KeptShares) -> bool:
+    """Whether somebody is told of a socket: neither asyncio itself, nor a connection that is waited for, of its own socket."""
+    if not compat.is_function(called) or compat.is_asyncio(called):
+        return False
+    told = [*compat.bound_to(called), *(held for one in arguments for held in (one, *(named_by(one) or ())))]
+    return not any(map(kept.is_share, told))
 
 
 def _is(actor: Actor, place: Place) -> bool:
