@@ -114,3 +114,44 @@ def test_the_end_of_what_asyncio_runs_cancels_the_other_tasks(alone: Callable[..
 
     asyncio.run(main(LoopWorld(front, back)))
     assert bool(seen[0].ways_out) is ends, seen[0].ways_out
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_who_stops_a_loop_lets_its_runner_cancel_what_runs_there(alone: Callable[..., Agent], stops: bool) -> None:
+    front, back = alone("front"), alone("back")
+    loop, over = asyncio.new_event_loop(), threading.Event()
+    world = LoopWorld(front, back)
+
+    async def serve() -> None:
+        async def body(world: LoopWorld) -> None:
+            await world.stuck(b"")
+
+        world.body = body
+        await world.start()
+        call: Any = world.outside.unary_unary("/t.T/Do")(b"")
+        await call
+        await world.stop()
+
+    def run() -> None:
+        served = loop.create_task(serve())
+        loop.run_forever()
+        for task in asyncio.all_tasks(loop) - {served}:
+            task.cancel()
+        loop.run_until_complete(served)
+        loop.close()
+
+    def beside() -> None:
+        if not over.wait(FAR_SECONDS) and stops:
+            loop.call_soon_threadsafe(loop.stop)
+
+    threads = [threading.Thread(target=run), threading.Thread(target=beside if stops else over.wait)]
+    for thread in threads:
+        thread.start()
+    report = report_when(front, lambda report: bool(report.waits))
+    seen = of(look_at(front, report), "front/Do#")
+    over.set()
+    loop.call_soon_threadsafe(world.go.set)
+    loop.call_soon_threadsafe(loop.stop)
+    for thread in threads:
+        thread.join()
+    assert any("cancel all tasks" in way.text for way in seen.ways_out) is stops, seen.ways_out

@@ -145,6 +145,25 @@ async def _is_told_by_a_socket(go: asyncio.Event, tasks: list[Any]) -> None:
     theirs.close()
 
 
+class Hangup(asyncio.Protocol):
+    """Cancels its jobs when the peer is gone."""
+
+    def __init__(self, jobs: Any) -> None:
+        self._jobs = jobs
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for one in self._jobs:
+            one.cancel()
+
+
+async def _is_told_as_a_protocol(go: asyncio.Event, tasks: list[Any]) -> None:
+    ours, theirs = socket.socketpair()
+    await asyncio.get_running_loop().create_connection(functools.partial(Hangup, [*tasks]), sock=ours)
+    del tasks
+    await go.wait()
+    theirs.close()
+
+
 async def _counts(go: asyncio.Event, tasks: list[Any]) -> None:
     jobs = Jobs(tasks)
     del tasks
@@ -167,6 +186,7 @@ def task_of(look: Look) -> PartyLook:
         (_forgets, True),
         (_forgets_what_has_a_finalizer, True),
         (_is_told_by_a_socket, True),
+        (_is_told_as_a_protocol, True),
         (_counts, False),
     ],
 )

@@ -61,6 +61,15 @@ def watched_by(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
     return [one for one in handles if isinstance(one, asyncio.Handle) and not one.cancelled()]
 
 
+def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
+    """The protocols that ``loop`` tells of their sockets and pipes."""
+    transports = [getattr(called_by(one)[0], "__self__", None) for one in watched_by(loop)]
+    transports += list(getattr(loop, "_transports", {}).copy().values())
+    protocols = [getattr(one, "_protocol", None) for one in transports if issubclass(type(one), asyncio.BaseTransport)]
+    protocols += [getattr(one, "_app_protocol", None) for one in protocols]
+    return list({id(one): one for one in protocols if one is not None}.values())
+
+
 def called_by(handle: asyncio.Handle) -> tuple[Any, tuple[Any, ...]]:
     """What a handle calls, and with which arguments."""
     return getattr(handle, "_callback", None), tuple(getattr(handle, "_args", None) or ())

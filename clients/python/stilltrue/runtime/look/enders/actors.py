@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_library, is_ours, position_of
+from stilltrue.runtime.introspection.origins import is_application, is_library, is_of_http, is_ours, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import ahead_of
@@ -24,6 +24,12 @@ from stilltrue.runtime.seen.blocks import depth_of
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
 """Callbacks by whose names one knows that they end what they are for."""
+_TOLD = (
+    *("connection_made", "connection_lost", "data_received", "eof_received", "datagram_received", "error_received"),
+    *("get_buffer", "buffer_updated", "pipe_data_received", "pipe_connection_lost", "process_exited"),
+    *("pause_writing", "resume_writing"),
+)
+"""What an event loop calls of a protocol."""
 
 
 def nothing(far: bool) -> Spoken:
@@ -70,6 +76,18 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
             loop=loop,
             spoken=partial(_spoken_by, callback, arguments),
         )
+
+
+def protocols(loop: asyncio.AbstractEventLoop) -> Iterator[Actor]:
+    """The application's protocols, which a loop tells of their sockets."""
+    for protocol in compat.protocols_of(loop):
+        kind = type(protocol)
+        found = (next((one.__dict__[name] for one in kind.__mro__ if name in one.__dict__), None) for name in _TOLD)
+        methods = [MethodType(one, protocol) for one in found if type(one) is FunctionType and _is_own(one.__code__)]
+        if methods:
+            text = f"{kind.__qualname__}, which its event loop tells of a socket"
+            ends = any(map(_speaks, methods))
+            yield Actor(text=text, roots=_roots(*methods), ends=ends, loop=loop, spoken=_spoken_of(methods))
 
 
 def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
@@ -200,6 +218,10 @@ def _roots(*callbacks: Any) -> tuple[Any, ...]:
         if code is not None and is_application(code) and _speaks(one):
             roots += (names[name] for name in code.co_names if name in names)
     return tuple(roots)
+
+
+def _is_own(code: CodeType) -> bool:
+    return is_application(code) and not is_of_http(code)
 
 
 def _globals(frame: FrameType) -> tuple[Any, ...]:

@@ -179,7 +179,7 @@ class Search:
                 continue
             holder, _ = places.blocked_loops.get(loop, (None, None))
             watching = [one for one in compat.watched_by(loop) if _reads(*compat.called_by(one), kept)]
-            here = (*actors.timers(loop, [*handles, *watching]), *actors.tasks(places, tasks))
+            here = (*actors.timers(loop, [*handles, *watching]), *actors.protocols(loop), *actors.tasks(places, tasks))
             yield from here if holder is None else (replace(actor, party=holder, when=None) for actor in here)
 
     def _doubt(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, why: str) -> None:

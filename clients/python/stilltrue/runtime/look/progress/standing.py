@@ -5,8 +5,9 @@ Rules:
 1. A party with a recorded wait goes on when its wait ends: the detector knows about that.
 2. Who waits with no time-out for a thread, a task or a future goes on when that ends; who waits for an event, a condition or a
    queue, when somebody else who goes on has it and speaks of setting, feeding or giving it back.
-3. ``wait_for_termination()``, a wait for signals and the reading of standard input end from outside alone: by an operator, or
-   by who stops the server, who is found by himself.
+3. A loop that runs for ever returns when somebody who goes on has it and speaks of stopping it.
+   ``wait_for_termination()``, a wait for signals and the reading of standard input end from outside alone: by an operator,
+   or by who stops the server, who is found by himself.
 4. All others go on: those that run, sleep, wait with a time-out, or wait in an unknown way.
 5. Who polls a flag in a loop goes on with the loop; beyond it only if somebody who goes on changes the flag.
 """
@@ -47,6 +48,7 @@ from stilltrue.runtime.look.progress.goes import BY_ITSELF, NEVER, Goes, any_of
 from stilltrue.runtime.look.progress.stretches import Stretch, stretches
 from stilltrue.runtime.transport.holders import caller_at
 
+_STOPPING = frozenset({"stop"})
 _FROM_OUTSIDE = frozenset({"pause", "sigwait", "sigwaitinfo", "input", "stdin"})
 
 
@@ -130,7 +132,9 @@ class Standing:
         if compat.is_loop_code(code) and code.co_name == "run_until_complete":
             task: Any = variables_of(frame).get("future")
             return self.of_task(task) if compat.is_task(task) else BY_ITSELF
-        return NEVER if compat.is_loop_code(code) and code.co_name == "run_forever" else None
+        if compat.is_loop_code(code) and code.co_name == "run_forever":
+            return self._stopped(variables_of(frame).get("self"))
+        return None
 
     def _of_wait(self, inner: list[FrameType]) -> Goes:
         """Who ends the wait that the library's frames ``inner`` are in (rule 2)."""
@@ -238,10 +242,14 @@ class Standing:
             return self.of_thread(what.ident)
         return self.of_task(what) if compat.is_task(what) else self._of_future(what)
 
-    def _woken(self, *what: Any) -> Goes:
-        """Who has one of ``what``, and may set, feed or give it back."""
+    def _stopped(self, loop: Any) -> Goes:
+        """Who has a loop, and may stop it."""
+        return NEVER if loop is None else self._woken(loop, waking=_STOPPING)
+
+    def _woken(self, *what: Any, waking: frozenset[str] | None = None) -> Goes:
+        """Who has one of ``what``, and may set, feed or give it back: speaks of ``waking``."""
         reach = Reach(what, self._budget)
-        waking = waking_names(what)
+        waking = waking_names(what) if waking is None else waking
         found = NEVER
         for goes, stretch in self._actors():
             if self._budget.spent or found.by_itself:
