@@ -16,7 +16,7 @@ from detector.ops.logs import Log, configure
 from detector.service.app import AddressInUseError, Listening
 from detector.service.app import serve as run_service
 from detector.service.grpc_api.roles import SecurityError
-from detector.service.kubernetes import NoClusterError
+from detector.service.kubernetes.api import NoClusterError
 from detector.service.notify import NotificationRefusedError
 from detector.service.settings import (
     LOG_FORMATS,

@@ -36,7 +36,8 @@ from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, DetectorServicer
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import Certificates, Files, Guard
-from detector.service.kubernetes import ApiServer, ServicePods
+from detector.service.kubernetes.api import ApiServer
+from detector.service.kubernetes.service_pods import ServicePods
 from detector.service.metrics import Metrics
 from detector.service.notify import Notifier
 from detector.service.settings import Settings
@@ -82,7 +83,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     """The service, from start to end. ``predicates``: those to ask; None: all that are installed.
 
     Raises :class:`AddressInUseError`, :class:`~detector.service.storage.sqlite.ArchiveInUseError`, and
-    :class:`~detector.service.kubernetes.NoClusterError` where a Kubernetes Service is expected outside of a cluster.
+    :class:`~detector.service.kubernetes.api.NoClusterError` where a Kubernetes Service is expected outside of a cluster.
     """
     log, clock, metrics = Log("stilltrue"), Clock(), Metrics()
     evaluator = Evaluator(

@@ -13,9 +13,9 @@ import pytest
 from aiohttp import web
 
 from detector.ops.logs import Log
-from detector.service import kubernetes
 from detector.service.detection.expected import Expected, Pods
-from detector.service.kubernetes import ApiServer, NoClusterError, ServicePods
+from detector.service.kubernetes.api import ApiServer, NoClusterError
+from detector.service.kubernetes.service_pods import ServicePods
 from detector.service.settings import Expectation
 from stilltrue.model import ProcessName, ProcessState
 from stilltrue.v1 import snapshot_pb2
@@ -80,8 +80,7 @@ async def api(tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPa
     port = runner.addresses[0][1]
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
-    monkeypatch.setattr(kubernetes.ApiServer.of_cluster.__func__, "__defaults__", (api.account,))  # type: ignore[attr-defined]
-    monkeypatch.setattr(kubernetes, "READ_SECONDS", 0.02)
+    monkeypatch.setattr(ApiServer.of_cluster.__func__, "__defaults__", (api.account,))  # type: ignore[attr-defined]
     yield api
     await runner.cleanup()
 
