@@ -15,7 +15,7 @@ PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 
-.PHONY: pictures help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release locks site clean
+.PHONY: pictures help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release locks vulnerabilities site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -132,6 +132,9 @@ release: setup ## everything to be published, reproducibly: wheels, source archi
 
 locks: setup ## the image's requirements with their hashes, at the versions of constraints.txt: helm/image/requirements*.txt
 	@$(BIN)/python -m detector.release.locks
+
+vulnerabilities: setup ## what the package index knows of the packages in the images (skipped, with the reason, where it does not say)
+	@$(BIN)/python -m detector.release.vulnerabilities
 
 build/site-tools/.ready: setup clients/python/pyproject.toml pyproject.toml
 	@[ -e $@ ] || { $(BIN)/uv venv -q --clear --python $(BIN)/python build/site-tools && $(BIN)/uv pip install -q \
