@@ -164,10 +164,14 @@ def time_for_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def without_others_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hides pytest-xdist's threads, one of which may interrupt the main thread, and those that earlier tests left stuck."""
     frames_now, own = sys._current_frames, threading.get_ident()
-    hidden = {ident for ident, frames in frames_of_threads().items() if ident != own and any(map(_is_of_tests, frames))}
-    monkeypatch.setattr(
-        sys, "_current_frames", lambda: {ident: frame for ident, frame in frames_now().items() if ident not in hidden}
-    )
+    of_tests = {ident for ident, frames in frames_of_threads().items() if ident != own and any(map(_is_of_tests, frames))}
+    hidden = {thread for thread in threading.enumerate() if thread.ident in of_tests}
+
+    def others_left_out() -> dict[int, FrameType]:
+        idents = {thread.ident for thread in threading.enumerate() if thread in hidden}
+        return {ident: frame for ident, frame in frames_now().items() if ident not in idents}
+
+    monkeypatch.setattr(sys, "_current_frames", others_left_out)
 
 
 def _is_of_tests(frame: FrameType) -> bool:
