@@ -166,9 +166,10 @@ def without_others_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     frames_now, own = sys._current_frames, threading.get_ident()
     of_tests = {ident for ident, frames in frames_of_threads().items() if ident != own and any(map(_is_of_tests, frames))}
     hidden = {thread for thread in threading.enumerate() if thread.ident in of_tests}
+    without_object = of_tests - {thread.ident for thread in hidden}
 
     def others_left_out() -> dict[int, FrameType]:
-        idents = {thread.ident for thread in threading.enumerate() if thread in hidden}
+        idents = without_object | {thread.ident for thread in threading.enumerate() if thread in hidden}  # given anew later
         return {ident: frame for ident, frame in frames_now().items() if ident not in idents}
 
     monkeypatch.setattr(sys, "_current_frames", others_left_out)
