@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
 import prometheus_client
@@ -17,8 +18,9 @@ CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+@lru_cache(maxsize=1)
 def detector_version() -> str:
-    """The version that is installed; "unknown" in a bare checkout."""
+    """The version that is installed; "unknown" in a bare checkout. Every welcome names it: it is read from the disk once."""
     try:
         return version("stilltrue-detector")
     except PackageNotFoundError:

@@ -182,3 +182,29 @@ def test_no_more_snapshots_are_under_way_than_allowed_and_the_rest_begin_afterwa
     assert story.tell(story.initiator.asked(3, 0.0)) == []
     assert story.report("a", 1, 0.1) == ["finish 1 complete for 1", "begin 2 of a"]
     assert story.report("a", 2, 0.2) == ["finish 2 complete for 2 for 3"]
+
+
+def test_while_many_join_only_a_question_begins_a_snapshot() -> None:
+    rush = Timing(period_seconds=1.0, rush_members=3, rush_seconds=0.5, rush_seconds_max=2.0)
+    story = Story("a", timing=rush)
+    story.join("b", now=0.1)
+    assert story.tell(story.initiator.ticked(0.1)) == ["begin 1 of a b"]  # two are not many
+    story.join("c", now=1.0)
+    story.join("d", now=1.1)
+    story.join("e", now=1.2)
+    assert story.tell(story.initiator.ticked(1.3)) == []
+    assert story.tell(story.initiator.requested(ProcessName("a"), 1.4)) == []
+    assert story.tell(story.initiator.asked(7, 1.5)) == ["begin 2 of a b c d e"]
+
+
+def test_a_snapshot_is_put_off_until_no_more_join_and_never_for_long() -> None:
+    rush = Timing(period_seconds=1.0, rush_members=2, rush_seconds=0.5, rush_seconds_max=2.0)
+    story = Story("a", "b", timing=rush)
+    assert story.tell(story.initiator.ticked(0.4)) == []
+    assert story.initiator.due(0.4) == 0.5
+    assert story.tell(story.initiator.ticked(0.5)) == ["begin 1 of a b"]
+    story = Story("a", timing=rush)
+    for number in range(1, 10):
+        story.join(f"b{number}", now=number / 4)
+    assert story.initiator.due(2.0) == 2.0, "they still join, but a snapshot is not put off for ever"
+    assert story.tell(story.initiator.ticked(2.0))[0].startswith("begin 1")

@@ -8,11 +8,14 @@ Rules:
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
    ``give_up_seconds``; it is incomplete then.
 4. A question is answered from a snapshot that began after it.
+5. While many processes join at once (a detector's restart, a rollout) only questions begin snapshots, for a bounded time: what
+   half of a fleet reports is worth little, and reading it keeps the other half waiting.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,7 +28,10 @@ from stilltrue.protocol.report import Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """When snapshots begin and end. ``period_seconds`` 0: only on demand."""
+    """When snapshots begin and end. ``period_seconds`` 0: only on demand.
+
+    Rule 5: ``rush_members`` that join within ``rush_seconds`` are many; no snapshot is put off beyond ``rush_seconds_max``.
+    """
 
     period_seconds: float = 1.0
     trigger_seconds_min: float = 0.5
@@ -33,6 +39,9 @@ class Timing:
     give_up_seconds: float = 2.0
     suspect_seconds: float = 0.25
     pending_snapshots_max: int = 4
+    rush_members: int = 20
+    rush_seconds: float = 0.25
+    rush_seconds_max: float = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +87,8 @@ class Initiator:
         self._allowance = float(self.timing.triggers_burst_max)
         self._allowance_at = -math.inf
         self._periodic_at = -math.inf
+        self._joins: deque[float] = deque(maxlen=self.timing.rush_members)
+        self._rush_begun = -math.inf
         self._suspects: set[ProcessName] = set()
         self._log = SnapshotLog()
         self._lost: set[ProcessName] = set()
@@ -91,6 +102,9 @@ class Initiator:
     def joined(self, process: ProcessId, colour: SnapshotId, now: float) -> list[Effect]:
         """A process is a member from the next snapshot on; its other incarnation no longer is."""
         effects = self.left(process.instance, now)
+        if not self._joins or now > self._joins[-1] + self.timing.rush_seconds:
+            self._rush_begun = now
+        self._joins.append(now)
         self._members[process.instance] = process
         self._lost.discard(process.instance)
         for pending in self._pending.values():
@@ -145,9 +159,10 @@ class Initiator:
         times = [self._deadline(pending) for pending in self._pending.values()]
         if not self.paused and len(self._pending) < self.timing.pending_snapshots_max:
             if self.timing.period_seconds and self._members:
-                times.append(self._periodic_at + self.timing.period_seconds)
+                times.append(max(self._periodic_at + self.timing.period_seconds, self._rush_until()))
             if self._requester is not None:
-                times.append(now + (1 - self._allowance_now(now)) * self.timing.trigger_seconds_min)
+                granted = now + (1 - self._allowance_now(now)) * self.timing.trigger_seconds_min
+                times.append(max(granted, self._rush_until()))
             if self._asking:
                 times.append(now)
         return max(now, min(times, default=math.inf))
@@ -218,6 +233,8 @@ class Initiator:
     def _wanted_by(self, now: float) -> str | None:
         if self._asking:
             return "ask"
+        if now < self._rush_until():
+            return None
         if self._requester is not None:
             allowance = self._allowance_now(now)
             if allowance >= 1:
@@ -226,6 +243,13 @@ class Initiator:
         if self.timing.period_seconds and self._members and now >= self._periodic_at + self.timing.period_seconds:
             return "period"
         return None
+
+    def _rush_until(self) -> float:
+        """Rule 5: until when snapshots that nobody asked for are put off."""
+        joins, timing = self._joins, self.timing
+        if len(joins) < timing.rush_members or joins[-1] - joins[0] > timing.rush_seconds:
+            return -math.inf
+        return min(joins[-1] + timing.rush_seconds, self._rush_begun + timing.rush_seconds_max)
 
     def _allowance_now(self, now: float) -> float:
         """How many requests may be granted at once: a bucket that holds the burst and fills by one each interval."""
