@@ -108,7 +108,7 @@ class Run:
         """Perform one action, of any process."""
         if action[0] == "fault":
             self.faults.strike(action)
-        elif action[0] in {"ask", "trigger", "tick", "report", "looked", "hello"}:
+        elif action[0] in {"ask", "trigger", "tick", "report", "looked", "hello", "cure"}:
             self.watch.do(action)
             if not self.watch.asks_left:
                 self.world.enabled.discard("ask", "ask")

@@ -19,12 +19,13 @@ from detector.predicates.phase_ended import PhaseEnded
 from detector.predicates.quiescence import Quiescence
 from detector.predicates.termination import Termination
 from detector.predicates.token import TokenDuplicated, TokenLost
+from detector.simulator.checks.cures import Cures
 from detector.simulator.checks.promises import Instant, hold, hold_group, instant
-from detector.simulator.plans.plan import Plan
+from detector.simulator.plans.plan import Fault, Plan
 from detector.simulator.world.enabled_actions import Action
 from detector.simulator.world.engine import Engine
 from detector.simulator.world.world import PHASE
-from stilltrue.model import Holds, ProcessName, SnapshotId, Verdict
+from stilltrue.model import Holds, PartyName, ProcessName, SnapshotId, Verdict
 
 GIVE_UP_SECONDS = 1.0
 LOOK_AGAIN_SECONDS_MIN = 0.05
@@ -51,6 +52,8 @@ class Tally:
     snapshots: int = 0
     incomplete: int = 0
     theorems: int = 0
+    cures: int = 0
+    """Cures whose effect could be compared with their preview."""
     verdicts: dict[str, dict[Holds, int]] = field(default_factory=dict)
 
 
@@ -72,6 +75,7 @@ class Watch:
         self.in_doubt: set[SnapshotId] = set()
         """Snapshots of which not all could be looked at again: their verdicts may name less than all who are stuck."""
         self.tally = Tally()
+        self._cures = Cures(world)
         self.asks_left = world.plan.asks
         self.checking = True
         """Whether verdicts are asked for and checked, or this part of the run is known already."""
@@ -117,6 +121,8 @@ class Watch:
                 self.world.enabled.discard("report", *action)
                 process, look = self.world.looks.pop(action)
                 self._verify(self.verifier.looked(process, look, now))
+            case ("cure", number, name, _):
+                self.tally.cures += self._cures.arrives(number, name)
             case _:
                 raise AssertionError(action)
 
@@ -142,6 +148,14 @@ class Watch:
         process = self.world.processes.get(name)
         if process is not None and process.instrumented:
             self.world.enabled.add("hello", "hello", name, process.id.incarnation)
+
+    def curable(self) -> list[tuple[PartyName, ...]]:
+        """The victims of each deadlock that the newest verdict names."""
+        return self._cures.known
+
+    def cures(self, victims: tuple[PartyName, ...]) -> None:
+        """An operator asks for these victims of one deadlock to be aborted."""
+        self._cures.begins(victims)
 
     def forgets(self) -> None:
         """Members that were lost for long, and are no more, are forgotten."""
@@ -258,6 +272,8 @@ class Watch:
         self.finished.append((raw, verdicts))
         if assembled.snapshot.waits.uncoloured.any():
             self.in_doubt.add(snapshot)
+        if Fault.CURE in world.plan.faults:
+            self._cures.said(assembled, verdicts, begun.outside)
         ended = replace(ended, outside=world.outside)
         hold(world, assembled, verdicts, raw=raw, begun=begun, ended=ended)
         if world.plan.scope:

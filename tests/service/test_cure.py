@@ -13,8 +13,8 @@ import pytest
 
 from detector.core.document.reader import read_document
 from detector.predicates.deadlock import Deadlock
+from detector.predicates.freed import freed_by
 from detector.service.cure.audit import BYTES_MAX, FILES_KEPT, NAME, Audit
-from detector.service.cure.freed import freed_by
 from detector.service.grpc_api.roles import Role, roles_for
 from detector.service.settings import SettingError, Settings
 from stilltrue.v1 import detector_pb2 as pb
@@ -144,10 +144,10 @@ def test_those_who_are_said_to_go_on_are_all_that_were_stuck_but_the_victims(see
         if random.random() < 0.85:
             waits.append({"waiter": waiter, "among": among, "needs": random.randint(1, len(among))})
     document = {"id": 1, "waits": waits}
-    verdict = Deadlock().evaluate(read_document(document))
-    answer = pb.GetSnapshotResponse(document_json=json.dumps(document))
-    assert sorted([*freed_by(answer, frozenset(verdict.victims)), *verdict.victims]) == sorted(verdict.remainder)
-    assert freed_by(answer, frozenset()) == ()
+    snapshot = read_document(document)
+    verdict = Deadlock().evaluate(snapshot)
+    assert sorted([*freed_by(snapshot, frozenset(verdict.victims)), *verdict.victims]) == sorted(verdict.remainder)
+    assert freed_by(snapshot, frozenset()) == ()
 
 
 def test_it_is_for_operators_and_off_by_default() -> None:

@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from detector.core.counting import counted
+from detector.core.document.reader import parse_document
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
+from detector.predicates.freed import freed_by
 from detector.service.cure.audit import Audit
-from detector.service.cure.freed import freed_by
 from detector.service.detection.driver import Driver
 from detector.service.detection.incidents import CureNote, Incident
 from detector.service.detection.members import Member
@@ -29,6 +30,7 @@ from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber, process_of
 from stilltrue.protocol.cure import Cured, CureRequest, PartyCured
 from stilltrue.protocol.look import Suspect
+from stilltrue.v1 import detector_pb2 as pb
 
 ANSWER_SECONDS_MAX = 3.0
 """How long the agents may take to abort."""
@@ -109,7 +111,7 @@ class Cures:
         incident = self._open(id)
         victims, snapshot = self._victims(incident)
         answer = await self._snapshot_store.snapshot(snapshot)
-        freed = () if answer is None else await asyncio.to_thread(freed_by, answer, frozenset(victims))
+        freed = () if answer is None else await asyncio.to_thread(_freed_in, answer, frozenset(victims))
         return Plan(incident=id, victims=tuple(map(self._able, victims)), freed=freed)
 
     async def cure(self, id: str, who: str) -> asyncio.Task[Outcome]:
@@ -251,3 +253,9 @@ class Cures:
                 text = f"the audit log cannot be written: {error.strerror or error}"
                 raise CureRefusedError(Refusal.NOT_NOW, text) from None
             self._log.failure("audit log not written", error)
+
+
+def _freed_in(answer: pb.GetSnapshotResponse, victims: frozenset[PartyName]) -> tuple[PartyName, ...]:
+    """Slow for a large snapshot."""
+    _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
+    return freed_by(snapshot, victims)

@@ -12,6 +12,7 @@ from itertools import count, islice
 from typing import Any
 
 from detector.simulator import run
+from detector.simulator.checks import cure_mutant_parts as cure_parts
 from detector.simulator.checks import mutant_parts as parts
 from detector.simulator.plans import recipes
 from detector.simulator.plans.plan import Plan
@@ -370,4 +371,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "safe, exact",
         (parts.look_amendment, "_amended", parts.finds_no_way_out),
     ),
+    _mutant("cure 1", "any one victim frees everybody", "cures", "cure", (cure_parts.victims, "_frees", cure_parts.always)),
+    _mutant(
+        "cure 2",
+        "the preview frees all who are stuck",
+        "cures",
+        "cure",
+        (cure_parts.freed, "freed_by", cure_parts.frees_everybody),
+    ),
+    _mutant(
+        "cure 2",
+        "the preview frees nobody but those next to a victim",
+        "cures",
+        "cure",
+        (cure_parts.freed, "freed_by", cure_parts.frees_the_next),
+    ),
+    _mutant("cure 4", "who has gone on is aborted", "cures", "cure, safe", (parts.recorder, "_look_at", parts.all_unchanged)),
 )

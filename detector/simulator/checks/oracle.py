@@ -42,15 +42,15 @@ KNOWABLE = View(doubt=True)
 """What is so and could be known from the two cuts of every channel: nothing less may be reported."""
 
 
-def stuck(world: World, view: View = TRUTH) -> frozenset[PartyName]:
-    """The parties that no sequence of grants can ever free."""
+def stuck(world: World, view: View = TRUTH, only: frozenset[PartyName] | None = None) -> frozenset[PartyName]:
+    """The parties that no sequence of grants can ever free; ``only``: if all but these could move (None: as it is)."""
     left = {
         who
         for process in world.processes.values()
         if not view.doubt or view.members is None or process.name in view.members
         if view.inside is None or process.name in view.inside
         for who in process.parties.values()
-        if who.block is not None
+        if who.block is not None and (only is None or who.name in only)
     }
     while True:
         takers: Takers = {}

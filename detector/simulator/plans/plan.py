@@ -33,6 +33,7 @@ class Fault(Enum):
     JOIN = "a further instance of a service starts"
     LOSE_MEMBER = "a process cannot reach the detector for a while, and goes on"
     LEAVE = "a process says goodbye, though it goes on"
+    CURE = "an operator has the victims of a deadlock aborted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

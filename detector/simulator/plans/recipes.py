@@ -304,6 +304,14 @@ def _looks(random: Random, seed: int, processes: int) -> Plan:
     return replace(usual, name="looks", faults=faults, weights=weights)
 
 
+def _cures(random: Random, seed: int, processes: int) -> Plan:
+    """Deadlocks whose victims are aborted: some of them tasks, which are cancelled, and some threads, which go on."""
+    faults = {Fault.CURE: random.randint(1, 4)}
+    usual = mixture("cures", random, seed, processes, wide=0.3, lock=0.2, heeding=0.6, pools=(0, 1, 1, 2), faults=faults)
+    weights = replace(usual.weights, fault=0.5, ask=random.choice((0.03, 0.1)), marker=random.choice((0.1, 1.0)))
+    return replace(usual, weights=weights, asks=random.randint(4, 8), depth=2)
+
+
 def _counts(random: Random, seed: int, processes: int) -> Plan:
     return variants.counted(random.choice((_pools, _fans))(random, seed, processes), random)
 
@@ -341,4 +349,5 @@ RECIPES: Mapping[str, Recipe] = {
     "jobs": task_recipes.jobs,
     "closers": task_recipes.closers,
     "forgeries": _forgeries,
+    "cures": _cures,
 }

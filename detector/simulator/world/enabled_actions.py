@@ -92,7 +92,7 @@ def owner_of(action: Action) -> ProcessName:
         case (
             ("step" | "take" | "interrupt" | "reset" | "hangup", name, *_)
             | ("request", _, _, name)
-            | ("marker" | "look", _, name, _)
+            | ("marker" | "look" | "cure", _, name, _)
             | ("settles", _, name, _, _)
         ):
             return ProcessName(name)

@@ -10,7 +10,7 @@ from detector.simulator.world import calls, cancellation, locks, parties
 from detector.simulator.world.enabled_actions import Action
 from detector.simulator.world.state import Process
 from detector.simulator.world.world import World
-from stilltrue.model import ProcessName, process_of
+from stilltrue.model import PartyName, ProcessName, process_of
 
 DECREES = (Fault.FAIL_CALL, Fault.LOSE_CONNECTION, Fault.CRASH, Fault.RESTART, Fault.JOIN, Fault.LEAVE)
 
@@ -29,6 +29,12 @@ class Membership(Protocol):
 
     def restarts(self) -> None:
         """The detector itself starts again."""
+
+    def curable(self) -> list[tuple[PartyName, ...]]:
+        """The victims of each deadlock that is known."""
+
+    def cures(self, victims: tuple[PartyName, ...]) -> None:
+        """An operator asks for these victims of one deadlock to be aborted."""
 
 
 class Faults:
@@ -58,6 +64,8 @@ class Faults:
                 return list(bags["report"].actions)
             case Fault.NEW_DETECTOR:
                 return ["detector"]
+            case Fault.CURE:
+                return self._members.curable()
             case Fault.FAIL_CALL | Fault.RETRY | Fault.LOSE_CONNECTION:
                 return self._calls_to_fail(fault)
             case _:
@@ -119,6 +127,8 @@ class Faults:
                 self._fail(fault, target)
             case Fault.STALL:
                 world.processes[target].stalled = True
+            case Fault.CURE:
+                self._members.cures(target)
             case _:
                 self._come_or_go(fault, target)
 

@@ -283,7 +283,7 @@ def _shuts(world: World, who: Party, _: Shut) -> None:
             queued.call.queued.remove((process, pool))
             queued.call.answered.append(process.id)
             process.recorder.replied(queued.handle, failed=True)
-            _unheard(world, queued.call)
+            unheard(world, queued.call)
         world.offer_work(process, pool)
     for served in [one for one in process.parties.values() if one.call is not None and one is not who]:
         abort(world, served)
@@ -351,7 +351,7 @@ def _ends(world: World, who: Party) -> None:
         process.busy[who.pool].remove(who)
         world.offer_work(process, who.pool)
     if not heard:
-        _unheard(world, call)
+        unheard(world, call)
         return
     call.replies += 1
     call.copies_back += 1
@@ -363,7 +363,7 @@ def _ends(world: World, who: Party) -> None:
     world.draw(process, Kind.SEND, packet=packet, label=f"reply {call.key[2]}")
 
 
-def _unheard(world: World, call: SimCall) -> None:
+def unheard(world: World, call: SimCall) -> None:
     """A cancelled handler sends nothing that matters: its caller gives up by itself, or learns that the call failed."""
     if not (call.over or call.requests or call.replies or call.served or call.queued):
         call.broken = True

@@ -1,0 +1,20 @@
+"""Who goes on again once some parties are aborted: the reduction of a snapshot, continued with them free."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from detector.core.snapshot import Snapshot
+from detector.predicates.deadlock import stuck_bounds
+from stilltrue.model import PartyName
+
+
+def freed_by(snapshot: Snapshot, victims: Collection[PartyName]) -> tuple[PartyName, ...]:
+    """The stuck parties of a snapshot that aborting ``victims`` frees, without ``victims`` themselves."""
+    waits = snapshot.waits
+    before = stuck_bounds(snapshot).certain
+    released = np.fromiter((name in victims for name in waits.names), np.bool_, len(waits.names))
+    after = before.further(released=released)
+    return tuple(name for name in waits.named(np.flatnonzero(after.free & ~before.free)) if name not in victims)
