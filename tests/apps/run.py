@@ -54,7 +54,7 @@ class Watch:
     detector: str
     expected: Mapping[str, int]
     all_seen: Path
-    """Made once all that are expected have been seen."""
+    """Made once all that are expected have been seen, and are complete."""
     seen: dict[str, dict[str, Any]] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -65,7 +65,7 @@ class Watch:
             asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
             if asked.returncode == 0:
                 self.seen |= {agent["process"]: agent for agent in json.loads(asked.stdout)}
-            if not self.missing():
+            if not self.missing() and not self.blind():
                 self.all_seen.touch()
 
     def missing(self) -> dict[str, int]:

@@ -194,6 +194,7 @@ def test_a_forked_child_is_another_process_with_nothing_recorded(detector: Any) 
         assert instance.endswith(f"-{child}")
         assert incarnation != parents_incarnation
         assert waits == "0"
+        detector.wait_for(lambda: detector.kinds(parent).count("hello") == 2)  # its session ended for the fork
         detector.mark(1)
         assert len(detector.report(parent, 1).waits) == 1
         process.stdin.close()

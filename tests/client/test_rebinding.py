@@ -108,33 +108,3 @@ def test_instrument_reaches_what_was_imported_before_and_warns_of_what_was_made_
         "Channel",
         "0",
     ]
-
-
-FORKS = """
-import os, sys, time
-import stilltrue
-agent = stilltrue.Agent("parent", detector="127.0.0.1:1")
-children = []
-agent.start()
-for n in range(20):
-    pid = os.fork()
-    if pid == 0:
-        import grpc
-        grpc.insecure_channel("127.0.0.1:1")
-        os._exit(0)
-    children.append(pid)
-    time.sleep(0.001 * (n % 4))
-end = time.monotonic() + 20
-while children and time.monotonic() < end:
-    children = [pid for pid in children if os.waitpid(pid, os.WNOHANG) == (0, 0)]
-    time.sleep(0.01)
-for pid in children:
-    os.kill(pid, 9)
-print(len(children), "hang")
-os._exit(0)
-"""
-
-
-def test_the_child_of_a_fork_right_after_the_start_can_make_a_channel() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.splitlines() == ["0 hang"], done.stderr

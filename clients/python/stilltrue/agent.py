@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("stilltrue")
 FORK_SECONDS_MAX = 0.5
-"""How long a fork may wait while the agent's thread makes a channel."""
+"""How long a fork may wait for the end of the agent's session."""
 Seen = TypeVar("Seen")
 
 
@@ -102,7 +102,8 @@ class Agent:
         self._lifecycle = threading.Lock()
         self._pid = os.getpid()
         self._connection: Connection | None = None
-        self._paused: Connection | None = None
+        self._paused: dict[int, tuple[Connection, bool]] = {}
+        """By the thread that forks: the connection, and whether its session has ended."""
         self._closed = False
         self._process = self._identify(self.settings.instance)
         self.parties = Parties(self._process.instance)
@@ -173,7 +174,6 @@ class Agent:
         """
         if not self.settings.enabled or isinstance(channel, RecordedChannel | RecordedAioChannel):
             return channel
-        self.start()
         config = service_config_of(options_of(channel) if options is None else options)
         if isinstance(channel, grpc.aio.Channel):
             return self._seen(self.sight.channels, RecordedAioChannel(channel, self._session, target, config))
@@ -182,12 +182,10 @@ class Agent:
 
     def server_interceptor(self) -> grpc.ServerInterceptor:
         """The interceptor for ``grpc.server``; put it first."""
-        self.start()
         return self._seen(self.sight.servers, RecordedServer(self._session))
 
     def aio_server_interceptor(self) -> grpc.aio.ServerInterceptor:
         """The interceptor for ``grpc.aio.server``; put it first."""
-        self.start()
         return self._seen(self.sight.servers, RecordedAioServer(self._session))
 
     def pool(self, executor: ThreadPoolExecutor, name: str = "") -> ThreadPoolExecutor:
@@ -312,6 +310,7 @@ class Agent:
 
     def _seen(self, among: WeakSet[Any], one: Seen) -> Seen:
         among.add(one)
+        self.start()  # not before: its hello says what is seen
         return one
 
     def _start(self) -> None:
@@ -362,15 +361,16 @@ class Agent:
         self.live.renamed(self._process)
 
     def _before_fork(self) -> None:
-        """The process is about to fork: wait while the agent's own thread is connecting."""
+        """The process is about to fork: the agent's session ends, so that the child inherits nothing of gRPC's from it."""
         connection = self._connection
-        self._paused = connection if connection is not None and connection.dialling.acquire(timeout=FORK_SECONDS_MAX) else None
+        if connection is not None:
+            self._paused[threading.get_ident()] = connection, connection.pause(FORK_SECONDS_MAX)
 
     def _after_fork_in_parent(self) -> None:
         """The process has forked, and is the parent."""
-        paused, self._paused = self._paused, None
-        if paused is not None:
-            paused.dialling.release()
+        connection, paused = self._paused.pop(threading.get_ident(), (None, False))
+        if connection is not None:
+            connection.resume(paused=paused)
 
     def _after_fork_in_child(self) -> None:
         """In the child of a fork: another process, with nothing recorded, which connects when something happens."""
@@ -380,7 +380,8 @@ class Agent:
         self._pid = os.getpid()
         self._lifecycle = threading.Lock()
         self._process = self._identify(name)
-        self._connection = self._paused = None
+        self._connection = None
+        self._paused = {}
         self.parties.restart(self._process.instance)
         self._answers.restart()
         self.live.restart()

@@ -44,6 +44,9 @@ FOLLOW_SECONDS = 1.0
 GOODBYE_SECONDS_MAX = 0.5
 LOOKS_MAX = 64
 """Answers to the verification round that await sending; what is dropped counts as no answer: doubt."""
+_USERS_OF_GRPC: list[grpc.ServerCredentials] = []
+"""Keeps gRPC's core from shutting down between two sessions, for the rest of the process's life: it would do so on a thread of its own,
+holding the lock of its beginning, and the child of a fork at that moment would wait for that lock when it makes its first channel."""
 ABSENT_SECONDS_MAX = 10.0
 """How long a detector may be absent before a warning."""
 OPTIONS = (
@@ -114,14 +117,19 @@ class Connection:
         self._followed_at = 0.0
         self._addresses = deque(address.strip() for address in settings.detector.split(","))
         self._report_bytes_max = 0
-        self.dialling = threading.Lock()
-        """Held while gRPC makes or ends a session's channel: a fork then would leave gRPC's own locks closed in the child."""
+        self._in_session = threading.Lock()
+        """Held from the making of a session's channel until that is closed and dropped, and by a thread that forks."""
+        self._forking: set[int] = set()
+        """The threads that are about to fork."""
+        self._call: grpc.Call | None = None
         self.welcomed = threading.Event()
         """Set while a detector has accepted this process."""
         self._thread = threading.Thread(target=self._run, name="stilltrue-agent", daemon=True)
 
     def start(self) -> None:
         """Start connecting."""
+        if not _USERS_OF_GRPC:
+            _USERS_OF_GRPC.append(grpc.local_server_credentials())
         self._live.wake = self._ring
         self._thread.start()
 
@@ -132,6 +140,24 @@ class Connection:
         self._ring()
         if self.welcomed.is_set():
             self._said_goodbye.wait(GOODBYE_SECONDS_MAX)
+
+    def pause(self, seconds_max: float) -> bool:
+        """Before a fork: end the session, and let none begin until :meth:`resume`. Return whether it has ended in time.
+
+        A child that inherits an open connection of gRPC's crashes in about one of fifty first calls of its own, and one
+        that inherits locks of gRPC's core hangs.
+        """
+        self._forking.add(threading.get_ident())
+        call = self._call
+        if call is not None:
+            call.cancel()
+        return self._in_session.acquire(timeout=seconds_max)
+
+    def resume(self, *, paused: bool) -> None:
+        """After the fork, in the parent; ``paused`` is what :meth:`pause` has returned."""
+        self._forking.discard(threading.get_ident())
+        if paused:
+            self._in_session.release()
 
     def request_snapshot(self, reason: str) -> None:
         """Ask for a snapshot, now, or when connected."""
@@ -157,23 +183,32 @@ class Connection:
         while not self._closing.is_set():
             self._follow_keys()
             begun = time.monotonic()
-            try:
-                self._session()
-            except grpc.RpcError as error:
-                code = error.code() if isinstance(error, grpc.Call) else None
-                self._log_left(code, error)
-                self._heed_name(code)
-            except Exception:  # noqa: BLE001 - the thread must outlive whatever happens in a session
-                self._live.report_failure("a session with the detector")
-            self._addresses.rotate(-1)
+            with self._in_session:
+                interrupted = self._one_session()
             if self.welcomed.is_set():
                 self._absent_since = time.monotonic()
                 self.welcomed.clear()
-            if time.monotonic() - begun > self._settings.backoff_seconds_max:
+            if interrupted or time.monotonic() - begun > self._settings.backoff_seconds_max:
                 pause = BACKOFF_SECONDS_MIN
+            if not interrupted:
+                self._addresses.rotate(-1)
             self._closing.wait(pause * random.uniform(0.5, 1.0))  # jitter
             pause = min(2 * pause, self._settings.backoff_seconds_max)
             self._live.catch_up()
+
+    def _one_session(self) -> bool:
+        """Run a session to its end; return whether a fork has ended it."""
+        try:
+            self._session()
+        except grpc.RpcError as error:
+            if self._forking:
+                return True
+            code = error.code() if isinstance(error, grpc.Call) else None
+            self._log_left(code, error)
+            self._heed_name(code)
+        except Exception:  # noqa: BLE001 - the thread must outlive whatever happens in a session
+            self._live.report_failure("a session with the detector")
+        return False
 
     def _log_left(self, code: grpc.StatusCode | None, error: grpc.RpcError) -> None:
         """Log a long absence of the detector once, and a refusal once for each reason."""
@@ -201,10 +236,11 @@ class Connection:
 
     def _session(self) -> None:
         over = threading.Event()
-        with self.dialling:
-            channel = self._dial()
-            stub = AgentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
-            call = stub.Connect(self._requests(over))
+        channel = self._dial()
+        stub = AgentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
+        self._call = call = stub.Connect(self._requests(over))
+        if self._forking:  # since before the call was there to be cancelled
+            call.cancel()
         try:
             patience = threading.Timer(self._settings.welcome_seconds_max, call.cancel)
             patience.daemon = True
@@ -217,9 +253,9 @@ class Connection:
         finally:
             over.set()
             self._ring()
-            with self.dialling:
-                call.cancel()
-                channel.close()
+            self._call = None
+            call.cancel()
+            channel.close()
 
     def _dial(self) -> grpc.Channel:
         settings = self._settings
