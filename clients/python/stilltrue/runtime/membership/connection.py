@@ -45,8 +45,11 @@ GOODBYE_SECONDS_MAX = 0.5
 LOOKS_MAX = 64
 """Answers to the verification round that await sending; what is dropped counts as no answer: doubt."""
 _USERS_OF_GRPC: list[grpc.ServerCredentials] = []
-"""Keeps gRPC's core from shutting down between two sessions, for the rest of the process's life: it would do so on a thread of its own,
-holding the lock of its beginning, and the child of a fork at that moment would wait for that lock when it makes its first channel."""
+"""Keeps gRPC's core from shutting down between two sessions, until the process ends.
+
+It would shut down on a thread of its own, holding the lock of ``grpc_init``: the child of a fork at that moment would wait for that
+lock when it makes its first channel.
+"""
 ABSENT_SECONDS_MAX = 10.0
 """How long a detector may be absent before a warning."""
 OPTIONS = (
