@@ -47,8 +47,8 @@ LOOKS_MAX = 64
 _USERS_OF_GRPC: list[grpc.ServerCredentials] = []
 """Keeps gRPC's core from shutting down between two sessions, until the process ends.
 
-It would shut down on a thread of its own, holding the lock of ``grpc_init``: the child of a fork at that moment would wait for that
-lock when it makes its first channel.
+It would shut down on a thread of its own, holding the lock of ``grpc_init``: the child of a fork at that moment would wait
+for that lock when it makes its first channel.
 """
 ABSENT_SECONDS_MAX = 10.0
 """How long a detector may be absent before a warning."""
