@@ -15,6 +15,9 @@ PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
 
+# Some machines forbid Python to keep compiled modules: each of hundreds of processes that the tests start would compile all of its own.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: pictures help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release locks vulnerabilities site clean
 
 help: ## list the targets
