@@ -87,9 +87,14 @@ def test_a_lock_that_its_holder_may_have_given_back_meanwhile_is_held_by_nobody_
             taken.acquire()
             lock.acquire(timeout=PATIENCE_SECONDS)
 
+    def takes() -> None:
+        lock.acquire()
+        front.get(b"")
+        lock.release()
+
     taken.acquire()
     front.start("holder", holds)
-    front.start("other", Account(lock).by_acquire, lambda: front.get(b""))
+    front.start("other", takes)
     front.wait_for_callers()
     front.start("waiter", Account(lock).by_attribute, lambda: None)
     assert is_unseen(front.report_when_still("waiter"), "thread:waiter")

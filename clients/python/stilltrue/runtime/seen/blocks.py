@@ -18,15 +18,15 @@ from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, STORES, VARIABLES
 
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
-_SHUFFLES = frozenset({"LOAD_SPECIAL", "SWAP", "COPY", "PUSH_NULL", "CACHE", "NOP", "PRECALL"})
+SHUFFLES = frozenset({"LOAD_SPECIAL", "SWAP", "COPY", "PUSH_NULL", "CACHE", "NOP", "PRECALL"})
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_CONST_IMMORTAL"})
 _CALLS = frozenset({"CALL"})
 _TAKES = _CALLS | {"BEFORE_WITH"}
 _STORES = STORES | {"STORE_ATTR", "DELETE_FAST"}
 _KEYS = (str, int, bytes, bool, type(None))
 _LENGTH_MAX = 16
-_CODES_MAX = 10_000
-_Expression = tuple[tuple[str, Any], ...]
+CODES_MAX = 10_000
+Expression = tuple[tuple[str, Any], ...]
 """Instructions in their order: ``("name", x)``, ``("attribute", x)``, ``("constant", x)``, ``("item", None)``."""
 
 
@@ -36,7 +36,7 @@ def blocks_of(frame: FrameType) -> Iterator[Any]:
     if within:
         names = variables_of(frame)
         for expression in within:
-            value = _value(expression, names, frame.f_globals)
+            value = value_of(expression, names, frame.f_globals)
             if value is not UNKNOWN:
                 yield value
 
@@ -51,43 +51,44 @@ def taken_at(frame: FrameType) -> Any:
     expression = _taken_at(frame.f_code, frame.f_lasti)
     if not expression:
         return None
-    value = _value(expression, variables_of(frame), frame.f_globals)
+    value = value_of(expression, variables_of(frame), frame.f_globals)
     return None if value is UNKNOWN else value
 
 
-@functools.lru_cache(maxsize=_CODES_MAX)
-def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
+@functools.lru_cache(maxsize=CODES_MAX)
+def instructions_of(code: CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions of a code."""
     return tuple(dis.get_instructions(code))
 
 
-@functools.lru_cache(maxsize=_CODES_MAX)
-def _taken_at(code: CodeType, at: int) -> _Expression:
+@functools.lru_cache(maxsize=CODES_MAX)
+def _taken_at(code: CodeType, at: int) -> Expression:
     name = dis.opname[code.co_code[at]] if 0 <= at < len(code.co_code) else ""
     if name not in _TAKES or (name in _CALLS and "acquire" not in code.co_names and sys.version_info < (3, 14)):
         return ()
-    every = _instructions(code)
+    every = instructions_of(code)
     index = next(number for number, one in enumerate(every) if one.offset == at)
     one = every[index]
     if one.opname == "BEFORE_WITH":
-        return _expression(every, index)
+        return expression_before(every, index)
     if one.opname not in _CALLS or one.arg:
         return ()
-    before = _skip(every, index - 1)
+    before = skip_back(every, index - 1)
     if every[index - 1].opname == "LOAD_SPECIAL":
-        return _expression(every, before + 1)
+        return expression_before(every, before + 1)
     called = every[before]
-    return _expression(every, before) if called.opname in ATTRIBUTES and called.argval == "acquire" else ()
+    return expression_before(every, before) if called.opname in ATTRIBUTES and called.argval == "acquire" else ()
 
 
-@functools.lru_cache(maxsize=_CODES_MAX)
-def _blocks_at(code: CodeType, at: int) -> tuple[_Expression, ...]:
+@functools.lru_cache(maxsize=CODES_MAX)
+def _blocks_at(code: CodeType, at: int) -> tuple[Expression, ...]:
     entries = getattr(dis.Bytecode(code), "exception_entries", ())
     if not entries:
         return ()
-    every = _instructions(code)
+    every = instructions_of(code)
     index_of = {one.offset: index for index, one in enumerate(every)}
     found = []
-    for target in _handlers(entries, at):
+    for target in handlers_of(entries, at):
         handler = index_of.get(target, 0)
         if "WITH_EXCEPT_START" not in [one.opname for one in every[handler : handler + 3]]:
             continue
@@ -96,13 +97,13 @@ def _blocks_at(code: CodeType, at: int) -> tuple[_Expression, ...]:
         entered = next((index for index in range(first - 1, -1, -1) if every[index].opname in _ENTERS), 0)
         begins = [index_of[entry.start] for entry in covered]
         several = sum(index > 0 and every[index - 1].opname in _ENTERS for index in begins) > 1
-        expression = () if several else _expression(every, entered)
+        expression = () if several else expression_before(every, entered)
         inner = [one for one in every[first:] if any(entry.start <= one.offset < entry.end for entry in covered)]
-        found.append(() if _is_changed(expression, inner) else expression)
+        found.append(() if is_changed(expression, inner) else expression)
     return tuple(found)
 
 
-def _handlers(entries: Sequence[Any], at: int) -> list[int]:
+def handlers_of(entries: Sequence[Any], at: int) -> list[int]:
     """Where an exception goes that is raised at an instruction, and from there, outermost first."""
     found: list[int] = []
     target: int | None = at
@@ -114,27 +115,28 @@ def _handlers(entries: Sequence[Any], at: int) -> list[int]:
     return found[::-1]
 
 
-def _is_changed(expression: _Expression, inner: Sequence[dis.Instruction]) -> bool:
+def is_changed(expression: Expression, inner: Sequence[dis.Instruction]) -> bool:
     """Whether the code of a block itself sets a name or attribute by which its object was found."""
     names = {what for kind, what in expression if kind in ("name", "attribute")}
     return any(one.opname in _STORES and one.argval in names for one in inner)
 
 
-def _skip(every: Sequence[dis.Instruction], index: int) -> int:
-    while index > 0 and every[index].opname in _SHUFFLES:
+def skip_back(every: Sequence[dis.Instruction], index: int) -> int:
+    """The last instruction up to ``index`` that does more than move values on the stack."""
+    while index > 0 and every[index].opname in SHUFFLES:
         index -= 1
     return index
 
 
-def _expression(every: Sequence[dis.Instruction], end: int) -> _Expression:
+def expression_before(every: Sequence[dis.Instruction], end: int) -> Expression:
     """The expression whose value is on top of the stack before the instruction ``end``; empty if it is not understood."""
     found: list[tuple[str, Any]] = []
     needed = 1
     if every[end].is_jump_target:  # one of several values
         return ()
-    for index in range(_skip(every, end - 1), -1, -1):
+    for index in range(skip_back(every, end - 1), -1, -1):
         one = every[index]
-        if one.opname in _SHUFFLES:
+        if one.opname in SHUFFLES:
             continue
         if len(found) >= _LENGTH_MAX or (one.is_jump_target and needed > 1):
             return ()
@@ -156,7 +158,7 @@ def _expression(every: Sequence[dis.Instruction], end: int) -> _Expression:
     return ()
 
 
-def _value(expression: _Expression, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
+def value_of(expression: Expression, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
     """The value of an expression, found without running anybody's code."""
     stack: list[Any] = []
     for kind, what in expression:

@@ -2,12 +2,13 @@
 
 Rules:
 
-1. A lock is held by the thread or task that stands inside its ``with`` block (or that of a condition made of it). An
+1. A lock is held by the thread or task that stands inside its ``with`` block (or that of a condition made of it), or between
+   its ``acquire()`` and the ``finally`` that releases it (:mod:`~stilltrue.runtime.seen.brackets`). An
    ``RLock`` knows its owner. Any other is held by nobody known, so a wait for it counts as none. In a suspended coroutine,
    what it holds says which blocks it is in.
 2. Whoever stands in a block has given the lock back meanwhile if it waits for the condition; and may have, if somebody waits
    for it who does not stand in a block (``wait_for(condition.wait(), t)`` is a task of its own), or if its code, or that of
-   the functions it has called there, speaks of releasing.
+   the functions it has called there, speaks of releasing anything that this code has not taken itself.
 3. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown.
 4. With a timeout it is no wait here.
 5. Anybody may release a lock or semaphore that another has, and who releases it elsewhere may have it there, so that it is not
@@ -29,12 +30,14 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import spoken_in
 from stilltrue.runtime.seen.blocks import blocks_of, depth_of, taken_at
+from stilltrue.runtime.seen.brackets import gives_back_only_its_own, taken_bare
 from stilltrue.runtime.seen.wait import Ender, Resolver, Scene, SeenWait, Stand
 
 _LOCK = type(threading.Lock())
 _RLOCK = type(threading.RLock())
 _CONDITIONS = (threading.Condition, asyncio.Condition)
 _BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
+_AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore)
 _RELEASING = frozenset({"release", "_release_save", "enter_context", "unlock"})
 _EXITS = frozenset({"__exit__", "__aexit__"})
 _OWNER = re.compile(r"owner=(\d+)")
@@ -112,7 +115,7 @@ def held_by(stand: Stand) -> tuple[list[Any], list[Any]]:
     for index, frame in enumerate(stand.frames):
         gives_back = gives_back or _gives_back(frame)
         inside = map(_lock_of, _of_coroutine(stand, index) if stand.coroutines else blocks_of(frame))
-        known = [lock for lock in inside if lock is not None]
+        known = [lock for lock in (*inside, *_taken_bare(frame)) if lock is not None]
         entered += known
         held += [] if gives_back else [lock for lock in known if not any(lock is other for other in waited)]
     return held, [lock for lock in waited if lock is not None and not any(lock is other for other in entered)]
@@ -128,7 +131,15 @@ def _of_coroutine(stand: Stand, index: int) -> Iterable[Any]:
 def _gives_back(frame: FrameType) -> bool:
     """Whether a function may have given a lock back that it has, or that its callers have."""
     code = frame.f_code
-    return is_application(code) and "release" in spoken_in(code)
+    return is_application(code) and "release" in spoken_in(code) and not gives_back_only_its_own(code)
+
+
+def _taken_bare(frame: FrameType) -> Iterable[Any]:
+    """The locks that a frame has taken without a block, and is bound to give back."""
+    for value, awaited in taken_bare(frame):
+        lock = _lock_of(value)
+        if awaited == (type(lock) in _AWAITED):
+            yield lock
 
 
 def _lock_of(thing: Any) -> Any:

@@ -8,6 +8,7 @@ Rules:
 3. What is called by those who do not name it (a handler in a registry, what a ``with`` block's exit or a finalizer runs) ends
    what it carries, where its code speaks of ending things. What it names of its module does not count: nearly every program
    has a list of functions that requests from outside may call.
+4. Who calls ``release()`` only on what the same function has taken does not speak of releasing what others have.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.enders.reach import PASSED_BY, is_open, named_by
+from stilltrue.runtime.seen.brackets import gives_back_only_its_own
 
 KINDS_WALK_MAX = 150
 """What is walked from one actor to learn of which classes the objects near it are, nearest first."""
@@ -36,6 +38,7 @@ _ENDS = re.compile(
 )
 _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
 _CODES_MAX = 10_000
+_RELEASE = frozenset({"release"})
 _CALLED = (FunctionType, MethodType, functools.partial)
 _speaks: dict[tuple[CodeType, type], bool] = {}
 _by_near: dict[tuple[CodeType, type], tuple[int, bool]] = {}
@@ -136,7 +139,7 @@ def spoken_from(
     kinds = _kinds(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if _is_own(kind))
     for one, others, depth in called(code, names, kinds, begin):
         those = every if not depth else _names_in(one)
-        words |= those
+        words |= those - _RELEASE if depth and gives_back_only_its_own(one) else those
         words.update(const for const in one.co_consts if isinstance(const, str) and const.isidentifier() and depth)
         for name in those:
             thing = others.get(name)

@@ -21,6 +21,7 @@ from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import ahead_of
 from stilltrue.runtime.look.code.spoken import Spoken, is_ending, names_within, speaks_of_ending, spoken_from
 from stilltrue.runtime.seen.blocks import depth_of
+from stilltrue.runtime.seen.brackets import gives_back_nothing_yet
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
 """Callbacks by whose names one knows that they end what they are for."""
@@ -251,6 +252,8 @@ def _spoken_ahead(frame: FrameType, far: bool) -> Spoken:
     ahead = ahead_of(frame.f_code, frame.f_lasti)
     within = ahead.known and not depth_of(frame)  # what a block is for may be left by any name
     begin = ahead.names | names_within(frame.f_code) if within else None
+    if begin is not None and gives_back_nothing_yet(frame):
+        begin -= {"release"}  # rule 4 of what is spoken
     return spoken_from(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
 
 
