@@ -61,6 +61,12 @@ def instructions_of(code: CodeType) -> tuple[dis.Instruction, ...]:
     return tuple(dis.get_instructions(code))
 
 
+def exception_entries_of(code: CodeType) -> Sequence[Any]:
+    """Which instructions of a code have which handler."""
+    found: Sequence[Any] = getattr(dis.Bytecode(code), "exception_entries", ())
+    return found
+
+
 @functools.lru_cache(maxsize=CODES_MAX)
 def _taken_at(code: CodeType, at: int) -> Expression:
     name = dis.opname[code.co_code[at]] if 0 <= at < len(code.co_code) else ""
@@ -82,7 +88,7 @@ def _taken_at(code: CodeType, at: int) -> Expression:
 
 @functools.lru_cache(maxsize=CODES_MAX)
 def _blocks_at(code: CodeType, at: int) -> tuple[Expression, ...]:
-    entries = getattr(dis.Bytecode(code), "exception_entries", ())
+    entries = exception_entries_of(code)
     if not entries:
         return ()
     every = instructions_of(code)

@@ -25,6 +25,7 @@ from stilltrue.runtime.seen.blocks import (
     CODES_MAX,
     SHUFFLES,
     Expression,
+    exception_entries_of,
     expression_before,
     handlers_of,
     instructions_of,
@@ -100,7 +101,7 @@ def _names_release(one: dis.Instruction) -> bool:
 @functools.lru_cache(maxsize=CODES_MAX)
 def _brackets_at(code: CodeType, at: int) -> tuple[_Bracket, ...]:
     """The brackets in which a frame stands, outermost first."""
-    handlers = handlers_of(dis.Bytecode(code).exception_entries, at)
+    handlers = handlers_of(exception_entries_of(code), at)
     within = [one for one in _brackets(code) if one.handler in handlers or one.taken <= at < one.begins]
     return tuple(sorted(within, key=lambda one: one.taken))
 
@@ -111,7 +112,7 @@ def _brackets(code: CodeType) -> tuple[_Bracket, ...]:
     if _TAKES not in code.co_names or _GIVES_BACK not in code.co_names:
         return ()
     every = instructions_of(code)
-    entries = dis.Bytecode(code).exception_entries
+    entries = exception_entries_of(code)
     index_of = {one.offset: index for index, one in enumerate(every)}
     found = []
     for handler in dict.fromkeys(entry.target for entry in entries):
