@@ -208,3 +208,23 @@ def test_a_snapshot_is_put_off_until_no_more_join_and_never_for_long() -> None:
         story.join(f"b{number}", now=number / 4)
     assert story.initiator.due(2.0) == 2.0, "they still join, but a snapshot is not put off for ever"
     assert story.tell(story.initiator.ticked(2.0))[0].startswith("begin 1")
+
+
+def test_a_crowd_of_questions_shares_snapshots() -> None:
+    story = Story("a")
+    crowd = TIMING.crowd_questions
+    assert story.tell(story.initiator.asked(1, 0.0)) == ["begin 1 of a"]
+    assert story.tell(story.initiator.asked(2, 0.01, waiting=crowd)) == []
+    assert story.report("a", 1, 0.02) == ["finish 1 complete for 1"]
+    assert story.tell(story.initiator.asked(3, 0.03, waiting=2)) == [], "a crowd is not over at once"
+    assert story.initiator.due(0.03) == TIMING.crowd_seconds
+    assert story.tell(story.initiator.ticked(TIMING.crowd_seconds)) == ["begin 2 of a"]
+    assert story.report("a", 2, 0.21) == ["finish 2 complete for 2 for 3"]
+
+
+def test_questions_of_a_few_wait_for_nobody() -> None:
+    story, crowd = Story("a"), TIMING.crowd_questions
+    for number in range(1, 20):
+        now = number / 100
+        assert story.tell(story.initiator.asked(number, now, waiting=crowd - 1)) == [f"begin {number} of a"]
+        assert story.report("a", number, now) == [f"finish {number} complete for {number}"]

@@ -10,6 +10,8 @@ Rules:
 4. A question is answered from a snapshot that began after it.
 5. While many processes join at once (a detector's restart, a rollout) only questions begin snapshots, for a bounded time: what
    half of a fleet reports is worth little, and reading it keeps the other half waiting.
+6. A crowd of questions shares snapshots: while many wait at once, a pause is kept between snapshots that are begun for
+   questions. One snapshot for every few of them would take the time in which the others could be heard.
 """
 
 from __future__ import annotations
@@ -25,12 +27,16 @@ from detector.core.waits.resolved import Resolved
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
 
+CROWD_LASTS_PAUSES = 5
+"""Rule 6: how many pauses a crowd lasts beyond the last moment at which many questions waited."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """When snapshots begin and end. ``period_seconds`` 0: only on demand.
 
     Rule 5: ``rush_members`` that join within ``rush_seconds`` are many; no snapshot is put off beyond ``rush_seconds_max``.
+    Rule 6: ``crowd_questions`` that wait at once are a crowd, and the pause is ``crowd_seconds``.
     """
 
     period_seconds: float = 1.0
@@ -42,6 +48,8 @@ class Timing:
     rush_members: int = 20
     rush_seconds: float = 0.25
     rush_seconds_max: float = 3.0
+    crowd_questions: int = 8
+    crowd_seconds: float = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +95,8 @@ class Initiator:
         self._allowance = float(self.timing.triggers_burst_max)
         self._allowance_at = -math.inf
         self._periodic_at = -math.inf
+        self._crowd_at = -math.inf
+        self._questions_at = -math.inf
         self._joins: deque[float] = deque(maxlen=self.timing.rush_members)
         self._rush_begun = -math.inf
         self._suspects: set[ProcessName] = set()
@@ -140,8 +150,10 @@ class Initiator:
 
     # -- what makes a snapshot begin (rule 2) --------------------------------------------------------------------------
 
-    def asked(self, ticket: int, now: float) -> list[Effect]:
-        """A question arrived; the ``Finish`` that answers it has the ticket."""
+    def asked(self, ticket: int, now: float, waiting: int = 1) -> list[Effect]:
+        """A question arrived, as one of ``waiting``; the ``Finish`` that answers it has the ticket."""
+        if waiting >= self.timing.crowd_questions:
+            self._crowd_at = now
         self._asking.append(ticket)
         return self._begin_wanted(now)
 
@@ -164,7 +176,7 @@ class Initiator:
                 granted = now + (1 - self._allowance_now(now)) * self.timing.trigger_seconds_min
                 times.append(max(granted, self._rush_until()))
             if self._asking:
-                times.append(now)
+                times.append(self._crowd_until(now))
         return max(now, min(times, default=math.inf))
 
     # -- reports -------------------------------------------------------------------------------------------------------
@@ -213,7 +225,9 @@ class Initiator:
         for name in self._lost:
             self._pending[snapshot].gone(name)
         self._tickets[snapshot] = tuple(self._asking)
-        self._asking.clear()
+        if self._asking:
+            self._questions_at = now
+            self._asking.clear()
         self._requester = None
         self._periodic_at = now
         self._log.record(now, f"begins for {by}: markers to {', '.join(self.members) or 'no member'}", snapshot)
@@ -231,7 +245,7 @@ class Initiator:
         return settled
 
     def _wanted_by(self, now: float) -> str | None:
-        if self._asking:
+        if self._asking and now >= self._crowd_until(now):
             return "ask"
         if now < self._rush_until():
             return None
@@ -255,6 +269,11 @@ class Initiator:
         """How many requests may be granted at once: a bucket that holds the burst and fills by one each interval."""
         grown = (now - self._allowance_at) / self.timing.trigger_seconds_min if self._allowance_at > -math.inf else math.inf
         return min(self.timing.triggers_burst_max, self._allowance + grown)
+
+    def _crowd_until(self, now: float) -> float:
+        """Rule 6: until when questions wait for others. A crowd lasts until for a while only few have waited."""
+        crowded = now < self._crowd_at + CROWD_LASTS_PAUSES * self.timing.crowd_seconds
+        return self._questions_at + self.timing.crowd_seconds if crowded else -math.inf
 
     def _deadline(self, pending: PendingSnapshot) -> float:
         """Rule 3: until when this snapshot waits for the members that are still to report."""

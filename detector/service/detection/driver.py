@@ -247,7 +247,7 @@ class Driver:
         self._colours.spend(colour, self._initiator.next_id - 1, self._clock.now())
 
     def _asked(self, number: int) -> None:
-        self._step(lambda now: self._initiator.asked(number, now))
+        self._step(lambda now: self._initiator.asked(number, now, waiting=len(self.pending_asks)))
 
     def _count_members(self) -> Counter[MemberState]:
         return Counter(map(self.state_of, self.roster.all()))
