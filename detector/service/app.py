@@ -37,6 +37,7 @@ from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, Detecto
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import Certificates, Files, Guard
 from detector.service.kubernetes.api import ApiServer
+from detector.service.kubernetes.pod_events import PodEvents
 from detector.service.kubernetes.service_pods import ServicePods
 from detector.service.metrics import Metrics
 from detector.service.notify import Notifier
@@ -83,7 +84,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     """The service, from start to end. ``predicates``: those to ask; None: all that are installed.
 
     Raises :class:`AddressInUseError`, :class:`~detector.service.storage.sqlite.ArchiveInUseError`, and
-    :class:`~detector.service.kubernetes.api.NoClusterError` where a Kubernetes Service is expected outside of a cluster.
+    :class:`~detector.service.kubernetes.api.NoClusterError` where Kubernetes is needed outside of a cluster.
     """
     log, clock, metrics = Log("stilltrue"), Clock(), Metrics()
     evaluator = Evaluator(
@@ -104,8 +105,9 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         metrics=metrics, log=log, archive_sink=archive_sink,
     )  # fmt: skip
     service_pods = _service_pods(driver, log)
+    pod_events = _pod_events(settings, driver, snapshot_store, log)
     labels = IncidentLabels(metrics, driver.service_of)
-    watchers += [labels.changed, archive_sink.incident, *([] if notifier is None else [notifier.tell])]
+    watchers += [labels.changed, archive_sink.incident, *(one.tell for one in (notifier, pod_events) if one is not None)]
     for name in evaluator.names:
         for scope in ("all", *(scope.name for scope in settings.scopes)):
             metrics.expect(name, scope)
@@ -141,8 +143,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         for service in ("", AGENT_SERVICE, DETECTOR_SERVICE):
             await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
         tasks = [asyncio.create_task(_expire(driver, settings.lease_seconds / _EXPIRE_PER_LEASE, log))]
-        if service_pods is not None:
-            tasks.append(asyncio.create_task(service_pods.run()))
+        tasks += [asyncio.create_task(one.run()) for one in (service_pods, pod_events) if one is not None]
         listening = Listening(host=settings.host, port=port, http_host=settings.http_host, http_port=http_port)
         log.info("listening", grpc=listening.grpc, http=listening.http, archive=settings.data)
         try:
@@ -270,6 +271,14 @@ def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tup
 def _service_pods(driver: Driver, log: Log) -> ServicePods | None:
     services = driver.expected.services
     return ServicePods(ApiServer.of_cluster(os.environ), services, driver.expected.found, log) if services else None
+
+
+def _pod_events(settings: Settings, driver: Driver, snapshot_store: SnapshotStore, log: Log) -> PodEvents | None:
+    if not settings.event_namespaces:
+        return None
+    server = ApiServer.of_cluster(os.environ, wanted="--kubernetes-events", instead="")
+    known = [incident.id for incident in snapshot_store.open_incidents]
+    return PodEvents(server, settings.event_namespaces, driver.roster.get, log, known=known, pages=settings.external_url)
 
 
 def _server(

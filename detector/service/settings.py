@@ -23,6 +23,7 @@ _EXPECTED_MAX = 1_000_000
 _SERVICE = "service:"
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LOG_FORMATS = ("logfmt", "json")
 
 
@@ -106,6 +107,9 @@ class Settings:
         "processes allow it (STILLTRUE_ALLOW_CURE); beyond this machine it needs --roles-file",
     )
     notify_url: str = _text("", "URL to notify of each incident that opens or ends")
+    kubernetes_events: str = _text(
+        "", "namespaces, comma-separated, whose pods get a Kubernetes Event when an incident of theirs opens or ends"
+    )
     scopes: tuple[Scope, ...] = ()
     expected: Mapping[str, Expectation] = field(default_factory=lambda: MappingProxyType({}))
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
@@ -187,7 +191,10 @@ class Settings:
                 raise SettingError("--expect", f"there is no scope {name!r}; define it with --scope")
 
     def _check_addresses(self) -> None:
-        """Of the pages, and of what they link to."""
+        """Of the pages, of what they link to, and of those who are told."""
+        for namespace in self.event_namespaces:
+            if not _NAMESPACE.fullmatch(namespace):
+                raise SettingError("--kubernetes-events", f"{namespace!r} is not the name of a namespace")
         if self.base_path and not _BASE_PATH.fullmatch(self.base_path):
             raise SettingError("--base-path", f"must look like /stilltrue, without a slash at its end, not {self.base_path!r}")
         for name, url in (("--external-url", self.external_url), ("--trace-url", self.trace_url)):
@@ -220,6 +227,11 @@ class Settings:
     def http_names(self) -> frozenset[str]:
         """The names in ``http_hosts``."""
         return frozenset(name.strip().lower() for name in self.http_hosts.split(",") if name.strip())
+
+    @property
+    def event_namespaces(self) -> tuple[str, ...]:
+        """The names in ``kubernetes_events``."""
+        return tuple(name.strip() for name in self.kubernetes_events.split(",") if name.strip())
 
     @property
     def timing(self) -> Timing:

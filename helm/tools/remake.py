@@ -51,6 +51,7 @@ EXACT: dict[str, Mapping[str, Any]] = {
             ]
         },
     },
+    "detector.kubernetesEvents.namespaces": {"type": "array", "items": {**NAME, "minLength": 1}},
     "detector.predicates": {"type": "object", "additionalProperties": {"type": "object", "minProperties": 1}},
     "persistence.whenDeleted": {"enum": ["Retain", "Delete"]},
     "persistence.size": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([KMGTPE]i?)?$"},

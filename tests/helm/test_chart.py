@@ -358,3 +358,23 @@ def test_the_notes_tell_what_is_open_and_what_nobody_is_told(notes: Callable[...
     secure = notes(f"--values={CHART / 'ci' / 'secure-values.yaml'}")
     assert "gRPC is in plaintext" not in secure
     assert "WARNING: this cluster does not provide cert-manager.io/v1" in secure
+
+
+def test_events_on_pods_need_one_role_a_way_to_the_api_server_and_a_token_and_nothing_else(rendered: Rendered) -> None:
+    plain = rendered("default")
+    assert not [one for one in plain if one["kind"] in {"Role", "RoleBinding"}]
+    told = rendered("default", "--set", "detector.kubernetesEvents.enabled=true")
+    (role,) = (one for one in told if one["kind"] == "Role")
+    assert role["metadata"]["namespace"] == "observability", "the release's, where none is named"
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    ]
+    (binding,) = (one for one in told if one["kind"] == "RoleBinding")
+    pod = next(one for one in told if one["kind"] == "StatefulSet")["spec"]["template"]["spec"]
+    assert binding["subjects"][0]["name"] == pod["serviceAccountName"]
+    assert "--kubernetes-events=observability" in pod["containers"][0]["args"]
+    assert "kubernetes" in {volume["name"] for volume in pod["volumes"]}
+    before, after = (next(one for one in each if one["kind"] == "NetworkPolicy") for each in (plain, told))
+    assert {"port": 443, "protocol": "TCP"} in after["spec"]["egress"][-1]["ports"]
+    assert len(after["spec"]["egress"]) == len(before["spec"].get("egress") or []) + 1

@@ -168,6 +168,18 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
+{{/* The namespaces whose pods get Events, with commas; empty when none do. */}}
+{{- define "stilltrue.eventNamespaces" -}}
+{{- if .Values.detector.kubernetesEvents.enabled -}}
+{{- join "," (default (list .Release.Namespace) .Values.detector.kubernetesEvents.namespaces | uniq | sortAlpha) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the detector calls the API server: then it has a token, and a way there. */}}
+{{- define "stilltrue.callsKubernetes" -}}
+{{- print (include "stilltrue.expectedNamespaces" .) (include "stilltrue.eventNamespaces" .) -}}
+{{- end -}}
+
 {{/* The namespaces whose Services are expected, with commas; empty when none are. */}}
 {{- define "stilltrue.expectedNamespaces" -}}
 {{- $found := list -}}
