@@ -24,4 +24,15 @@ ENTRIES = (
         near={"deadline": "the calls of one server have a deadline", "one_more": "one server has one thread more"},
         processes=("ring-a", "ring-b", "ring-c"),
     ),
+    Entry(
+        program="grpc_node_1024",
+        source="grpc/grpc-node 1024",
+        library="grpcio (aio)",
+        what="A server with one event loop calls another without giving up the loop, and that calls back.",
+        near={
+            "deadline": "the call back has a deadline",
+            "in_a_thread": "the call blocks a thread, and the loop goes on",
+        },
+        processes=("shop", "bank"),
+    ),
 )

@@ -15,4 +15,30 @@ ENTRIES = (
             "reads_its_mail": "another task of the parent answers its mail",
         },
     ),
+    Entry(
+        program="restate_199",
+        source="restatedev/restate 199",
+        library="asyncio, `agent.answers`",
+        what="Two keyed services hold their key and call each other; a key takes one call at a time.",
+        near={
+            "time_out": "the inner calls have a timeout",
+            "another_key": "the inner call is for another key",
+            "one_way": "the inner calls are one-way: nobody waits for them",
+        },
+    ),
+    Entry(
+        program="orleans_6219",
+        source="dotnet/orleans 6219",
+        library="fcntl.flock, `agent.holding`",
+        what="Five transactions on five processes have locked one account each and wait for the next one's.",
+        near={"time_out": "one of the waits has a timeout", "in_order": "all lock the account of the lower number first"},
+        processes=("silo-a", "silo-b", "silo-c", "silo-d", "silo-e"),
+    ),
+    Entry(
+        program="kuma_5373",
+        source="kumahq/kuma 5373",
+        library="asyncio streams, `agent.answers`",
+        what="Both ends of a multiplexed stream write until its windows are full, and would read only afterwards.",
+        near={"time_out": "the writes have a timeout", "reads_too": "a task of its own reads at one of the ends, later"},
+    ),
 )
