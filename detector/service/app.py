@@ -132,7 +132,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     server, healthy = _server(settings, agents, questions, [Guard(roles, metrics.report_refused, log)])
     web = Web(
         driver=driver, cures=cures, operators=roles, on_loopback=is_loopback(settings.http_host),
-        snapshot_store=snapshot_store, metrics=metrics, log=log, hosts=settings.http_names,
+        snapshot_store=snapshot_store, archived=archive_service.snapshot, metrics=metrics, log=log, hosts=settings.http_names,
         roles=None if settings.http_open else roles, base_path=settings.base_path,
         external_url=settings.external_url, trace_url=settings.trace_url,
     )  # fmt: skip

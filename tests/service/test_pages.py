@@ -230,6 +230,59 @@ async def test_members_are_searched_and_come_in_pages(start_detector: Any, proce
         assert "<script>" not in body
 
 
+def test_times_of_day_within_a_sentence_are_the_browsers() -> None:
+    about = 1_700_000_000.0  # 2023-11-14T22:13:20Z
+    shown = pages._timed("<b> as of 22:13:19; since 11:00:00, not as of 00:05:00", about)
+    assert str(shown).startswith("&lt;b&gt; as of <time datetime=2023-11-14T22:13:19Z>")
+    assert "since 11:00:00, not as of <time datetime=2023-11-15T00:05:00Z>" in str(shown)
+    assert pages._timed("as of 25:00:00", about) == "as of 25:00:00"
+    assert pages._timed("as of 22:13:19", None) == "as of 22:13:19"
+
+
+async def test_what_changed_since_another_snapshot_is_on_its_page(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        first = (await detector.ask()).snapshot.id
+        _, _, body = await detector.fetch(f"/snapshots/{first}")
+        assert "Since snapshot" not in body, "there is none before it"
+        await detector.join(b)
+        stuck = deadlock(a, b)
+        second = (await detector.ask()).snapshot.id
+        async with asyncio.timeout(PATIENCE_SECONDS):  # the verdicts are stored after the snapshot
+            while "<li>deadlock: true, was " not in (body := (await detector.fetch(f"/snapshots/{second}?since={first}"))[2]):
+                await asyncio.sleep(0.05)
+        deadlocked = re.findall(r"<li>deadlocked since: ([^<]*)</li>", body)
+        assert len(deadlocked) == 1
+        assert {*stuck.core} <= {*deadlocked[0].split(", ")}
+        assert "<li>joined: b" in body
+        _, _, body = await detector.fetch(f"/snapshots/{first}?since={second}")
+        assert "no longer deadlocked: " in body
+        assert "<li>gone: b" in body
+        _, _, body = await detector.fetch(f"/snapshots/{second}?since={second}")
+        assert "no answer, deadlocked party or member has changed" in body
+        for since in ("99999", "x", "-1"):
+            assert (await detector.fetch(f"/snapshots/{second}?since={since}"))[0] == 200
+
+
+async def test_a_snapshot_that_is_no_longer_kept_comes_from_the_archive(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        number = (await detector.ask()).snapshot.id
+    (tmp_path / "stilltrue.sqlite3").unlink()
+    async with start_detector(tmp_path) as detector:
+        status, _, body = await detector.fetch(f"/snapshots/{number}")
+        assert (status, f"<h1>Snapshot {number}</h1>" in body) == (200, True)
+        assert (await detector.fetch(f"/api/v1/snapshots/{number}/graph"))[0] == 200
+        assert (await detector.fetch("/snapshots/999999"))[0] == 404
+
+
 def test_a_page_of_members_knows_those_before_and_after_it() -> None:
     process = ProcessId(service="s", instance=ProcessName("a"), incarnation=1)
     member = Member(

@@ -24,10 +24,12 @@ from detector.service.detection.incidents import Incident
 from detector.service.detection.members import MemberState
 from detector.service.documents import written_agent, written_incident, written_summary
 from detector.service.storage.snapshot_store import SnapshotStore
+from detector.service.web.changes import changes_between
 from detector.service.web.graph import graph_of
 from detector.service.web.headline import headline
 from detector.service.web.history import kind_of, seen_before
 from detector.service.web.member_list import searched
+from detector.service.web.pages import FindSnapshot
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -44,9 +46,10 @@ class _BadRequestError(ValueError):
 class Api:
     """Answers the requests under ``/api/v1``."""
 
-    def __init__(self, *, driver: Driver, snapshot_store: SnapshotStore) -> None:
+    def __init__(self, *, driver: Driver, snapshot_store: SnapshotStore, find: FindSnapshot) -> None:
         """The sources of what is told."""
         self._driver = driver
+        self._find = find
         self._snapshot_store = snapshot_store
         self._lists: dict[str, Callable[[Query], Awaitable[Any]]] = {
             "overview": self._overview,
@@ -60,6 +63,7 @@ class Api:
             ("incidents", "snapshots"): self._incident_snapshots,
             ("snapshots",): self._snapshot,
             ("snapshots", "graph"): self._graph,
+            ("snapshots", "changes"): self._changes,
         }
 
     async def answer(self, path: str, query: Query) -> Answer:
@@ -157,12 +161,19 @@ class Api:
         answer = await self._kept(id)
         return None if answer is None else await asyncio.to_thread(graph_of, answer, query.get("predicate", ""))
 
+    async def _changes(self, id: str, query: Query) -> Any:
+        """Since the snapshot that ``since`` names."""
+        before, answer = await self._kept(query.get("since", "0")), await self._kept(id)
+        if before is None or answer is None:
+            return None
+        return (await asyncio.to_thread(changes_between, before, answer)).written()
+
     async def _kept(self, id: str) -> pb.GetSnapshotResponse | None:
         if id == "latest":
             return await self._snapshot_store.snapshot(0)
         if not (id.isascii() and id.isdigit() and len(id) < 17):
             raise _BadRequestError(f"a snapshot is a number or 'latest', not {id[:40]!r}")
-        return await self._snapshot_store.snapshot(int(id)) if int(id) else None
+        return await self._find(int(id)) if int(id) else None
 
     async def _all_incidents(self, *, open_only: bool = False) -> list[Incident]:
         return await self._snapshot_store.incidents(LIMIT_MAX, self._driver.incidents.open_ones(), open_only=open_only)

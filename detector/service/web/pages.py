@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from http import HTTPStatus
@@ -28,6 +28,7 @@ from detector.service.detection.incidents import Incident
 from detector.service.detection.members import Member, MemberState
 from detector.service.detection.standing_waits import newest_of, now_waiting
 from detector.service.storage.snapshot_store import SnapshotStore
+from detector.service.web.changes import Changes, changes_between
 from detector.service.web.headline import Level, age, headline, level_of
 from detector.service.web.history import recurrence, seen_before
 from detector.service.web.live import STEP_SECONDS, LiveVersions
@@ -47,12 +48,15 @@ _BETWEEN_MAX = 12
 _PICTURES_MAX = 32
 _PICTURE_CHARACTERS_MAX = 2**20
 Query = Mapping[str, str]
+FindSnapshot = Callable[[int], Awaitable[pb.GetSnapshotResponse | None]]
+"""Finds a whole snapshot by its number, in the store or in the archive."""
 NO_QUERY: Query = MappingProxyType({})
 _SCRIPT = "text/javascript; charset=utf-8"
 _STATIC = {"live.js": _SCRIPT, "graph.js": _SCRIPT, "cytoscape.min.js": _SCRIPT, "style.css": "text/css; charset=utf-8"}
 _ICONS = {Level.TROUBLE: "%23b00020", Level.DOUBT: "%23c98a00", Level.FINE: "%231b6e3c"}
 _NO_ICON = "%2359636e"
 _UNDECLARED = "undeclared"
+_CLOCK = re.compile(r"(?<=as of )((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)\b")
 _WAITED = re.compile(r"(\S+ has waited )((?:\d+(?:\.\d+)? (?:ms|s|min|h|d) ?)+?)( for .*)", re.DOTALL)
 
 
@@ -73,10 +77,13 @@ class IncidentWaits:
 class Pages:
     """Makes the pages; on the event loop, but for what takes long."""
 
-    def __init__(self, *, driver: Driver, snapshot_store: SnapshotStore, base_path: str = "", trace_url: str = "") -> None:
+    def __init__(
+        self, *, driver: Driver, snapshot_store: SnapshotStore, find: FindSnapshot, base_path: str = "", trace_url: str = ""
+    ) -> None:
         """The sources of what is shown; ``base_path``: what every link begins with; ``trace_url``: with ``{trace}`` in it."""
         self._driver = driver
         self._snapshot_store = snapshot_store
+        self._find = find
         self._version_of, self._version_made = "", float("-inf")
         self._live = LiveVersions(self._version)
         self._pictures: OrderedDict[tuple[int, int, Format, str], str] = OrderedDict()
@@ -90,6 +97,7 @@ class Pages:
             moment=_moment,
             duration=duration,
             counting=_counting,
+            timed=_timed,
             age=lambda seconds: age(seconds, time.time()),
             level_of=_level,
             labels=_labels,
@@ -108,7 +116,7 @@ class Pages:
             case ["members"]:
                 return self._member_page(query)
             case [kind, name]:
-                return await self._one(kind, name, operator=operator)
+                return await self._one(kind, name, query, operator=operator)
             case _:
                 return None
 
@@ -122,12 +130,12 @@ class Pages:
             self._made[key] = now, answer
         return answer
 
-    async def _one(self, kind: str, name: str, *, operator: bool) -> Answer | None:
+    async def _one(self, kind: str, name: str, query: Query, *, operator: bool) -> Answer | None:
         match kind:
             case "incidents":
                 return await self._incident(name, curable=operator)
             case "snapshots":
-                return await self._snapshot(name)
+                return await self._snapshot(name, query)
             case "static" if name in _STATIC:
                 return Answer(body=_static(name), content_type=_STATIC[name])
             case _:
@@ -214,7 +222,7 @@ class Pages:
         if incident is None:
             return None
         before = seen_before(incident, known)
-        answer = await self._snapshot_store.snapshot(incident.first_snapshot)
+        answer = await self._find(incident.first_snapshot)
         picture = await self._picture(answer, Format.SVG, incident.predicate) if answer else ""
         between = await self._kept_of(incident)
         return self.html(
@@ -254,11 +262,11 @@ class Pages:
         first, last = incident.first_snapshot, incident.last_snapshot
         return sorted(one.ref.id for one in summaries if one.kept and first < one.ref.id < last)
 
-    async def _snapshot(self, name: str) -> Answer | None:
+    async def _snapshot(self, name: str, query: Query) -> Answer | None:
         number, _, kind = name.partition(".")
         if not (number.isascii() and number.isdigit() and len(number) < 19) or kind not in {"", "json", "svg", "space-time"}:
             return None
-        answer = await self._snapshot_store.snapshot(int(number))
+        answer = await self._find(int(number))
         if answer is None:
             return None
         if kind == "json":
@@ -278,10 +286,23 @@ class Pages:
             undeclared=[verdict for verdict in verdicts if verdict.witness.kind == _UNDECLARED],
             picture=picture,
             diagram=diagram,
+            changes=await self._changes(answer, query.get("since", "")),
             pictured=answer.summary.ref.id,
             predicate="",
             incident_id="",
         )
+
+    async def _changes(self, answer: pb.GetSnapshotResponse, since: str) -> Changes | None:
+        """Since the snapshot ``since``, or the newest that is kept before it; None where there is none."""
+        if since.isascii() and since.isdigit() and len(since) < 17:
+            before = await self._find(int(since))
+        else:
+            number = answer.summary.ref.id
+            earlier = [
+                one.ref.id for one in await self._snapshot_store.summaries(_LISTED_MAX) if one.kept and one.ref.id < number
+            ]
+            before = await self._find(max(earlier)) if earlier else None
+        return None if before is None else await asyncio.to_thread(changes_between, before, answer)
 
     def html(self, template: str, title: str, *, live: bool = False, icon: str = _NO_ICON, **values: Any) -> Answer:
         """A page made from a template."""
@@ -320,6 +341,24 @@ def _counting(sentence: str, at: float | None) -> Markup | str:
     if told is None or at is None:
         return sentence
     return Markup('{}<span data-since="{}">{}</span>{}').format(told[1], at - seconds_of(told[2]), told[2], told[3])
+
+
+def _timed(sentence: str, about: float | None) -> Markup | str:
+    """A sentence whose times of day are the browser's; ``about``: a moment within half a day of them."""
+    parts = _CLOCK.split(sentence)
+    if about is None or len(parts) == 1:
+        return sentence
+    text = Markup()
+    for at, part in enumerate(parts):
+        text += _moment(_nearest(part, about)) if at % 2 else part
+    return text
+
+
+def _nearest(clock: str, about: float) -> float:
+    """The moment nearest to ``about`` at which it was ``clock`` in UTC."""
+    hours, minutes, seconds = map(int, clock.split(":"))
+    same_day = about - about % 86400 + 3600 * hours + 60 * minutes + seconds
+    return min((same_day - 86400, same_day, same_day + 86400), key=lambda moment: abs(moment - about))
 
 
 def _labels(member: Member) -> list[str]:

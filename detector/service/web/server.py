@@ -21,7 +21,8 @@ from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.api import Api
 from detector.service.web.cure import CurePages
 from detector.service.web.login import Login, bearer_of
-from detector.service.web.pages import Pages
+from detector.service.web.pages import FindSnapshot, Pages
+from stilltrue.v1 import detector_pb2 as pb
 
 _API = "/api/v1/"
 _METHODS = ("GET", "HEAD")
@@ -37,6 +38,7 @@ class Web:
         driver: Driver,
         cures: Cures,
         snapshot_store: SnapshotStore,
+        archived: FindSnapshot,
         metrics: Metrics,
         log: Log,
         hosts: frozenset[str] = frozenset(),
@@ -47,7 +49,9 @@ class Web:
         external_url: str = "",
         trace_url: str = "",
     ) -> None:
-        """``hosts``: the names that requests may be addressed to, as :class:`~detector.ops.http.HttpServer` takes them.
+        """``archived`` finds a snapshot that the store no longer has.
+
+        ``hosts``: the names that requests may be addressed to, as :class:`~detector.ops.http.HttpServer` takes them.
 
         ``roles`` None: every client may read. ``operators`` says who may end incidents; None: everybody, ``on_loopback``
         alone. ``base_path``: where a reverse proxy publishes the pages; requests come with
@@ -56,8 +60,12 @@ class Web:
         """
         self._login = _login(roles, base_path, external_url)
         self._base_path = base_path
-        self._pages = Pages(driver=driver, snapshot_store=snapshot_store, base_path=base_path, trace_url=trace_url)
-        self._api = Api(driver=driver, snapshot_store=snapshot_store)
+
+        async def find(number: int) -> pb.GetSnapshotResponse | None:
+            return await snapshot_store.snapshot(number) or await archived(number)
+
+        self._pages = Pages(driver=driver, snapshot_store=snapshot_store, find=find, base_path=base_path, trace_url=trace_url)
+        self._api = Api(driver=driver, snapshot_store=snapshot_store, find=find)
         self._cure = CurePages(
             cures=cures,
             render=self._pages.html,
@@ -99,7 +107,7 @@ class Web:
     async def _read(self, path: str, request: web.BaseRequest) -> Answer | None:
         if path == "/metrics":
             return Answer(body=self._metrics.text(), content_type=metric_texts.CONTENT_TYPE)
-        if path == "/live":
+        if path in {"/live", f"{_API}events"}:
             return self._pages.live(request.rel_url.query.get("seen", "")[:64])
         if path.startswith(_API):
             return await self._api.answer(path[len(_API) :], request.rel_url.query)
