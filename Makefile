@@ -18,7 +18,7 @@ FUZZ_SECONDS ?= 60
 # Some machines forbid Python to keep compiled modules: each of hundreds of processes that the tests start would compile all of its own.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: pictures help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release locks vulnerabilities site clean
+.PHONY: pictures help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release cluster locks vulnerabilities site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,7 +27,7 @@ demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that g
 	@$(BIN)/stilltrue demo
 
 test: setup ## set up and pass the tests, on all cores
-	$(BIN)/pytest tests -m "not soak and not longer and not field and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests -m "not soak and not longer and not field and not cluster and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
 
 longer: setup ## the tests that take ten seconds and more each
 	$(BIN)/pytest tests -m longer -n $(CPUS) --max-worker-restart 0 --benchmark-disable
@@ -39,7 +39,7 @@ field: setup ## published deadlocks, with the real libraries and servers: the ta
 	$(BIN)/pytest tests/field -m field -n $(CPUS) --max-worker-restart 0 --benchmark-disable
 
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
-	$(BIN)/pytest tests -q -m "not slow and not soak and not longer and not field and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests -q -m "not slow and not soak and not longer and not field and not cluster and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 
@@ -132,6 +132,11 @@ prove: setup ## seeded worlds against the oracle (PROVE_SEEDS=0..100000)
 release: setup ## everything to be published, reproducibly: wheels, source archives, image context, chart, checksums, into dist/
 	@rm -rf dist
 	@$(BIN)/python -m detector.release.publish dist
+
+cluster: setup ## the chart in a real API server: installed, upgraded, injecting (builds Kubernetes the first time, ten minutes; as root)
+	helm/tools/install
+	helm/tools/cluster
+	$(BIN)/pytest tests/cluster -m cluster --benchmark-disable
 
 locks: setup ## the image's requirements with their hashes, at the versions of constraints.txt: helm/image/requirements*.txt
 	@$(BIN)/python -m detector.release.locks
