@@ -7,22 +7,18 @@ import contextlib
 import gc
 import os
 import signal
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 
 import grpc
 import grpc.aio
-from aiohttp import web
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from detector.core.predicate import Predicate
 from detector.ops.address import is_loopback
 from detector.ops.clock import Clock
-from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log
 from detector.service.cure.audit import Audit
 from detector.service.cure.cures import Cures
@@ -42,9 +38,10 @@ from detector.service.kubernetes.service_pods import ServicePods
 from detector.service.metrics import Metrics
 from detector.service.notify import Notifier
 from detector.service.settings import Settings
+from detector.service.standby import bare_host, first_of, turns
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
-from detector.service.storage.sqlite import ArchiveInUseError, Retention, wait_until_free
+from detector.service.storage.sqlite import ArchiveInUseError, Retention
 from detector.service.web.server import Web
 from stilltrue.v1 import detector_pb2_grpc
 
@@ -167,54 +164,28 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
 
 
 async def serve(settings: Settings, started: Callable[[Listening], None]) -> None:
-    """Run the service until SIGINT or SIGTERM; ``started`` is called with where it listens."""
+    """Run the service until SIGINT or SIGTERM; ``started`` is called with where it listens.
+
+    Of several with one directory or one Lease, it waits until it is its turn (:mod:`detector.service.standby`).
+    """
     gc.collect()
     gc.freeze()  # what was imported stays: no collection looks at it again, and none holds up a verdict for it
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    while not stop.is_set():
-        if settings.standby:
-            await stands_by(settings, stop)
-        try:
-            async with running(settings) as listening:
-                started(listening)
-                await stop.wait()
-        except ArchiveInUseError:
-            if not settings.standby:
-                raise  # else another standby was faster
-
-
-async def stands_by(settings: Settings, stop: asyncio.Event) -> None:
-    """Wait until the directory is free, or ``stop``. Meanwhile probes are answered: alive, and not ready."""
-    log, loop, free = Log("stilltrue"), asyncio.get_running_loop(), asyncio.Event()
-
-    def wait() -> None:
-        wait_until_free(settings.data)
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(free.set)
-
-    async def answer(request: web.BaseRequest) -> Answer | None:
-        match request.path:
-            case "/healthz":
-                return Answer(body="ok: standing by\n")
-            case "/readyz":
-                return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body="standing by\n")
-        return None
-
-    probes = HttpServer(answer, log=log, hosts=settings.http_names)
-    with contextlib.suppress(OSError):  # the port may still be the other detector's: it is not ours to answer on
-        await probes.start(_bare(settings.http_host), settings.http_port)
-    log.info("standing by", archive=settings.data)
-    threading.Thread(target=wait, name="stilltrue-standby", daemon=True).start()
-    ends = [asyncio.create_task(event.wait()) for event in (free, stop)]
-    try:
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for end in ends:
-            end.cancel()
-        await probes.stop()
+    async with turns(settings, Log("stilltrue")) as turn:
+        while not stop.is_set():
+            await turn.comes(stop)
+            if stop.is_set():
+                return
+            try:
+                async with running(settings) as listening:
+                    started(listening)
+                    await first_of(stop.wait(), turn.ends())
+            except ArchiveInUseError:
+                if not turn.waits:
+                    raise  # else another standby was faster
 
 
 def _snapshot_store(settings: Settings, clock: Clock, metrics: Metrics, log: Log) -> SnapshotStore:
@@ -323,7 +294,7 @@ def _bind(server: grpc.aio.Server, settings: Settings, log: Log) -> int:
 
 async def _bind_web(web: Web, settings: Settings) -> int:
     try:
-        return await web.start(_bare(settings.http_host), settings.http_port)
+        return await web.start(bare_host(settings.http_host), settings.http_port)
     except OSError as error:
         reason = error.strerror or str(error)
         address = _address(settings.http_host, settings.http_port)
@@ -332,13 +303,8 @@ async def _bind_web(web: Web, settings: Settings) -> int:
 
 
 def _address(host: str, port: int) -> str:
-    bare = _bare(host)
+    bare = bare_host(host)
     return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
-
-
-def _bare(host: str) -> str:
-    """An IPv6 address may come in brackets, as in a URL, or without."""
-    return host.removeprefix("[").removesuffix("]")
 
 
 async def _expire(driver: Driver, seconds: float, log: Log) -> None:

@@ -24,6 +24,7 @@ _SERVICE = "service:"
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LEASE = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/)?[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 LOG_FORMATS = ("logfmt", "json")
 
 
@@ -89,6 +90,12 @@ class Settings:
     trace_url: str = _text("", "address of a trace in your tracing system, with {trace} for its id, for links on the pages")
     data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
     standby: bool = _text(False, "wait while another detector uses --data, and take over when it ends")
+    standby_lease: str = _text(
+        "",
+        "Kubernetes Lease ([NAMESPACE/]NAME) that one of several detectors with the same --data holds while it serves; the "
+        "others wait for it, and for --data",
+    )
+    standby_lease_seconds: int = _bounded(15, 1, 3600, "time after which a Lease that its holder no longer renews is another's")
     log_format: str = _text("logfmt", "logfmt or json")
     tls_cert_file: Path | None = field(
         default=None, metadata={"help": "PEM certificate of the gRPC port, with its chain; may rotate"}
@@ -185,6 +192,8 @@ class Settings:
             if names.count(name) > 1 or name == "all":
                 raise SettingError("--scope", f"{name!r} is taken: scope names are unique, and 'all' always exists")
 
+        if self.standby_lease and not _LEASE.fullmatch(self.standby_lease):
+            raise SettingError("--standby-lease", f"{self.standby_lease!r} is not [NAMESPACE/]NAME; for example stilltrue")
         self._check_addresses()
         for name in self.expected:
             if name not in {"all", *names}:

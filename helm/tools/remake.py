@@ -27,7 +27,18 @@ HELM = ROOT / "build" / "tools" / "helm"
 RELEASE, NAMESPACE, KUBERNETES = "watch", "observability", "1.29.0"
 BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 
-MADE_BY_CHART = ("host", "port", "http_host", "http_port", "data", "data_dir", "log_format", "scopes")
+MADE_BY_CHART = (
+    "host",
+    "port",
+    "http_host",
+    "http_port",
+    "data",
+    "data_dir",
+    "log_format",
+    "scopes",
+    "standby_lease",
+    "standby_lease_seconds",
+)
 """Settings that the chart gives itself."""
 
 NAME = {"type": "string", "pattern": r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 253}
@@ -55,6 +66,7 @@ EXACT: dict[str, Mapping[str, Any]] = {
     "detector.predicates": {"type": "object", "additionalProperties": {"type": "object", "minProperties": 1}},
     "persistence.whenDeleted": {"enum": ["Retain", "Delete"]},
     "persistence.size": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([KMGTPE]i?)?$"},
+    "standby.leaseSeconds": {"type": "integer", "minimum": 1, "maximum": 3600},
     "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
     "ingress.pathType": {"enum": ["Prefix", "Exact", "ImplementationSpecific"]},
     "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"]},

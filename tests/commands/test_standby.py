@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from detector.commands.shared.connection import _answering
+from tests.commands.conftest import environment
+from tests.service.authority import Authority
+from tests.service.kubernetes_api import Leases, answering
 
 
 async def test_a_standby_takes_over_when_the_detector_is_killed(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:
@@ -52,6 +61,87 @@ async def test_a_standby_that_is_told_to_stop_stops(serve: Any, begin: Any, tmp_
         async with asyncio.timeout(20):
             await standby.communicate()
         assert standby.returncode == 0
+
+
+@pytest.fixture
+async def leases(tmp_path: Path) -> AsyncIterator[tuple[Leases, dict[str, str]]]:
+    """The API server of a cluster, and the environment of its pods; their account is in ``account``."""
+    authority = Authority(tmp_path / "ca", "the cluster's")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*authority.sign("detector"))
+    leases = Leases()
+    async with answering(leases, tls) as url:
+        leases.server(tmp_path / "account", url, "")
+        (tmp_path / "account" / "ca.crt").write_bytes(authority.pem)
+        yield leases, {"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": url.rpartition(":")[2]}
+
+
+@pytest.mark.longer
+async def test_in_kubernetes_a_standby_takes_over_by_a_lease(leases: Any, begin: Any, played: Any, tmp_path: Path) -> None:
+    api, cluster = leases
+    data = str(tmp_path / "data")
+
+    @contextlib.asynccontextmanager
+    async def pod() -> AsyncIterator[asyncio.subprocess.Process]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(Path(__file__).with_name("in_pod.py")), str(tmp_path / "account"), "serve",
+            "--standby-lease", "stilltrue", "--standby-lease-seconds", "5", "--data", data, "--port", "0", "--http-port", "0",
+            "--period-seconds", "0.05", env=environment(**cluster),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.communicate()
+
+    async def address_of(process: asyncio.subprocess.Process) -> str:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            return (await process.stdout.readline()).decode().split("grpc=")[1].split()[0]
+
+    async def told(command: str, address: str, *more: str) -> Any:
+        asked = await begin(command, *more, "--json", STILLTRUE_DETECTOR=f"127.0.0.1:1,{address}")
+        return json.loads((await asked.communicate())[0])
+
+    a, b = played.FakeProcess("a"), played.FakeProcess("b")
+    stuck = played.Deadlock(a, b)
+    async with pod() as first:
+        address = await address_of(first)
+        await asyncio.gather(a.connect(address), b.connect(address))
+        verdict = await told("ask", address, "deadlock")
+        (incident,) = await told("incidents", address)
+        async with pod() as second:
+            assert second.stderr is not None
+            async with asyncio.timeout(60):
+                while b"standing by" not in await second.stderr.readline():
+                    continue
+            assert len(api.holders) == 1
+            first.kill()
+            later_address = await address_of(second)
+            await asyncio.gather(a.ended.wait(), b.ended.wait())
+            await asyncio.gather(a.connect(later_address), b.connect(later_address))
+            later = await told("ask", later_address, "deadlock")
+            (same,) = await told("incidents", later_address)
+            assert (later["holds"], later["core"]) == (True, stuck.core)
+            assert later["snapshot"]["id"] > verdict["snapshot"]["id"]
+            assert (same["id"], same["closed"]) == (incident["id"], None)
+            assert len(set(api.holders)) == 2
+            api.refused[""] = 503  # it can no longer renew: it ends before another may begin, and stands by again
+            async with asyncio.timeout(60):
+                while b"lease lost" not in await second.stderr.readline():
+                    continue
+                while b"standing by" not in await second.stderr.readline():
+                    continue
+    await asyncio.gather(a.kill(), b.kill())
+
+
+async def test_a_lease_needs_a_cluster(begin: Any, tmp_path: Path) -> None:
+    refused = await begin("serve", "--standby-lease", "stilltrue", "--data", str(tmp_path))
+    _, err = await refused.communicate()
+    assert refused.returncode == 2
+    assert b"--standby-lease works in a Kubernetes pod only; on one machine, use --standby" in err
 
 
 def test_of_several_addresses_the_first_that_answers_is_asked() -> None:

@@ -210,13 +210,17 @@ def test_selectors_match_and_hold_nothing_that_changes(name: str, rendered: Rend
     for each in objects:
         if each["kind"] in ("StatefulSet", "Deployment"):
             selector = each["spec"]["selector"]["matchLabels"]
-            assert set(selector) == {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
+            assert set(selector) - {"stilltrue.dev/replica"} == {
+                "app.kubernetes.io/name",
+                "app.kubernetes.io/instance",
+                "app.kubernetes.io/component",
+            }
             labels = each["spec"]["template"]["metadata"]["labels"]
             assert selector.items() <= labels.items()
             assert "helm.sh/chart" not in labels, "an upgrade of the chart alone would restart it"
         if each["kind"] == "Service":
             matching = [p for p in pods(objects) if each["spec"]["selector"].items() <= p["metadata"]["labels"].items()]
-            assert len(matching) == 1, each["metadata"]["name"]
+            assert len(matching) == (2 if name == "standby" else 1), each["metadata"]["name"]
 
 
 def test_a_service_monitor_selects_the_address_and_not_the_headless_service(rendered: Rendered) -> None:
@@ -378,3 +382,52 @@ def test_events_on_pods_need_one_role_a_way_to_the_api_server_and_a_token_and_no
     before, after = (next(one for one in each if one["kind"] == "NetworkPolicy") for each in (plain, told))
     assert {"port": 443, "protocol": "TCP"} in after["spec"]["egress"][-1]["ports"]
     assert len(after["spec"]["egress"]) == len(before["spec"].get("egress") or []) + 1
+
+
+def test_a_standby_shares_the_volume_and_a_lease_and_agents_know_both(rendered: Rendered) -> None:
+    standby = ("--set", "standby.enabled=true", "--set", "persistence.accessModes={ReadWriteMany}")
+    objects = rendered("injector", *standby)
+    sets = [each for each in objects if each["kind"] == "StatefulSet"]
+    assert [each["metadata"]["name"] for each in sets] == ["watch-stilltrue", "watch-stilltrue-standby"]
+    claims = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for each in sets
+        for volume in each["spec"]["template"]["spec"]["volumes"]
+        if volume["name"] == "data"
+    }
+    assert claims == {one(objects, "PersistentVolumeClaim")["metadata"]["name"]}
+    roles = [each for each in objects if each["kind"] == "Role"]
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    assert [rule for role in roles for rule in role["rules"]] == [
+        {**leases, "resourceNames": ["watch-stilltrue"], "verbs": ["get", "update"]},
+        {**leases, "verbs": ["create"]},
+    ]
+    for each in sets:
+        pod = each["spec"]["template"]
+        assert "--standby-lease=watch-stilltrue" in pod["spec"]["containers"][0]["args"]
+        (account,) = [volume["projected"] for volume in pod["spec"]["volumes"] if volume["name"] == "kubernetes"]
+        files = {
+            item["path"] for source in account["sources"] for kind in source.values() for item in kind.get("items", [kind])
+        }
+        assert files == {"token", "ca.crt", "namespace"}
+        selector, labels = each["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"]
+        assert selector.items() <= labels.items()
+    (headless,) = [each for each in objects if each["kind"] == "Service" and each["spec"].get("clusterIP") == "None"]
+    assert headless["spec"]["publishNotReadyAddresses"]
+    rest = f"{headless['metadata']['name']}.observability.svc.cluster.local:7600"
+    assert f"watch-stilltrue-0.{rest},watch-stilltrue-standby-0.{rest}" in str(objects), "the injector gives agents both"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["standby.enabled=true"], "needs persistence.accessModes [ReadWriteMany]"),
+        (["standby.enabled=true", "persistence.enabled=false"], "needs persistence.enabled: both detectors use one volume"),
+    ],
+)
+def test_a_standby_needs_a_volume_that_both_mount(helm: Helm, values: list[str], said: str) -> None:
+    done = helm(
+        "template", "watch", str(CHART), "--kube-version", "1.29.0", *(word for each in values for word in ("--set", each))
+    )
+    assert done.returncode != 0
+    assert said in done.stderr

@@ -55,9 +55,15 @@ app.kubernetes.io/part-of: stilltrue
 {{- ternary (default (include "stilltrue.fullname" .) .Values.serviceAccount.name) (default "default" .Values.serviceAccount.name) .Values.serviceAccount.create -}}
 {{- end -}}
 
-{{/* Where agents find the detector. */}}
+{{/* Where agents find the detector: its Service; with a standby both pods, of which only the one that serves accepts connections. */}}
 {{- define "stilltrue.detectorAddress" -}}
+{{- if .Values.standby.enabled -}}
+{{- $fullname := include "stilltrue.fullname" . -}}
+{{- $rest := printf "%s-headless.%s.svc.%s:7600" $fullname .Release.Namespace .Values.clusterDomain -}}
+{{- printf "%s-0.%s,%s-standby-0.%s" $fullname $rest $fullname $rest -}}
+{{- else -}}
 {{- printf "%s.%s.svc.%s:%d" (include "stilltrue.fullname" .) .Release.Namespace .Values.clusterDomain (int .Values.service.grpcPort) -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "stilltrue.tlsSecret" -}}
@@ -82,6 +88,15 @@ app.kubernetes.io/part-of: stilltrue
 {{- else -}}
 {{- fail "injector.enabled needs injector.existingSecret and injector.caBundle, certificate.enabled or certificate.selfSigned" -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Names in the detector's certificate beside its Service's, as JSON: those asked for, and with a standby those of both pods. */}}
+{{- define "stilltrue.extraDnsNames" -}}
+{{- $names := .Values.certificate.extraDnsNames -}}
+{{- if .Values.standby.enabled -}}
+{{- $names = append $names (printf "*.%s-headless.%s.svc.%s" (include "stilltrue.fullname" .) .Release.Namespace .Values.clusterDomain) -}}
+{{- end -}}
+{{- toJson $names -}}
 {{- end -}}
 
 {{/* The job by which Prometheus knows the detector: a ServiceMonitor makes it the Service's name. */}}
@@ -177,7 +192,7 @@ imagePullSecrets:
 
 {{/* Whether the detector calls the API server: then it has a token, and a way there. */}}
 {{- define "stilltrue.callsKubernetes" -}}
-{{- print (include "stilltrue.expectedNamespaces" .) (include "stilltrue.eventNamespaces" .) -}}
+{{- print (include "stilltrue.expectedNamespaces" .) (include "stilltrue.eventNamespaces" .) (ternary "standby" "" .Values.standby.enabled) -}}
 {{- end -}}
 
 {{/* The namespaces whose Services are expected, with commas; empty when none are. */}}

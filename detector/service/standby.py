@@ -1,0 +1,120 @@
+"""A warm standby: of several detectors with one data directory, or one Kubernetes Lease, one serves and the others wait.
+
+The Lease decides between machines; the lock on the directory keeps two from writing to it, whatever the Lease says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from detector.ops.http import Answer, HttpServer
+from detector.ops.logs import Log
+from detector.service.kubernetes.api import ApiServer
+from detector.service.kubernetes.lease import Lease, leasing
+from detector.service.settings import Settings
+from detector.service.storage.sqlite import wait_until_free
+
+
+class Turn:
+    """When it is this detector's turn to serve, and until when."""
+
+    def __init__(self, settings: Settings, log: Log, lease: Lease | None) -> None:
+        """``lease``: None where the directory alone decides."""
+        self.waits = settings.standby or lease is not None
+        """Whether it waits for its turn; else it fails where the directory is in use."""
+        self._settings = settings
+        self._log = log
+        self._lease = lease
+
+    async def comes(self, stop: asyncio.Event) -> None:
+        """Wait for it, or for ``stop``. Meanwhile probes are answered: alive, and not ready."""
+        if self.waits:
+            async with _probes(self._settings, self._log):
+                self._log.info(
+                    "standing by", archive=self._settings.data, lease="" if self._lease is None else self._lease.name
+                )
+                await first_of(stop.wait(), self._is_free())
+
+    async def ends(self) -> None:
+        """Wait until it is over: the Lease is lost."""
+        if self._lease is None:
+            await asyncio.Event().wait()
+        else:
+            await self._lease.lost()
+            self._log.warning("lease lost", lease=self._lease.name)
+
+    async def _is_free(self) -> None:
+        """The Lease is ours, and the directory is free."""
+        while True:
+            if self._lease is not None:
+                await self._lease.held()
+            await first_of(_directory_is_free(self._settings), self.ends())
+            if self._lease is None or self._lease.holds:
+                return
+
+
+@contextlib.asynccontextmanager
+async def turns(settings: Settings, log: Log) -> AsyncIterator[Turn]:
+    """What ``settings`` say of waiting. Raises :class:`~detector.service.kubernetes.api.NoClusterError`."""
+    if not settings.standby_lease:
+        yield Turn(settings, log, None)
+        return
+    server = ApiServer.of_cluster(os.environ, wanted="--standby-lease", instead="; on one machine, use --standby")
+    async with leasing(server, settings.standby_lease, settings.standby_lease_seconds, log) as lease:
+        yield Turn(settings, log, lease)
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Wait until one of ``waits`` is over, and cancel the others."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def bare_host(host: str) -> str:
+    """An IPv6 address may come in brackets, as in a URL, or without."""
+    return host.removeprefix("[").removesuffix("]")
+
+
+async def _directory_is_free(settings: Settings) -> None:
+    loop, free = asyncio.get_running_loop(), asyncio.Event()
+
+    def wait() -> None:
+        wait_until_free(settings.data)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(free.set)
+
+    threading.Thread(target=wait, name="stilltrue-standby", daemon=True).start()
+    await free.wait()
+
+
+@contextlib.asynccontextmanager
+async def _probes(settings: Settings, log: Log) -> AsyncIterator[None]:
+    async def answer(request: web.BaseRequest) -> Answer | None:
+        match request.path:
+            case "/healthz":
+                return Answer(body="ok: standing by\n")
+            case "/readyz":
+                return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body="standing by\n")
+        return None
+
+    probes = HttpServer(answer, log=log, hosts=settings.http_names)
+    with contextlib.suppress(OSError):  # the port may still be the other detector's: it is not ours to answer on
+        await probes.start(bare_host(settings.http_host), settings.http_port)
+    try:
+        yield
+    finally:
+        await probes.stop()
