@@ -42,6 +42,7 @@ from detector.service.standby import bare_host, first_of, turns
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.storage.sqlite import ArchiveInUseError, Retention
+from detector.service.web.proxy_user import ProxyUser
 from detector.service.web.server import Web
 from stilltrue.v1 import detector_pb2_grpc
 
@@ -132,6 +133,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         snapshot_store=snapshot_store, archived=archive_service.snapshot, metrics=metrics, log=log, hosts=settings.http_names,
         roles=None if settings.http_open else roles, base_path=settings.base_path,
         external_url=settings.external_url, trace_url=settings.trace_url,
+        proxy_user=ProxyUser(settings.proxy_user_header, settings.proxy_networks),
     )  # fmt: skip
     try:
         port = _bind(server, settings, log)

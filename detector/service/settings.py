@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +26,7 @@ _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LEASE = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/)?[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 LOG_FORMATS = ("logfmt", "json")
 
 
@@ -83,6 +85,12 @@ class Settings:
     http_open: bool = _text(
         False, "with --roles-file: serve pages and metrics to every client of --http-port, not only to readers' tokens"
     )
+    proxy_user_header: str = _text(
+        "",
+        "HTTP header in which an authenticating proxy names the user, such as X-Forwarded-User; needs --roles-file, which "
+        "grants roles to users, and --trusted-proxies",
+    )
+    trusted_proxies: str = _text("", "addresses (10.0.0.0/8, ...) from which --proxy-user-header is believed, comma-separated")
     base_path: str = _text(
         "", "path under which a reverse proxy publishes the pages, such as /stilltrue; every link begins with it"
     )
@@ -201,6 +209,7 @@ class Settings:
 
     def _check_addresses(self) -> None:
         """Of the pages, of what they link to, and of those who are told."""
+        self._check_proxies()
         for namespace in self.event_namespaces:
             if not _NAMESPACE.fullmatch(namespace):
                 raise SettingError("--kubernetes-events", f"{namespace!r} is not the name of a namespace")
@@ -211,6 +220,14 @@ class Settings:
                 raise SettingError(name, f"must begin with http:// or https://, not {url!r}")
         if self.trace_url and "{trace}" not in self.trace_url:
             raise SettingError("--trace-url", f"must contain {{trace}}, where the id of the trace goes, not {self.trace_url!r}")
+
+    def _check_proxies(self) -> None:
+        """A header is believed from stated addresses alone, and stands for a role."""
+        if bool(self.proxy_user_header) is not bool(self.trusted_proxies):
+            raise SettingError("--proxy-user-header", "needs --trusted-proxies, and vice versa: else anybody could send it")
+        if self.proxy_user_header and (self.roles_file is None or not _HEADER.fullmatch(self.proxy_user_header)):
+            raise SettingError("--proxy-user-header", "must be the name of a header, and needs --roles-file, which names users")
+        _ = self.proxy_networks
 
     def _check_security(self) -> None:
         """TLS is configured completely or not at all; plaintext beyond this machine must be allowed explicitly.
@@ -236,6 +253,14 @@ class Settings:
     def http_names(self) -> frozenset[str]:
         """The names in ``http_hosts``."""
         return frozenset(name.strip().lower() for name in self.http_hosts.split(",") if name.strip())
+
+    @property
+    def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """The networks in ``trusted_proxies``."""
+        try:
+            return tuple(ip_network(each.strip()) for each in self.trusted_proxies.split(",") if each.strip())
+        except ValueError as error:
+            raise SettingError("--trusted-proxies", str(error)) from None
 
     @property
     def event_namespaces(self) -> tuple[str, ...]:

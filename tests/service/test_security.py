@@ -154,6 +154,50 @@ async def test_with_roles_pages_and_metrics_are_for_readers_and_probes_for_all(
         assert await status(detector, "/metrics") == 200
 
 
+async def test_a_user_is_whom_a_trusted_proxy_names_once(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path
+) -> None:
+    roles.write_text(
+        roles.read_text()
+        + '[[grant]]\nrole = "reader"\nusers = ["*@shop.example"]\n'
+        + '[[grant]]\nrole = "operator"\nusers = ["alice@shop.example"]\n'
+    )
+    header = {"proxy_user_header": "X-Forwarded-User", "allow_cure": True}
+
+    async def status(detector: Any, path: str, *users: str) -> int:
+        headers = [("X-Forwarded-User", user) for user in users]
+        async with aiohttp.ClientSession() as http, http.get(f"{detector.web}{path}", headers=headers) as answer:
+            return answer.status
+
+    async with start_detector(tmp_path / "data", **mutual, **header, trusted_proxies="10.0.0.0/8, 127.0.0.1, ::1") as detector:
+        assert await status(detector, "/", "bob@shop.example") == 200
+        assert await status(detector, "/") == 401
+        for users in (
+            ("eve@other.example",),
+            ("",),
+            ("bob@shop.example", "bob@shop.example"),
+            ("*",),
+            ("b" * 300 + "@shop.example",),
+        ):
+            assert await status(detector, "/", *users) == 401, users
+        assert await status(detector, "/api/v1/incidents/i-none/cure", "bob@shop.example") == 403
+        assert await status(detector, "/api/v1/incidents/i-none/cure", "alice@shop.example") == 404
+    async with start_detector(tmp_path / "data", **mutual, **header, trusted_proxies="10.0.0.0/8") as detector:
+        assert await status(detector, "/", "bob@shop.example") == 401, "it comes from somewhere else"
+
+
+def test_a_header_is_believed_from_stated_addresses_and_with_roles_alone(tmp_path: Path, mutual: dict[str, Any]) -> None:
+    for settings, says in (
+        ({"proxy_user_header": "X-User"}, "--trusted-proxies"),
+        ({"trusted_proxies": "10.0.0.0/8"}, "--trusted-proxies"),
+        ({"proxy_user_header": "X-User", "trusted_proxies": "10.0.0.0/8"}, "--roles-file"),
+        (mutual | {"proxy_user_header": "X User", "trusted_proxies": "10.0.0.0/8"}, "name of a header"),
+        (mutual | {"proxy_user_header": "X-User", "trusted_proxies": "10.0.0.1/8"}, "--trusted-proxies"),
+    ):
+        with pytest.raises(SettingError, match=says):
+            Settings(**settings)
+
+
 async def test_a_browser_logs_in_once_and_a_revoked_token_ends_its_session(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path
 ) -> None:

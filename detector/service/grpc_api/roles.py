@@ -42,6 +42,7 @@ LOOKERS = frozenset({Role.READER, Role.OPERATOR})
 class Grant:
     """A role for the certificates whose name matches a pattern (``*``, ``?``), and for the tokens with these SHA-256 sums.
 
+    ``users``: patterns of users whom an authenticating proxy names (pages only).
     ``processes`` (of an agent): patterns of the instances or services that it may report as; none: any.
     """
 
@@ -49,10 +50,11 @@ class Grant:
     processes: tuple[str, ...] = ()
     certificates: tuple[str, ...] = ()
     tokens_sha256: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
 
 
 class Roles:
-    """The roles file (TOML: ``[[grant]]`` with ``role``, ``certificates``, ``tokens_sha256``), reloaded when it changes."""
+    """The roles file (TOML: ``[[grant]]`` with ``role``, and ``certificates``, ``tokens_sha256``, ``users``), followed."""
 
     def __init__(self, path: Path, log: Log) -> None:
         """Raises :class:`SecurityError`."""
@@ -62,11 +64,11 @@ class Roles:
         self._grants: tuple[Grant, ...] = ()
         self._follow(first=True)
 
-    def of(self, names: frozenset[str], token: str) -> frozenset[Role]:
-        """The roles of a peer with these certificate names and this token (empty: none)."""
+    def of(self, names: frozenset[str], token: str, user: str = "") -> frozenset[Role]:
+        """The roles of a peer with these certificate names, this token and this user of a proxy's (empty: none)."""
         self._follow()
         sum_ = hashlib.sha256(token.encode()).hexdigest() if token else ""
-        return frozenset(grant.role for grant in self._grants if _fits(grant, names, sum_))
+        return frozenset(grant.role for grant in self._grants if _fits(grant, names, sum_) or _is_user(grant, user))
 
     def may_report_as(self, names: frozenset[str], token: str, process: ProcessId) -> bool:
         """Whether one of the peer's grants lets it report as ``process``."""
@@ -108,14 +110,14 @@ def read_grants(path: Path) -> tuple[Grant, ...]:
 
 def _grant(path: Path, index: int, found: Any) -> Grant:
     where = f"{path}: grant {index}"
-    known = {"role", "certificates", "tokens_sha256", "processes"}
+    known = {"role", "certificates", "tokens_sha256", "processes", "users"}
     if not isinstance(found, Mapping) or set(found) - known:
         raise SecurityError(f"{where}: the keys are {', '.join(sorted(known))}")
     try:
         role = Role(found.get("role"))
     except ValueError:
         raise SecurityError(f"{where}: role is one of {', '.join(r.value for r in Role)}, not {found.get('role')!r}") from None
-    lists = {key: found.get(key, []) for key in ("certificates", "tokens_sha256", "processes")}
+    lists = {key: found.get(key, []) for key in ("certificates", "tokens_sha256", "processes", "users")}
     for key, values in lists.items():
         if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
             raise SecurityError(f"{where}: {key} must be a list of strings")
@@ -124,10 +126,13 @@ def _grant(path: Path, index: int, found: Any) -> Grant:
             raise SecurityError(f"{where}: tokens_sha256 must hold strings of 64 hex digits, as sha256sum prints them")
     if lists["processes"] and role is not Role.AGENT:
         raise SecurityError(f"{where}: processes belong to the role agent")
+    if lists["users"] and role is Role.AGENT:
+        raise SecurityError(f"{where}: users read pages; they belong to the roles reader and operator")
     return Grant(
         role=role,
         processes=tuple(lists["processes"]),
         certificates=tuple(lists["certificates"]),
+        users=tuple(lists["users"]),
         tokens_sha256=tuple(sum_.lower() for sum_ in lists["tokens_sha256"]),
     )
 
@@ -136,6 +141,10 @@ def _fits(grant: Grant, names: frozenset[str], token_sum: str) -> bool:
     by_name = any(_names(pattern, name) for pattern in grant.certificates for name in names)
     by_token = bool(token_sum) and any(hmac.compare_digest(token_sum, known) for known in grant.tokens_sha256)
     return by_name or by_token
+
+
+def _is_user(grant: Grant, user: str) -> bool:
+    return bool(user) and any(fnmatchcase(user, pattern) for pattern in grant.users)
 
 
 def _names(pattern: str, name: str) -> bool:

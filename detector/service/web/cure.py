@@ -2,7 +2,8 @@
 
 Rules:
 
-1. With roles, the client shows an operator's token or the session of one. Without roles only a listener on loopback offers it.
+1. With roles, the client shows an operator's token or the session of one, or a trusted proxy names an operator. Without roles
+   only a listener on loopback offers it.
 2. A form is taken only with the secret that the page before it had, which other sites cannot read. The API takes only what a
    form of another site cannot send: ``application/json``.
 """
@@ -39,12 +40,14 @@ class CurePages:
     """Answers the requests about cures."""
 
     def __init__(
-        self, *, cures: Cures, render: Render, token_of: TokenOf, roles: Roles | None, on_loopback: bool, base_path: str
-    ) -> None:
-        """``render`` makes a page; ``token_of`` finds the token that a request stands for."""
+        self, *, cures: Cures, render: Render, token_of: TokenOf, user_of: TokenOf, roles: Roles | None, on_loopback: bool,
+        base_path: str,
+    ) -> None:  # fmt: skip
+        """``render`` makes a page; ``token_of`` finds the token that a request stands for, ``user_of`` a proxy's user."""
         self._cures = cures
         self._render = render
         self._token_of = token_of
+        self._user_of = user_of
         self._roles = roles
         self._on_loopback = on_loopback
         self._base_path = base_path
@@ -56,7 +59,7 @@ class CurePages:
             return False
         if self._roles is None:
             return self._on_loopback
-        return Role.OPERATOR in self._roles.of(frozenset(), self._token_of(request))
+        return Role.OPERATOR in self._roles.of(frozenset(), self._token_of(request), self._user_of(request))
 
     async def page(self, id: str, request: web.BaseRequest) -> Answer:
         """The question, and what to know before one answers it; or, of a form that was sent, the deed."""
@@ -101,7 +104,9 @@ class CurePages:
         return Answer(body=page.body, content_type=page.content_type, status=status)
 
     def _who(self, request: web.BaseRequest) -> str:
-        return describe_client(frozenset(), self._token_of(request), request.remote or "an unknown address")
+        user = self._user_of(request)
+        names = frozenset({f"user {user}"}) if user else frozenset[str]()
+        return describe_client(names, self._token_of(request), request.remote or "an unknown address")
 
 
 def _json(value: Any, status: HTTPStatus) -> Answer:

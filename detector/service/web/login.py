@@ -29,16 +29,22 @@ SESSIONS_MAX = 1000
 class Login:
     """The sessions of browsers."""
 
-    def __init__(self, *, may_read: Callable[[str], bool], base_path: str, secure: bool) -> None:
-        """``may_read``: whether a token is a reader's or an operator's; ``secure``: the pages are reached by https alone."""
+    def __init__(
+        self, *, may_read: Callable[[str, str], bool], user_of: Callable[[web.BaseRequest], str], base_path: str, secure: bool
+    ) -> None:
+        """``may_read``: whether a token, or the user whom a proxy names (``user_of``), is a reader or an operator.
+
+        ``secure``: the pages are reached by https alone.
+        """
         self._may_read = may_read
+        self._user_of = user_of
         self._path = f"{base_path}/"
         self._secure = "; Secure" if secure else ""
         self._sessions: OrderedDict[str, str] = OrderedDict()
 
     def allows(self, request: web.BaseRequest) -> bool:
-        """Whether a request carries the token of a reader, or the cookie of a session of one."""
-        return self._may_read(self.token_of(request))
+        """Whether a request carries the token of a reader, or the cookie of a session of one, or comes from a proxy for one."""
+        return self._may_read(self.token_of(request), self._user_of(request))
 
     def token_of(self, request: web.BaseRequest) -> str:
         """The token that a request carries, or that its session was begun with; empty: none."""
@@ -50,7 +56,7 @@ class Login:
         if len(body) > BODY_BYTES_MAX:
             raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, len(body))
         token = parse_qs(body.decode(errors="replace")).get("token", [""])[0].strip()
-        if not self._may_read(token):
+        if not self._may_read(token, ""):
             return None
         session = secrets.token_urlsafe(32)
         self._sessions[session] = token

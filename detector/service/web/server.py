@@ -1,7 +1,7 @@
 """The HTTP side: metrics, health and pages, on the event loop where the state lives.
 
 ``/healthz`` therefore also says whether that loop still turns. Where there are roles, all but the probes needs a reader's or an
-operator's bearer token, or the session of a browser that has shown one.
+operator's bearer token, or the session of a browser that has shown one, or a user named by a trusted proxy.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from detector.service.web.api import Api
 from detector.service.web.cure import CurePages
 from detector.service.web.login import Login, bearer_of
 from detector.service.web.pages import FindSnapshot, Pages
+from detector.service.web.proxy_user import ProxyUser
 from stilltrue.v1 import detector_pb2 as pb
 
 _API = "/api/v1/"
@@ -48,6 +49,7 @@ class Web:
         base_path: str = "",
         external_url: str = "",
         trace_url: str = "",
+        proxy_user: ProxyUser | None = None,
     ) -> None:
         """``archived`` finds a snapshot that the store no longer has.
 
@@ -58,7 +60,8 @@ class Web:
         it or without it. ``external_url``: the address of the pages as people reach them. ``trace_url``: where a trace can
         be seen, with ``{trace}`` for its id.
         """
-        self._login = _login(roles, base_path, external_url)
+        users = proxy_user or ProxyUser()
+        self._login = _login(roles, users, base_path, external_url)
         self._base_path = base_path
 
         async def find(number: int) -> pb.GetSnapshotResponse | None:
@@ -70,6 +73,7 @@ class Web:
             cures=cures,
             render=self._pages.html,
             token_of=bearer_of if self._login is None else self._login.token_of,
+            user_of=users.of,
             roles=operators,
             on_loopback=on_loopback,
             base_path=base_path,
@@ -123,11 +127,11 @@ class Web:
         return await login.submit(request) or self._pages.login(refused=True)
 
 
-def _login(roles: Roles | None, base_path: str, external_url: str) -> Login | None:
+def _login(roles: Roles | None, users: ProxyUser, base_path: str, external_url: str) -> Login | None:
     if roles is None:
         return None
 
-    def may_read(token: str) -> bool:
-        return bool(token and roles.of(frozenset(), token) & LOOKERS)
+    def may_read(token: str, user: str) -> bool:
+        return bool(roles.of(frozenset(), token, user) & LOOKERS)
 
-    return Login(may_read=may_read, base_path=base_path, secure=external_url.startswith("https://"))
+    return Login(may_read=may_read, user_of=users.of, base_path=base_path, secure=external_url.startswith("https://"))
