@@ -27,6 +27,7 @@ from detector.service.detection.evaluator import Evaluator, installed_predicates
 from detector.service.detection.incident_labels import IncidentLabels
 from detector.service.detection.incidents import Incident, Incidents
 from detector.service.detection.stacks import StacksRequests
+from detector.service.grpc_api.access_log import AccessLog
 from detector.service.grpc_api.agent_service import AGENT_SERVICE, AgentServicer
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, DetectorServicer
@@ -127,7 +128,8 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         driver=driver, cures=cures, stacks=stacks, snapshot_store=snapshot_store, archive_service=archive_service,
         settings=settings, predicates=evaluator.names,
     )  # fmt: skip
-    server, healthy = _server(settings, agents, questions, [Guard(roles, metrics.report_refused, log)])
+    guard = Guard(roles, metrics.report_refused, log, AccessLog(settings.data, clock, log) if settings.access_log else None)
+    server, healthy = _server(settings, agents, questions, [guard])
     web = Web(
         driver=driver, cures=cures, operators=roles, on_loopback=is_loopback(settings.http_host),
         snapshot_store=snapshot_store, archived=archive_service.snapshot, metrics=metrics, log=log, hosts=settings.http_names,
@@ -156,8 +158,8 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     finally:
         await web.stop()
         await server.stop(_STOP_SECONDS)
-        archive_service.close()
-        evaluator.close()
+        for each in (archive_service, evaluator, guard):
+            each.close()
         if notifier is not None:
             await asyncio.to_thread(notifier.close, _STOP_SECONDS)
         await asyncio.to_thread(snapshot_store.close, _ARCHIVE_SECONDS)

@@ -121,6 +121,9 @@ class Settings:
         "let operators end deadlocks ('stilltrue cure', and on the pages): the victims' calls are aborted, where their "
         "processes allow it (STILLTRUE_ALLOW_CURE); beyond this machine it needs --roles-file",
     )
+    access_log: bool = _text(
+        False, "write who asks, watches, lists and reads, and who is refused, to access.jsonl in --data (at most 6 MiB)"
+    )
     notify_url: str = _text("", "URL to notify of each incident that opens or ends")
     kubernetes_events: str = _text(
         "", "namespaces, comma-separated, whose pods get a Kubernetes Event when an incident of theirs opens or ends"

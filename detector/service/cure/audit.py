@@ -17,9 +17,9 @@ FILES_KEPT = 5
 class Audit:
     """Writes entries, one a line."""
 
-    def __init__(self, directory: Path) -> None:
-        """``directory``: the detector's data directory."""
-        self._path = directory / NAME
+    def __init__(self, directory: Path, name: str = NAME) -> None:
+        """``directory``: the detector's data directory; ``name``: of the file there."""
+        self._path = directory / name
 
     def write(self, at: float, what: str, who: str, **values: Any) -> None:
         """Append an entry, and have it on the disk. Raises ``OSError``."""
@@ -31,7 +31,8 @@ class Audit:
             file.write(json.dumps(entry, ensure_ascii=True) + "\n")
 
     def _rotate(self) -> None:
+        name = self._path.name
         for number in range(FILES_KEPT, 0, -1):
-            older = self._path if number == 1 else self._path.with_name(f"{NAME}.{number - 1}")
+            older = self._path if number == 1 else self._path.with_name(f"{name}.{number - 1}")
             if older.exists():
-                older.replace(self._path.with_name(f"{NAME}.{number}"))
+                older.replace(self._path.with_name(f"{name}.{number}"))

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from detector.ops.logs import Log
 from detector.ops.watched_files import Signature, WatchedFiles
+from detector.service.grpc_api.access_log import AccessLog
 from detector.service.grpc_api.roles import Role, Roles, SecurityError, describe_client, roles_for
 from stilltrue.runtime.membership.secret_file import writable_by_all
 
@@ -25,6 +26,8 @@ REQUEST_SECONDS_MAX = 5.0
 REQUESTS_READ_MAX = 8
 """Requests, each of them at most as large as a report, that are read at once."""
 _BEARER = "bearer "
+_LOGGED = "/stilltrue.v1.DetectorService/"
+"""The methods that the access log has: those of askers, not the streams of agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +124,20 @@ class Guard(grpc.aio.ServerInterceptor):
     UNAUTHENTICATED if the client is unknown, else PERMISSION_DENIED. A stream of answers ends when its role is revoked.
     """
 
-    def __init__(self, roles: Roles | None, refused: Callable[[str], None], log: Log) -> None:
+    def __init__(
+        self, roles: Roles | None, refused: Callable[[str], None], log: Log, access_log: AccessLog | None = None
+    ) -> None:
         """``roles`` None: every client may do everything. ``refused`` counts the agents that are rejected, by reason."""
+        self._access_log = access_log
         self._roles = roles
         self._refused = refused
         self._log = log
         self._reading = asyncio.Semaphore(REQUESTS_READ_MAX)
+
+    def close(self) -> None:
+        """Have the access log write what waits."""
+        if self._access_log is not None:
+            self._access_log.close()
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
         """As :meth:`grpc.aio.ServerInterceptor.intercept_service`."""
@@ -140,13 +151,18 @@ class Guard(grpc.aio.ServerInterceptor):
             if self._roles is not None and needed:
                 await self._check(self._roles, context, method, needed)
 
-        return self._guarded(handler, check)
+        def note(context: Any, request: Any) -> None:
+            if method.startswith(_LOGGED):
+                self._note(context, method, "accepted", request)
+
+        return self._guarded(handler, check, note)
 
     async def _check(self, known: Roles, context: Any, method: str, needed: frozenset[Role]) -> None:
         names, token = certificate_names(context), bearer_token(context)
         roles = known.of(names, token)
         if roles & needed:
             return
+        self._note(context, method, "refused")
         name = method.rpartition("/")[2]
         words = " or ".join(sorted(role.value for role in needed))
         if roles:
@@ -163,7 +179,14 @@ class Guard(grpc.aio.ServerInterceptor):
         self._log.warning("peer refused", peer=context.peer(), status=code.name, reason=text)
         await context.abort(code, text)
 
-    def _guarded(self, handler: Any, check: Check) -> Any:
+    def _note(self, context: Any, method: str, outcome: str, request: Any = None) -> None:
+        if self._access_log is not None:
+            names, token = certificate_names(context), bearer_token(context)
+            roles = frozenset[Role]() if self._roles is None else self._roles.of(names, token)
+            name = method.rpartition("/")[2]
+            self._access_log.note(name, describe_client(names, token, context.peer()), roles, outcome, request)
+
+    def _guarded(self, handler: Any, check: Check, note: Note) -> Any:
         """``handler``, but that it is checked first. A single request is read as a stream of one, so after the check."""
         kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
         inner = getattr(handler, kind)
@@ -173,7 +196,9 @@ class Guard(grpc.aio.ServerInterceptor):
 
         async def request_of(given: Any, context: Any) -> Any:
             await check(context)
-            return await self._single(given, handler.request_deserializer, context) if single else given
+            request = await self._single(given, handler.request_deserializer, context) if single else given
+            note(context, request)
+            return request
 
         async def call(given: Any, context: Any) -> Any:
             return await inner(await request_of(given, context), context)
@@ -230,4 +255,5 @@ def who_is(context: Any) -> str:
 
 
 Check = Callable[[Any], Awaitable[None]]
+Note = Callable[[Any, Any], None]
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")

@@ -1,0 +1,71 @@
+"""The access log: who asked the detector what, and who was refused. JSON lines in the data directory, rotated, off by default.
+
+It is not the audit log of cures (:mod:`detector.service.cure.audit`), which is always written, and which no number of questions
+pushes out. An entry here holds nobody up: a thread writes it, and beyond :data:`WAITING_MAX` entries are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from queue import Full, Queue
+from typing import Any
+
+from detector.ops.clock import Clock
+from detector.ops.logs import Log
+from detector.service.cure.audit import Audit
+from detector.service.grpc_api.roles import Role
+
+NAME = "access.jsonl"
+WAITING_MAX = 1000
+TEXT_CHARACTERS_MAX = 200
+DETAILS = ("predicate", "scope", "incident", "preview", "process", "id", "table")
+"""What of a request is written, where it has it."""
+CLOSE_SECONDS_MAX = 2.0
+
+
+class AccessLog:
+    """Entries for each call of the detector's service."""
+
+    def __init__(self, directory: Path, clock: Clock, log: Log) -> None:
+        """``directory``: the detector's data directory."""
+        self._file = Audit(directory, NAME)
+        self._clock = clock
+        self._log = log
+        self._waiting: Queue[tuple[str, str, dict[str, Any]] | None] = Queue(WAITING_MAX)
+        self._dropped = 0
+        self._failed = False
+        self._thread = threading.Thread(target=self._write, name="stilltrue-access-log", daemon=True)
+        self._thread.start()
+
+    def note(self, method: str, who: str, roles: Iterable[Role], outcome: str, request: Any = None) -> None:
+        """``method`` was called by ``who``. Never blocks, and never raises."""
+        details = {name: value for name in DETAILS if (value := getattr(request, name, None))}
+        values = {name: value[:TEXT_CHARACTERS_MAX] if isinstance(value, str) else value for name, value in details.items()}
+        entry = {"roles": sorted(role.value for role in roles), "outcome": outcome, **values}
+        try:
+            self._waiting.put_nowait((method, who, entry))
+        except Full:
+            self._dropped += 1
+
+    def close(self) -> None:
+        """Write what waits."""
+        try:
+            self._waiting.put(None, timeout=CLOSE_SECONDS_MAX)
+        except Full:
+            return
+        self._thread.join(CLOSE_SECONDS_MAX)
+
+    def _write(self) -> None:
+        while (entry := self._waiting.get()) is not None:
+            method, who, values = entry
+            if self._dropped:
+                values, self._dropped = {**values, "dropped_before": self._dropped}, 0
+            try:
+                self._file.write(self._clock.now(), method, who, **values)
+                self._failed = False
+            except OSError as error:
+                if not self._failed:
+                    self._log.failure("access log not written", error)
+                self._failed = True

@@ -1,0 +1,64 @@
+"""The access log: who asked what with which role, and who was refused; bounded, and off unless it is switched on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from detector.ops.clock import Clock
+from detector.ops.logs import Log
+from detector.service.cure import audit
+from detector.service.grpc_api.access_log import NAME, WAITING_MAX, AccessLog
+from tests.service.authority import Authority, ask, channel, look, refusal
+
+
+def entries(data: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (data / NAME).read_text().splitlines()]
+
+
+async def test_who_asks_and_who_is_refused_is_written_with_identity_and_role(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority
+) -> None:
+    async with start_detector(tmp_path / "data", **mutual, access_log=True) as detector:
+        async with channel(detector.address, authority.file, authority.sign("alice")) as operator:
+            await ask(operator)
+        async with channel(detector.address, authority.file, authority.sign("prometheus")) as reader:
+            await look(reader)
+            assert (await refusal(ask(reader)))[0] is grpc.StatusCode.PERMISSION_DENIED
+    written = entries(tmp_path / "data")
+    assert [(each["who"].split()[0], each["roles"], each["what"], each["outcome"]) for each in written] == [
+        ("alice", ["operator"], "Ask", "accepted"),
+        ("prometheus", ["reader"], written[1]["what"], "accepted"),
+        ("prometheus", ["reader"], "Ask", "refused"),
+    ]
+    assert written[0]["predicate"] == "deadlock"
+
+
+async def test_without_the_setting_nothing_is_written(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        await detector.ask("deadlock")
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_flood_is_bounded_on_the_disk_and_pushes_no_cure_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "BYTES_MAX", 2000)
+    audit.Audit(tmp_path).write(0.0, "cure begun", "alice")
+    log = AccessLog(tmp_path, Clock(), Log("test"))
+    for _ in range(WAITING_MAX):
+        log.note("Ask", "mallory", (), "accepted")
+    log.close()
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == sorted(["audit.jsonl", NAME, *(f"{NAME}.{number}" for number in range(1, audit.FILES_KEPT + 1))])
+    assert json.loads((tmp_path / "audit.jsonl").read_text())["who"] == "alice"
+
+
+def test_what_cannot_be_written_in_time_is_dropped_and_counted(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, Clock(), Log("test"))
+    log.close()  # nobody takes entries any more
+    for _ in range(WAITING_MAX + 5):
+        log.note("Ask", "mallory", (), "accepted")
+    assert log._dropped == 5
