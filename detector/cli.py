@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "detector.commands.check_predicate:check_predicate",
         "Search for a run that shows a predicate is not stable.",
     ),
-    "analyze": ("detector.commands.analyze:analyze", "Run the Spark pipeline over an archive."),
+    "analyze": ("detector.commands.analyze:analyze", "Evaluate a whole archive, on this machine or on Spark."),
     "stream": (
         "detector.commands.stream:stream",
         "Evaluate an archive or a live detector continuously, with Spark.",

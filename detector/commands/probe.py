@@ -24,9 +24,12 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
     return click.option(*names, show_envvar=True, **more)
 
 
-@click.group()
-def probe() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def probe(context: click.Context) -> None:
     """Join a server without an agent to the detector, as a process whose parties are the server's sessions."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @probe.command()

@@ -247,6 +247,12 @@ def test_a_detector_that_is_no_address_is_refused() -> None:
         ("dns:///a.b:7600", True),
         ("detector", False),
         ("", False),
+        ("http://detector:7600", False),
+        ("https://detector:7600", False),
+        ("detector:0", False),
+        ("detector:65535", True),
+        ("detector:65536", False),
+        ("a:1,b:99999", False),
     ],
 )
 def test_an_address_has_a_host_and_a_port(text: str, right: bool) -> None:

@@ -12,3 +12,9 @@ def test_a_detector_that_is_no_address_is_refused() -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--detector" in done.stderr
+
+
+def test_a_group_of_commands_prints_its_help_as_help() -> None:
+    done = subprocess.run([sys.executable, "-m", "detector", "probe"], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Commands:\n  postgres " in done.stdout

@@ -28,7 +28,8 @@ _SERVERS = frozenset({"gunicorn", "uvicorn", "hypercorn", "daphne", "granian", "
 """Programs that run another one, which is named among their arguments."""
 _APPLICATION = re.compile(r"(?:--?app=?)?([A-Za-z_][\w.]*)(?::[\w.()]+)")
 _WORKERS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
-_ADDRESS = re.compile(r"\S+:\d{1,5}")
+_ADDRESS = re.compile(r"(?!https?://)\S+:0*([1-9]\d{0,4})")
+_PORT_MAX = 65535
 GRPCIO_OLDEST = (1, 62, 3)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
@@ -53,7 +54,8 @@ def run(command: Sequence[str], settings: Mapping[str, str]) -> int:
 
 def is_address(text: str) -> bool:
     """Whether ``text`` is HOST:PORT, or several separated by commas: a flag whose value was forgotten takes the next word."""
-    return all(_ADDRESS.fullmatch(part.strip()) for part in text.split(","))
+    found = [_ADDRESS.fullmatch(part.strip()) for part in text.split(",")]
+    return all(each is not None and int(each[1]) <= _PORT_MAX for each in found)
 
 
 def add_site(environment: MutableMapping[str, str]) -> None:

@@ -112,12 +112,23 @@ def timeout_option(command: F) -> F:
 
 @contextmanager
 def detector_stub(endpoint: Endpoint) -> Iterator[detector_pb2_grpc.DetectorServiceStub]:
-    """A stub for the detector at ``endpoint``; errors of its calls become :class:`CommandError`."""
-    with endpoint.channel() as channel:
-        try:
-            yield detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]
-        except grpc.RpcError as error:
-            raise failure(error, endpoint.address) from None
+    """A stub for the detector at ``endpoint``; errors of its calls become :class:`CommandError`.
+
+    After Ctrl-C the channel is left to the end of the process: closing waits for calls, and one that was interrupted
+    while gRPC began it may never end.
+    """
+    channel = endpoint.channel()
+    try:
+        yield detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]
+    except grpc.RpcError as error:
+        channel.close()
+        raise failure(error, endpoint.address) from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        channel.close()
+        raise
+    channel.close()
 
 
 def failure(error: grpc.RpcError, address: str) -> CommandError:
