@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -407,9 +407,9 @@ def standing(look: PartyLook) -> PartyLook:
     return replace(look, stack=(f"{look.party[0]}.py:7 in wait",), trace="4bf9")
 
 
-def amended(look: PartyLook, **wait: object) -> list[tuple[int, list[str], bool | None]]:
+def amended(look: PartyLook, names: Iterable[str] = "abc", **wait: object) -> list[tuple[int, list[str], bool | None]]:
     recorder = Fleet("p").recorders["p"]
-    among = [PartyTarget(party=PartyName(name)) for name in ("a", "b", "c")]
+    among = [PartyTarget(party=PartyName(name)) for name in names]
     recorder.waits(P, among, 0.0, **wait)  # type: ignore[arg-type]
     report: Report | None = recorder.marked(SnapshotId(1), 1.0)
     assert report is not None
@@ -419,11 +419,13 @@ def amended(look: PartyLook, **wait: object) -> list[tuple[int, list[str], bool 
     ]
 
 
-def test_a_way_out_of_a_wait_for_all_is_a_way_out_of_each_and_for_some_it_is_doubt() -> None:
+def test_a_way_out_of_a_wait_for_several_is_one_of_each_choice_of_which_one_must_come() -> None:
     look = PartyLook(party=P, unchanged=True, ways_out=(WayOut(text="cancels it", party=PartyName("w")),))
     assert amended(look) == [(1, ["a", "b", "c", "w"], True)]
     assert amended(look, needs=3) == [(1, ["a", "w"], True), (1, ["b", "w"], True), (1, ["c", "w"], True)]
-    assert amended(look, needs=2) == [(2, ["a", "b", "c"], False)]
+    assert amended(look, needs=2) == [(1, ["a", "b", "w"], True), (1, ["a", "c", "w"], True), (1, ["b", "c", "w"], True)]
+    many = [f"n{number}" for number in range(20)]
+    assert amended(look, many, needs=10) == [(10, many, False)]  # too many choices: doubt
 
 
 def test_a_handler_that_passes_its_cancellation_on_ends_with_its_call() -> None:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
+from math import comb
 
 from stilltrue.model import CallNumber, PartyName, ProcessName
 from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import CallTarget, LocalWait, OutstandingCall, PartyTarget, Report
 
+CHOICES_MAX = 64
+"""Waits that one wait for some of several may become when it has ways out."""
 NO_DOUBTS: Mapping[ProcessName, str] = {}
 
 
@@ -69,12 +73,22 @@ def _amended(wait: LocalWait, look: PartyLook | None) -> Iterator[LocalWait]:
     ways = tuple(PartyTarget(party=other) for other in others if other is not None)
     if not ways:
         yield wait
-    elif wait.needs == 1:
-        yield replace(wait, among=tuple(dict.fromkeys((*wait.among, *ways))))
-    elif wait.needs == len(wait.among):  # all must come: each is a wait of its own that also ends by a way out
-        yield from (replace(wait, among=tuple(dict.fromkeys((target, *ways))), needs=1) for target in wait.among)
-    else:  # some of several, or one of the ways out: no wait says so, so it is doubt
+    else:
+        yield from _or_one_of(wait, ways)
+
+
+def _or_one_of(wait: LocalWait, ways: tuple[PartyTarget, ...]) -> Iterator[LocalWait]:
+    """What the wait is if one of ``ways`` ends it, too.
+
+    K of n have come as soon as one has of each n - k + 1 of them: each such choice is a wait for one, which also ends by a way
+    out, and all must end. Beyond ``CHOICES_MAX`` the wait is in doubt.
+    """
+    size = len(wait.among) - wait.needs + 1
+    if comb(len(wait.among), size) > CHOICES_MAX:
         yield replace(wait, certain=False)
+        return
+    for choice in combinations(wait.among, size):
+        yield replace(wait, among=tuple(dict.fromkeys((*choice, *ways))), needs=1)
 
 
 def _once(call: OutstandingCall) -> OutstandingCall:
