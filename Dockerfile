@@ -13,6 +13,8 @@ FROM build AS build-spark
 RUN rm -rf /app && helm/image/install /app archive,spark
 
 FROM python:${PYTHON} AS spark
+# Debian keeps only the newest of a release's packages, so a pinned version would soon not be found.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/*

@@ -1,12 +1,15 @@
-"""The compose file of docs/examples: its flags, files and addresses exist, and Prometheus takes its own."""
+"""The compose file of docs/examples and the Dockerfile: valid, with flags, files and addresses that exist."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -14,8 +17,9 @@ import pytest
 
 import stilltrue
 from detector.cli import cli
+from tests.helm.conftest import ROOT, needed
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "examples" / "compose"
+FOLDER = ROOT / "docs" / "examples" / "compose"
 Documents = Callable[[str], list[Any]]
 
 
@@ -32,6 +36,28 @@ def test_the_detector_is_given_flags_that_it_knows(services: dict[str, Any]) -> 
     known = {flag for parameter in command.params for flag in parameter.opts}
     assert {flag.partition("=")[0] for flag in flags} <= known
     assert {"--host=0.0.0.0", "--allow-plaintext", "--http-host=0.0.0.0"} <= set(flags), "or nobody outside reaches it"
+
+
+def test_the_file_is_valid_by_the_schema_of_compose(documents: Documents, jsonschema: ModuleType) -> None:
+    file = ROOT / "build" / "tools" / "compose-spec.json"
+    needed(file.exists(), "the schema of compose files")
+    schema = json.loads(file.read_text())
+    (compose,) = documents((FOLDER / "compose.yaml").read_text())
+    jsonschema.validate(compose, schema)
+    compose["services"]["detector"]["comand"] = []
+    with pytest.raises(jsonschema.ValidationError, match="comand"):
+        jsonschema.validate(compose, schema)
+
+
+def test_the_dockerfile_has_nothing_that_hadolint_finds_wrong(tmp_path: Path) -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    needed(hadolint.exists(), "hadolint")
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    for text, code in ((dockerfile, 0), (dockerfile.replace("WORKDIR /src", "WORKDIR src"), 1)):
+        (tmp_path / "Dockerfile").write_text(text)
+        command = [str(hadolint), "--no-color", str(tmp_path / "Dockerfile")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stdout
 
 
 def test_every_file_that_is_mounted_exists(services: dict[str, Any]) -> None:
