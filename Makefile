@@ -18,7 +18,7 @@ FUZZ_SECONDS ?= 60
 # Some machines forbid Python to keep compiled modules: each of hundreds of processes that the tests start would compile all of its own.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: pictures help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps mutants bench soak prove chaos fuzz release cluster locks vulnerabilities site clean
+.PHONY: pictures help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps apps-ci mutants bench soak prove chaos fuzz release cluster locks vulnerabilities site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,7 +27,7 @@ demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that g
 	@$(BIN)/stilltrue demo
 
 test: setup ## set up and pass the tests, on all cores
-	$(BIN)/pytest tests -m "not soak and not longer and not field and not cluster and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests -m "not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
 
 longer: setup ## the tests that take ten seconds and more each
 	$(BIN)/pytest tests -m longer -n $(CPUS) --max-worker-restart 0 --benchmark-disable
@@ -39,7 +39,7 @@ field: setup ## published deadlocks, with the real libraries and servers: the ta
 	$(BIN)/pytest tests/field -m field -n $(CPUS) --max-worker-restart 0 --benchmark-disable
 
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
-	$(BIN)/pytest tests -q -m "not slow and not soak and not longer and not field and not cluster and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests -q -m "not slow and not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 
@@ -109,8 +109,11 @@ build/matrix/.ready: setup clients/python/pyproject.toml
 matrix: build/matrix/.ready ## each way to call and to serve, plain and with the agent, beside other instrumentation: writes docs/transparency.md
 	$(MATRIX) -m tests.transparency.matrix --processes $(CPUS)
 
-apps: setup ## programs from the package index, plain and under `stilltrue run`: the same results, and all have joined (about eight minutes)
+apps: setup ## programs from the package index, plain and under `stilltrue run`: the same results, and all have joined (about four minutes, one once they are installed)
 	$(BIN)/python -m tests.apps.run
+
+apps-ci: setup ## those of them that CI runs: FastAPI, Google Pub/Sub, Flower (under two minutes, most of them to install)
+	$(BIN)/pytest tests/apps -m apps -n $(CPUS) --max-worker-restart 0 --benchmark-disable
 
 bench: setup ## the benchmarks (printed, nothing asserted about time)
 	STILLTRUE_BENCH=1 $(BIN)/pytest tests/bench -s

@@ -238,6 +238,14 @@ def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector
     assert not detector.kinds("alone")
 
 
+def test_a_process_that_ends_at_once_says_goodbye_too_or_was_never_a_member(detector: Any) -> None:
+    script = "import sys, stilltrue; stilltrue.Agent('orders', instance=sys.argv[1], detector=sys.argv[2]).start()"
+    names = [f"hasty-{n}" for n in range(5)]
+    for name in names:
+        subprocess.run([sys.executable, "-c", script, name, detector.address], check=True, timeout=30)
+    detector.wait_for(lambda: all(detector.kinds(name)[-1:] in ([], ["goodbye"]) for name in names))
+
+
 def test_a_finalizer_in_the_middle_of_a_step_is_put_off(alone: Join) -> None:
     agent = alone("orders")
     channel = agent.channel(grpc.insecure_channel("127.0.0.1:1"))

@@ -193,6 +193,13 @@ def test_what_cannot_be_run_says_so_as_a_shell_does(tmp_path: Path) -> None:
     assert started([sys.executable, "-c", "raise SystemExit(7)"]).returncode == 7
 
 
+def test_a_django_project_is_named_by_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "shop.settings")
+    assert launch.program_name(["/srv/manage.py", "runserver"], "/srv/manage.py") == "shop"
+    monkeypatch.delenv("DJANGO_SETTINGS_MODULE")
+    assert launch.program_name(["/srv/manage.py", "runserver"], "/srv/manage.py") == "manage"
+
+
 @pytest.mark.parametrize(
     ("arguments", "main_file", "name"),
     [

@@ -16,7 +16,7 @@ _CHANGES = (
     (re.compile(r"\d+\.\d+\.\d+\.\d+:\d+|localhost:\d+"), "ADDRESS"),
     (re.compile(r"\[::1\]:\d+|ipv[46]:\S+"), "ADDRESS"),
     (re.compile(r"\{?(created_time|debug_error_string|grpc_\w+|tsi_\w+|file\w*)\b.*", re.DOTALL), "DEBUG"),
-    (re.compile(r"\b(Recorded\w+|grpc\._cython\.cygrpc\.\w+)"), "CLASS"),
+    (re.compile(r"\b(Recorded\w+|IncomingRequests|grpc\._cython\.cygrpc\.\w+)"), "CLASS"),
 )
 
 

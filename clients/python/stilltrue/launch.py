@@ -117,6 +117,8 @@ def program_name(arguments: Sequence[str], main_file: str | None = None) -> str:
     """
     path = Path(main_file or (arguments[0] if arguments else ""))
     stem = path.parent.name if path.stem in {"__main__", "__init__"} else path.stem
+    if stem == "manage":  # Django's, which every project has; it names the project
+        stem = os.environ.get("DJANGO_SETTINGS_MODULE", stem).partition(".")[0]
     if stem in _SERVERS:
         named = next((found[1] for one in arguments[1:] if (found := _APPLICATION.fullmatch(one))), None)
         return named or stem

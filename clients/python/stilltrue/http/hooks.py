@@ -32,6 +32,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "django.core.handlers.wsgi": ("WSGIHandler.__call__",),
     "django.core.handlers.asgi": ("ASGIHandler.__call__",),
     "starlette.applications": ("Starlette.__call__",),
+    "bottle": ("Bottle.__call__",),
 }
 """What is replaced: by module, the methods of its classes."""
 JOINING = frozenset(
@@ -44,6 +45,7 @@ JOINING = frozenset(
         "WSGIHandler.__call__",
         "ASGIHandler.__call__",
         "Starlette.__call__",
+        "Bottle.__call__",
     }
 )
 """Where a request begins."""

@@ -53,6 +53,7 @@ class Makers:
             "WSGIHandler.__call__": lambda: self._wsgi,
             "ASGIHandler.__call__": lambda: self._asgi,
             "Starlette.__call__": lambda: self._asgi,
+            "Bottle.__call__": lambda: self._wsgi,
         }
         return known[name]() if name in known else None
 

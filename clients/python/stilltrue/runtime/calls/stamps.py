@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 Metadata = Iterable[tuple[str, str | bytes]] | None
 Pair = tuple[str, str]
 _KEYS = frozenset({METADATA_KEY, METADATA_KEY.encode()})  # gRPC takes keys as bytes, too
+_LEGAL_KEY = re.compile(r"[0-9a-z_.-]+")
 
 
 def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, reply: bool = False) -> Stamp | None:
@@ -43,12 +45,21 @@ def with_stamp(metadata: Any, pair: Pair | None) -> Any:
     except TypeError:
         return metadata
     try:
-        if all(len(entry) == 2 for entry in entries):
+        if all(_is_legal(*entry) for entry in entries):
             left = without_stamp(entries)
             return left if pair is None else (*left, pair)
     except (TypeError, LookupError):
         pass
     return metadata if isinstance(metadata, Sequence) else entries
+
+
+def _is_legal(key: str | bytes, value: str | bytes) -> bool:
+    """Whether gRPC takes it. What it refuses is shown to the application, in which no stamp must be."""
+    if isinstance(key, bytes):
+        key = key.decode("latin-1")
+    if _LEGAL_KEY.fullmatch(key) is None:
+        return False
+    return not isinstance(value, str) or key.endswith("-bin") or (value.isascii() and value.isprintable())
 
 
 def without_stamp(metadata: Any) -> tuple[Any, ...]:

@@ -42,6 +42,8 @@ BACKOFF_SECONDS_MIN = 0.05
 FOLLOW_SECONDS = 1.0
 """Time between two checks of the file of stamp keys."""
 GOODBYE_SECONDS_MAX = 0.5
+HASTY_GOODBYE_SECONDS_MAX = 0.25
+"""For a process that ends before its first session could be welcomed, in the session's first second."""
 LOOKS_MAX = 64
 """Answers to the verification round that await sending; what is dropped counts as no answer: doubt."""
 _USERS_OF_GRPC: list[grpc.ServerCredentials] = []
@@ -108,6 +110,7 @@ class Connection:
         self._taken_since: float | None = None
         self._settings = settings
         self._triggers = SnapshotRequests(settings.block_seconds_max)
+        self._begun = 0.0
         self._closing = threading.Event()
         self._said_goodbye = threading.Event()
         self._asked: list[str] = []
@@ -131,18 +134,21 @@ class Connection:
 
     def start(self) -> None:
         """Start connecting."""
+        self._begun = time.monotonic()
         if not _USERS_OF_GRPC:
             _USERS_OF_GRPC.append(grpc.local_server_credentials())
         self._live.wake = self._ring
         self._thread.start()
 
     def close(self) -> None:
-        """Say goodbye, if connected, and stop; takes at most ``GOODBYE_SECONDS_MAX``."""
+        """Say goodbye, if connected or about to be, and stop; takes at most ``GOODBYE_SECONDS_MAX``."""
         self._closing.set()
         self._live.wake = lambda: None
         self._ring()
         if self.welcomed.is_set():
             self._said_goodbye.wait(GOODBYE_SECONDS_MAX)
+        elif time.monotonic() - self._begun < 1.0:  # its hello may be on the way: it would be missed
+            self._said_goodbye.wait(HASTY_GOODBYE_SECONDS_MAX)
 
     def pause(self, seconds_max: float) -> bool:
         """Before a fork: end the session, and let none begin until :meth:`resume`. Return whether it has ended in time.
@@ -198,6 +204,7 @@ class Connection:
             self._closing.wait(pause * random.uniform(0.5, 1.0))  # jitter
             pause = min(2 * pause, self._settings.backoff_seconds_max)
             self._live.catch_up()
+        self._said_goodbye.set()  # nobody is left to say it to
 
     def _one_session(self) -> bool:
         """Run a session to its end; return whether a fork has ended it."""

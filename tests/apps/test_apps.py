@@ -1,0 +1,13 @@
+"""The quick ones of `make apps`: programs from the package index do the same under `stilltrue run`, and all have joined."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.apps.run import difference
+
+
+@pytest.mark.apps
+@pytest.mark.parametrize("name", ["fastapi", "pubsub", "flower"])
+def test_a_program_does_the_same_and_is_complete(name: str) -> None:
+    assert difference(name) == []
