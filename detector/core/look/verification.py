@@ -192,7 +192,7 @@ class Verifier:
 
     def ticked(self, now: float) -> list[RoundEffect]:
         """Time has passed."""
-        return self._settle(now)
+        return self._settle(now, late=True)
 
     def due(self) -> float:
         """When :meth:`ticked` has something to do next (infinity: never)."""
@@ -248,8 +248,9 @@ class Verifier:
 
     # -- the end of a round --------------------------------------------------------------------------------------------
 
-    def _settle(self, now: float) -> list[RoundEffect]:
-        over = [number for number, one in self._rounds.items() if not one.awaited or now >= one.until]
+    def _settle(self, now: float, *, late: bool = False) -> list[RoundEffect]:
+        """End the rounds that are over. ``late``: a process that has not answered by now has not in time."""
+        over = [number for number, one in self._rounds.items() if not one.awaited or (late and now >= one.until)]
         return [Verified(assembled=self._end(self._rounds.pop(number), now)) for number in over]
 
     def _end(self, one: _Round, now: float) -> Assembled:

@@ -4,7 +4,7 @@ Rules:
 
 1. Ids only rise; a process's colour that is ahead advances them.
 2. A snapshot begins when one is asked for, when a process requests one (a bounded number of times a second), and once a
-   period; never more than ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one has ended.
+   period, unless another is in progress or still being judged; never more than ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one has ended.
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
    ``give_up_seconds``; it is incomplete then.
 4. A question is answered from a snapshot that began after it.
@@ -45,9 +45,9 @@ class Timing:
     give_up_seconds: float = 2.0
     suspect_seconds: float = 0.25
     pending_snapshots_max: int = 4
-    rush_members: int = 20
-    rush_seconds: float = 0.25
-    rush_seconds_max: float = 3.0
+    rush_members: int = 16
+    rush_seconds: float = 0.5
+    rush_seconds_max: float = 4.0
     crowd_questions: int = 8
     crowd_seconds: float = 0.2
 
@@ -104,6 +104,8 @@ class Initiator:
         self._lost: set[ProcessName] = set()
         self.paused = False
         """While true no snapshot begins: those that have ended wait to be evaluated."""
+        self.judging = False
+        """While true none begins for its period alone: one that has ended is still being judged."""
         self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
         self._resolved: Resolved | None = None
 
@@ -164,13 +166,13 @@ class Initiator:
 
     def ticked(self, now: float) -> list[Effect]:
         """Time has passed."""
-        return self._settle(now) + self._begin_wanted(now)
+        return self._settle(now, late=True) + self._begin_wanted(now)
 
     def due(self, now: float) -> float:
         """When :meth:`ticked` has something to do next (seconds; infinity: never)."""
         times = [self._deadline(pending) for pending in self._pending.values()]
         if not self.paused and len(self._pending) < self.timing.pending_snapshots_max:
-            if self.timing.period_seconds and self._members:
+            if self._is_periodic():
                 times.append(max(self._periodic_at + self.timing.period_seconds, self._rush_until()))
             if self._requester is not None:
                 granted = now + (1 - self._allowance_now(now)) * self.timing.trigger_seconds_min
@@ -229,7 +231,7 @@ class Initiator:
             self._questions_at = now
             self._asking.clear()
         self._requester = None
-        self._periodic_at = now
+        self._periodic_at = self._rush_begun = now
         self._log.record(now, f"begins for {by}: markers to {', '.join(self.members) or 'no member'}", snapshot)
         begin = Begin(snapshot=snapshot, members=self.members, settled=self._settled_members())
         return [begin, *self._settle(now)]
@@ -254,9 +256,13 @@ class Initiator:
             if allowance >= 1:
                 self._allowance, self._allowance_at = allowance - 1, now
                 return self._requester
-        if self.timing.period_seconds and self._members and now >= self._periodic_at + self.timing.period_seconds:
+        if self._is_periodic() and now >= self._periodic_at + self.timing.period_seconds:
             return "period"
         return None
+
+    def _is_periodic(self) -> bool:
+        """Whether a snapshot may begin for its period alone: one that takes longer is not overtaken."""
+        return bool(self.timing.period_seconds and self._members and not self._pending and not self.judging)
 
     def _rush_until(self) -> float:
         """Rule 5: until when snapshots that nobody asked for are put off."""
@@ -282,9 +288,12 @@ class Initiator:
         brief = pending.awaited <= self._suspects
         return pending.begun + (self.timing.suspect_seconds if brief else self.timing.give_up_seconds)
 
-    def _settle(self, now: float) -> list[Effect]:
-        """End every snapshot that is due (rule 3), the oldest first."""
-        over = [pending for pending in self._pending.values() if now >= self._deadline(pending)]
+    def _settle(self, now: float, *, late: bool = False) -> list[Effect]:
+        """End every snapshot that is due (rule 3), the oldest first. ``late``: who has not reported by now has not in time.
+
+        That is for :meth:`ticked` to say: what brings other news may just have been held up itself.
+        """
+        over = [one for one in self._pending.values() if not one.awaited or (late and now >= self._deadline(one))]
         return [self._finish(pending, now) for pending in over]
 
     def _finish(self, pending: PendingSnapshot, now: float) -> Finish:

@@ -18,6 +18,7 @@ from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, R
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
+from detector.ops.patience import Patience
 from detector.service.detection.colour_budget import ColourBudget
 from detector.service.detection.coverage import Membership
 from detector.service.detection.current_verdicts import CurrentVerdicts
@@ -75,7 +76,8 @@ class Driver:
         self._log = log
         self._initiator = Initiator(settings.timing, first=snapshot_store.first_id)
         self._colours = ColourBudget(clock.now())
-        self._rounds = Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics)
+        self._patience = Patience()
+        self._rounds = Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics, patience=self._patience)
         self._verdicts = SnapshotVerdicts(
             settings=settings,
             clock=clock,
@@ -274,8 +276,9 @@ class Driver:
 
     def _step(self, happening: Callable[[float], list[Effect]]) -> None:
         """Tell the initiator what happened now, and do what it answers."""
+        begun = self._clock.now()
         try:
-            effects = happening(self._clock.now())
+            effects = happening(begun)
         except Exception as error:  # noqa: BLE001 - one snapshot that cannot be assembled must not end the service
             self._log.failure("snapshot failed", error)
             effects = []
@@ -289,7 +292,7 @@ class Driver:
                     self._metrics.report_refused(reason.value.replace(" ", "_"))
                 case _:
                     assert_never(effect)
-        self._arm()
+        self._arm(begun)
 
     def _begin(self, begin: Begin) -> None:
         self._snapshot_store.reserve(begin.snapshot)
@@ -314,6 +317,7 @@ class Driver:
         task = asyncio.get_running_loop().create_task(self._verdicts.judge(assembled, finish.tickets))
         self._judging.add(task)
         task.add_done_callback(self._was_judged)
+        self._initiator.judging = True
         self._initiator.paused = len(self._judging) >= self._settings.pending_snapshots_max
 
     def _set_aside(self, assembled: Assembled) -> None:
@@ -327,28 +331,42 @@ class Driver:
     def _was_judged(self, task: asyncio.Task[None]) -> None:
         """Questions that arrived meanwhile share one snapshot: no more are begun than can be evaluated."""
         self._judging.discard(task)
+        self._initiator.judging = bool(self._judging)
         if self._initiator.paused:
             self._initiator.paused = False
             self._step(self._initiator.ticked)
+        else:
+            self._arm(self._clock.now())
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def _arm(self) -> None:
-        """Look at the clock anew, once for all that happens in this turn of the loop."""
+    def _arm(self, begun: float) -> None:
+        """Look at the clock anew, once for all that happens in this turn of the loop, of which something was ``begun``."""
         if not self._arming:
             self._arming = True
-            asyncio.get_running_loop().call_soon(self._set_timer)
+            asyncio.get_running_loop().call_soon(self._set_timer, begun)
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, begun: float) -> None:
         self._arming = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         now = self._clock.now()
+        self._patience.held(now - begun, now)
         due = self._initiator.due(now)
         if due < math.inf:
-            delay = max(_TICK_SECONDS_MIN, due - now)
-            self._timer = asyncio.get_running_loop().call_later(delay, self._step, self._initiator.ticked)
+            at = self._patience.due(due)
+            delay = max(_TICK_SECONDS_MIN, at - now)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick, at)
+
+    def _tick(self, at: float) -> None:
+        """Time has passed: who has not reported is late, unless the loop was held up."""
+        now = self._clock.now()
+        self._patience.held(now - at, now)
+        if now < self._patience.due(at):
+            self._arm(now)
+        else:
+            self._step(self._initiator.ticked)
 
     async def close(self) -> None:
         """Begin nothing more, and let the verdicts in progress be given."""

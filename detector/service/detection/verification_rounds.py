@@ -11,6 +11,7 @@ from collections.abc import Callable
 from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
 from detector.core.protocol.assembler import Assembled
 from detector.ops.clock import Clock
+from detector.ops.patience import Patience
 from detector.service.detection.members import Roster
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
@@ -23,8 +24,11 @@ Step = Callable[[float], list[RoundEffect]]
 class Rounds:
     """Every method is called on the event loop."""
 
-    def __init__(self, *, roster: Roster, clock: Clock, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, *, roster: Roster, clock: Clock, settings: Settings, metrics: Metrics, patience: Patience | None = None
+    ) -> None:
         """``roster``: which members can be reached and can look."""
+        self._patience = patience or Patience()
         self._roster = roster
         self._clock = clock
         self._give_up_seconds = settings.look_give_up_seconds
@@ -83,7 +87,7 @@ class Rounds:
                 case Verified(assembled=assembled):
                     if assembled.snapshot.ref.id is not None:
                         self._waiting.pop(assembled.snapshot.ref.id).set_result(assembled)
-        self._arm(now)
+        self._arm()
 
     def _ask(self, ask: AskLook, now: float) -> list[RoundEffect]:
         name = ask.process.instance
@@ -98,11 +102,21 @@ class Rounds:
         member.stream.send_look(ask.request)
         return []
 
-    def _arm(self, now: float) -> None:
+    def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         due = self._verifier.due()
         if due < math.inf:
-            delay = max(0.001, due - now)
-            self._timer = asyncio.get_running_loop().call_later(delay, self._step, self._verifier.ticked)
+            at = self._patience.due(due)
+            delay = max(0.001, at - self._clock.now())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick, at)
+
+    def _tick(self, at: float) -> None:
+        """Who has not answered is late, unless the loop was held up."""
+        now = self._clock.now()
+        self._patience.held(now - at, now)
+        if now < self._patience.due(at):
+            self._arm()
+        else:
+            self._step(self._verifier.ticked)

@@ -20,7 +20,15 @@ from detector.service.detection.colour_budget import ColourRefusedError
 from detector.service.detection.driver import Driver
 from detector.service.detection.members import Member, NameBoundError, NameTakenError, Sight, TooManyMembersError
 from detector.service.detection.stacks import StacksRequests
-from detector.service.grpc_api.agent_stream import AgentStream, Context, Pace, ReplacedError
+from detector.service.grpc_api.agent_stream import (
+    MARKERS_PER_TURN,
+    NEWS_PER_TURN,
+    AgentStream,
+    Context,
+    Pace,
+    ReplacedError,
+    Turns,
+)
 from detector.service.grpc_api.report_reader import ReportBytes, ReportReader, check_moments, check_times, split
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import bearer_token, certificate_names
@@ -76,6 +84,7 @@ class AgentServicer:
         self._clock = clock
         self._metrics = metrics
         self._log = log
+        self._news, self._writes = Turns(NEWS_PER_TURN), Turns(MARKERS_PER_TURN)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The service, for :meth:`grpc.aio.Server.add_generic_rpc_handlers`."""
@@ -85,7 +94,7 @@ class AgentServicer:
 
     async def _connect(self, _: object, context: Context) -> None:
         """One agent's stream, from its hello to its end."""
-        stream = AgentStream(context)
+        stream = AgentStream(context, self._writes)
         member: Member | None = None
         try:
             member = await self._admit(stream, context)
@@ -173,7 +182,7 @@ class AgentServicer:
             if pause:
                 await asyncio.sleep(pause)
             try:
-                self._take_bytes(member, data, reader)
+                await self._take_bytes(member, data, reader)
             except MalformedError as error:
                 raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"report.{error}", "malformed") from None
             except ColourRefusedError as error:
@@ -181,24 +190,26 @@ class AgentServicer:
             except (NameBoundError, NameTakenError, TooManyMembersError) as error:
                 raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), "too_many_members") from None
 
-    def _take_bytes(self, member: Member, data: bytes, reader: ReportReader) -> None:
+    async def _take_bytes(self, member: Member, data: bytes, reader: ReportReader) -> None:
         self._check_bytes(data)
         found = split(data)
         try:
             if found is None:
                 self._take(member, self._read(data), reader)
             elif not self._is_useless(member, found):
-                self._take_found(member, data, found, reader)
+                await self._take_found(member, data, found, reader)
         except DecodeError:
             raise _malformed() from None
 
-    def _take_found(self, member: Member, data: bytes, found: ReportBytes, reader: ReportReader) -> None:
-        """A report that is not useless by its heading."""
+    async def _take_found(self, member: Member, data: bytes, found: ReportBytes, reader: ReportReader) -> None:
+        """A report that is not useless by its heading; one that says something new has to wait for its turn."""
         report = reader.again(found)
         if report is not None:
             check_moments("cut_at", (report.cut_at,))
             self._driver.reported(member, report)
-        elif (message := found.message()) is None:
+            return
+        await self._news.mine()
+        if (message := found.message()) is None:
             self._take(member, self._read(data), reader)
         else:
             self._take_report(member, message, reader, found)

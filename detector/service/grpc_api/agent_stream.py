@@ -23,6 +23,13 @@ MESSAGES_PER_SECOND = 200.0
 MESSAGES_BURST = 1000
 _REQUESTS_MAX = 64
 """What waits for a slow reader; beyond it the oldest is dropped. A look that does not come leaves its parties in doubt."""
+NEWS_PER_TURN = 8
+"""How many reports that say something new are decoded in one turn of the loop: milliseconds, not the seconds of a whole fleet.
+
+gRPC takes less than one new stream in each turn, and questions, health and leases wait for its end.
+"""
+MARKERS_PER_TURN = 32
+"""To how many agents one turn of the loop writes; so many reports come back, a few turns later."""
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -53,12 +60,49 @@ class Pace:
         return max(0.0, self._next - now)
 
 
+class Turns:
+    """Shares the event loop: so much dear work in each of its turns; what is beyond has the next ones, first come, first served."""
+
+    def __init__(self, most: int) -> None:
+        """``most``: how many may go on in one turn."""
+        self._most = self._left = most
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._armed = False
+
+    async def mine(self) -> None:
+        """Wait until it is one's turn."""
+        if self._left and not self._waiting:
+            self._left -= 1
+            self._arm()
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        self._arm()
+        await future
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._armed, self._left = False, self._most
+        while self._left and self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                self._left -= 1
+        if self._waiting:
+            self._arm()
+
+
 class AgentStream:
     """The stream to one agent. At most one marker waits, the newest, which serves all before it; none precedes the welcome."""
 
-    def __init__(self, context: Context) -> None:
-        """``context`` of the call whose handler makes this."""
+    def __init__(self, context: Context, turns: Turns) -> None:
+        """``context`` of the call whose handler makes this; ``turns``: in which it writes."""
         self._context = context
+        self._turns = turns
         self._handler = asyncio.current_task()
         self._marker: SnapshotId | None = None
         self._settled: Sequence[CallNumber] = ()
@@ -116,6 +160,7 @@ class AgentStream:
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:
+        await self._turns.mine()
         while (message := self._next()) is not None:
             try:
                 await self._context.write(message)

@@ -1,0 +1,27 @@
+"""Patience: what was to come by some moment is not late while the event loop could not have received it."""
+
+from __future__ import annotations
+
+import math
+
+HELD_SECONDS_MIN = 0.1
+"""A loop that was held up for less is on time."""
+LONGER_SECONDS_MAX = 1.0
+REST_SECONDS = 2.0
+"""After it was more patient once, it is not again for this long: under a load that never ends, what is late is late."""
+
+
+class Patience:
+    """When it may be counted who is late. Times in seconds, as the caller's clock tells them."""
+
+    def __init__(self) -> None:
+        self._until = -math.inf
+
+    def held(self, seconds: float, now: float) -> None:
+        """The loop was held up for ``seconds``: what came meanwhile is read first, for as long as that and a bounded time."""
+        if seconds >= HELD_SECONDS_MIN and now >= self._until + REST_SECONDS:
+            self._until = now + min(seconds, LONGER_SECONDS_MAX)
+
+    def due(self, due: float) -> float:
+        """When to look at what is ``due``."""
+        return max(due, self._until)
