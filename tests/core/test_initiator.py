@@ -228,3 +228,24 @@ def test_questions_of_a_few_wait_for_nobody() -> None:
         now = number / 100
         assert story.tell(story.initiator.asked(number, now, waiting=crowd - 1)) == [f"begin {number} of a"]
         assert story.report("a", number, now) == [f"finish {number} complete for {number}"]
+
+
+def test_a_snapshot_is_not_overtaken_and_one_that_took_long_is_followed_by_a_pause() -> None:
+    story = Story("a", timing=Timing(period_seconds=1.0, give_up_seconds=9.0))
+    assert story.tell(story.initiator.ticked(0.0)) == ["begin 1 of a"]
+    assert story.tell(story.initiator.ticked(1.0)) == []
+    story.initiator.judging()
+    assert story.tell(story.initiator.asked(1, 1.1)) == ["begin 2 of a"], "but by a question"
+    assert story.report("a", 2, 1.4) == ["finish 1 complete", "finish 2 complete for 1"]
+    assert story.tell(story.initiator.ticked(2.2)) == [], "it is being judged"
+    story.initiator.judged(2.5)
+    assert story.tell(story.initiator.ticked(3.0)) == []
+    assert story.initiator.due(3.0) == 3.5
+    assert story.tell(story.initiator.ticked(3.5)) == ["begin 3 of a"]
+
+
+def test_who_is_late_is_said_by_the_clock_alone() -> None:
+    story = Story("a", "b")
+    assert story.tell(story.initiator.asked(1, 0.0)) == ["begin 1 of a b"]
+    assert story.report("a", 1, 2.5) == [], "what is read late may have come in time"
+    assert story.report("b", 1, 2.6) == ["finish 1 complete for 1"]

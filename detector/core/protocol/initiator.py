@@ -4,7 +4,8 @@ Rules:
 
 1. Ids only rise; a process's colour that is ahead advances them.
 2. A snapshot begins when one is asked for, when a process requests one (a bounded number of times a second), and once a
-   period, unless another is in progress or still being judged; never more than ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one has ended.
+   period, but not while another is in progress or being judged, nor right after one that took long. Never more than
+   ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one has ended.
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
    ``give_up_seconds``; it is incomplete then.
 4. A question is answered from a snapshot that began after it.
@@ -104,8 +105,8 @@ class Initiator:
         self._lost: set[ProcessName] = set()
         self.paused = False
         """While true no snapshot begins: those that have ended wait to be evaluated."""
-        self.judging = False
-        """While true none begins for its period alone: one that has ended is still being judged."""
+        self._judging = False
+        self._rest_until = -math.inf
         self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
         self._resolved: Resolved | None = None
 
@@ -173,7 +174,7 @@ class Initiator:
         times = [self._deadline(pending) for pending in self._pending.values()]
         if not self.paused and len(self._pending) < self.timing.pending_snapshots_max:
             if self._is_periodic():
-                times.append(max(self._periodic_at + self.timing.period_seconds, self._rush_until()))
+                times.append(self._periodic_due())
             if self._requester is not None:
                 granted = now + (1 - self._allowance_now(now)) * self.timing.trigger_seconds_min
                 times.append(max(granted, self._rush_until()))
@@ -256,13 +257,25 @@ class Initiator:
             if allowance >= 1:
                 self._allowance, self._allowance_at = allowance - 1, now
                 return self._requester
-        if self._is_periodic() and now >= self._periodic_at + self.timing.period_seconds:
+        if self._is_periodic() and now >= self._periodic_due():
             return "period"
         return None
 
     def _is_periodic(self) -> bool:
         """Whether a snapshot may begin for its period alone: one that takes longer is not overtaken."""
-        return bool(self.timing.period_seconds and self._members and not self._pending and not self.judging)
+        return bool(self.timing.period_seconds and self._members and not self._pending and not self._judging)
+
+    def _periodic_due(self) -> float:
+        return max(self._periodic_at + self.timing.period_seconds, self._rest_until, self._rush_until())
+
+    def judging(self) -> None:
+        """A snapshot that has ended is being judged."""
+        self._judging = True
+
+    def judged(self, now: float) -> None:
+        """All that have ended are judged. What took long is followed by a pause as long, of a period at most: for all else."""
+        self._judging = False
+        self._rest_until = now + min(now - self._periodic_at, self.timing.period_seconds)
 
     def _rush_until(self) -> float:
         """Rule 5: until when snapshots that nobody asked for are put off."""

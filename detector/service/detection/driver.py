@@ -317,7 +317,7 @@ class Driver:
         task = asyncio.get_running_loop().create_task(self._verdicts.judge(assembled, finish.tickets))
         self._judging.add(task)
         task.add_done_callback(self._was_judged)
-        self._initiator.judging = True
+        self._initiator.judging()
         self._initiator.paused = len(self._judging) >= self._settings.pending_snapshots_max
 
     def _set_aside(self, assembled: Assembled) -> None:
@@ -331,7 +331,8 @@ class Driver:
     def _was_judged(self, task: asyncio.Task[None]) -> None:
         """Questions that arrived meanwhile share one snapshot: no more are begun than can be evaluated."""
         self._judging.discard(task)
-        self._initiator.judging = bool(self._judging)
+        if not self._judging:
+            self._initiator.judged(self._clock.now())
         if self._initiator.paused:
             self._initiator.paused = False
             self._step(self._initiator.ticked)

@@ -61,7 +61,7 @@ class Pace:
 
 
 class Turns:
-    """Shares the event loop: so much dear work in each of its turns; what is beyond has the next ones, first come, first served."""
+    """Shares the event loop: so much dear work in each turn; what is beyond has the next ones, first come, first served."""
 
     def __init__(self, most: int) -> None:
         """``most``: how many may go on in one turn."""
