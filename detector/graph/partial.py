@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -62,7 +63,27 @@ def left_over(
     Each comes with the numbers of the waits that keep it stuck. ``certain``: waits in doubt count as ended; without it they
     count as real. ``among``: those of these parties that stand by themselves; all others are free.
     """
-    absent = np.fromiter((process_of(name) in missing for name in waits.names), np.bool_, len(waits.names))
+    if among is not None:
+        return _left_over(waits, missing, certain=certain, among=among)
+    known = _KNOWN.setdefault(waits, {})
+    at = frozenset(missing), certain
+    if at not in known:
+        known[at] = _left_over(waits, missing, certain=certain, among=None)
+    return known[at].copy()
+
+
+_KNOWN: WeakKeyDictionary[WaitColumns, dict[tuple[frozenset[str], bool], dict[PartyName, tuple[WaitNumber, ...]]]]
+_KNOWN = WeakKeyDictionary()
+"""What was found of columns that are still in use: snapshots share theirs for as long as nothing changes."""
+
+
+def _left_over(
+    waits: WaitColumns, missing: Collection[str], *, certain: bool, among: Collection[PartyName] | None
+) -> dict[PartyName, tuple[WaitNumber, ...]]:
+    if missing:
+        absent = np.fromiter((process_of(name) in missing for name in waits.names), np.bool_, len(waits.names))
+    else:
+        absent = np.zeros(len(waits.names), np.bool_)
     if among is not None:
         absent |= np.fromiter((name not in among for name in waits.names), np.bool_, len(waits.names))
     ended = absent[waits.waiter] | waits.uncoloured if certain else absent[waits.waiter]

@@ -26,7 +26,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from detector.core.look.amendment import amended
-from detector.core.protocol.assembler import Assembled, reassembled
+from detector.core.look.reassembly import Reassembly
+from detector.core.protocol.assembler import Assembled
 from detector.core.protocol.clocks import ahead_seconds
 from detector.core.snapshot import Snapshot
 from detector.core.waits.resolution import owner_of
@@ -142,6 +143,7 @@ class Verifier:
         self._rounds: dict[SnapshotId, _Round] = {}
         self._known: dict[_Key, _Known] = {}
         self._idle: dict[ProcessId, _Idle] = {}
+        self._leaned, self._seen_in, self._alone, self._sure = (Reassembly() for _ in range(4))
         self._late: dict[SnapshotId, frozenset[ProcessName]] = {}
         """By snapshot, those that did not answer in time: what they say later is no answer to a further request."""
 
@@ -226,7 +228,7 @@ class Verifier:
         others = {party: one.look for party, one in known.items() if one.look.ways_out and not one.bars}
         view = assembled.snapshot
         if barred or others:
-            view = reassembled(assembled, amended(assembled.reports, barred | others), {}).snapshot
+            view = self._leaned.of(assembled, amended(assembled.reports, barred | others), {}).snapshot
         left = keys.keys() & left_over(view.waits, view.missing).keys()
         verified = {party for party in left if party in known and known[party].verified}
         stands = left_over(view.waits, view.missing, among=verified) if verified else {}
@@ -264,7 +266,7 @@ class Verifier:
         doubts = {name: self._idleness(one, name, now) for name in one.suspicion.processes}
         reports = amended(one.assembled.reports, looks, {name: doubt for name, doubt in doubts.items() if doubt})
         seen = {**one.assembled.snapshot.looks, **looks}
-        found = reassembled(one.assembled, reports, seen)
+        found = self._seen_in.of(one.assembled, reports, seen)
         waits = found.snapshot.waits
         unsure = set(waits.named(waits.waiter[waits.uncoloured]))
         if any(party in unsure and not look.doubt for party, look in looks.items()):
@@ -331,9 +333,9 @@ class Verifier:
             return found
         reports = found.reports
         new = {party: replace(looks[party], doubt="it is new") for party in one.keys if party not in old}
-        alone = reassembled(found, amended(reports, new, confirmed=old), {})
+        alone = self._alone.of(found, amended(reports, new, confirmed=old), {})
         stuck = set(left_over(alone.snapshot.waits, alone.snapshot.missing, certain=True)) & old
-        return reassembled(found, amended(reports, {}, confirmed=stuck), looks) if stuck else found
+        return self._sure.of(found, amended(reports, {}, confirmed=stuck), looks) if stuck else found
 
 
 def _deadline_passed(one: _Round, now: float) -> bool:

@@ -57,11 +57,19 @@ class Assembled:
     """What the reports came to, for the next snapshot."""
 
 
-def reassembled(before: Assembled, reports: Mapping[ProcessName, Report], looks: Mapping[PartyName, PartyLook]) -> Assembled:
-    """The same snapshot from amended reports; ``looks`` are its evidence. Parts that no report changes stay as they are."""
+def reassembled(
+    before: Assembled,
+    reports: Mapping[ProcessName, Report],
+    looks: Mapping[PartyName, PartyLook],
+    earlier: Resolved | None = None,
+) -> Assembled:
+    """The same snapshot from amended reports; ``looks`` are its evidence. Parts that no report changes stay as they are.
+
+    ``earlier``: what like reports came to, if that is nearer than what those of ``before`` did.
+    """
     if all(report is before.reports[name] for name, report in reports.items()):
         return replace(before, snapshot=replace(before.snapshot, looks=looks))
-    found = _resolved(before.snapshot.ref, reports, before.absent, before.resolved)
+    found = _resolved(before.snapshot.ref, reports, before.absent, earlier or before.resolved)
     snapshot = _snapshot(before.snapshot.ref, reports, before.absent, found)
     snapshot = replace(snapshot, looks=looks, set_aside=before.snapshot.set_aside)
     return replace(before, snapshot=snapshot, reports=reports, resolved=found)
