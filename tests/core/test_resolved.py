@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from detector.core.look.amendment import amended
+from detector.core.look.reassembly import Reassembly
 from detector.core.protocol import assembler
 from detector.core.waits.resolution import UNKNOWN_FACT
 from detector.core.waits.resolved import Resolved, resolved
 from detector.simulator import run
 from detector.simulator.plans import recipes
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
+from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import Caller, CallTarget, LocalWait, OutstandingCall, Report, ServedCall
 
 WORLDS = 8
@@ -152,3 +155,28 @@ def test_a_server_that_is_gone_may_have_taken_what_a_call_carried() -> None:
         {"token": 1},
         {"token": UNKNOWN_FACT},
     ]
+
+
+def test_what_is_amended_as_it_was_before_is_the_same_object_and_anything_else_is_not() -> None:
+    rounds = Reassembly()
+    parties = [PartyName("p0/1"), PartyName("p1/1")]
+    looks = {party: PartyLook(party=party, unchanged=True, doubt="it was not looked at") for party in parties}
+
+    def found(number: int, looks: Mapping[PartyName, PartyLook]) -> assembler.Assembled:
+        reports = {ProcessName(f"p{at}"): link(at, waits=True, what="") for at in range(3)}
+        pending = assembler.PendingSnapshot(
+            snapshot=SnapshotId(number), members={name: one.process for name, one in reports.items()}, begun=1.0, begun_by="ask"
+        )
+        for report in reports.values():
+            assert pending.offer(report) is None
+        before = pending.assembled(2.0)
+        return rounds.of(before, amended(before.reports, looks), looks)
+
+    first, again = found(1, looks), found(2, looks)
+    assert first.snapshot.ref != again.snapshot.ref
+    assert first.resolved is not None
+    assert again.resolved is not None
+    assert again.resolved.parts[ProcessName("p0")].waits == first.resolved.parts[ProcessName("p0")].waits
+    assert again.reports[ProcessName("p0")].waits is first.reports[ProcessName("p0")].waits
+    other = found(3, {party: replace(look, doubt="") for party, look in looks.items()})
+    assert other.snapshot.waits.uncoloured.tolist() != again.snapshot.waits.uncoloured.tolist()
