@@ -152,8 +152,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 await self._check(self._roles, context, method, needed)
 
         def note(context: Any, request: Any) -> None:
-            if method.startswith(_LOGGED):
-                self._note(context, method, "accepted", request)
+            self._note(context, method, "accepted", request)
 
         return self._guarded(handler, check, note)
 
@@ -180,7 +179,7 @@ class Guard(grpc.aio.ServerInterceptor):
         await context.abort(code, text)
 
     def _note(self, context: Any, method: str, outcome: str, request: Any = None) -> None:
-        if self._access_log is not None:
+        if self._access_log is not None and method.startswith(_LOGGED):
             names, token = certificate_names(context), bearer_token(context)
             roles = frozenset[Role]() if self._roles is None else self._roles.of(names, token)
             name = method.rpartition("/")[2]
