@@ -98,7 +98,7 @@ def test_no_collection_runs_while_variables_and_callers_are_read(collects: bool)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_child_forked_while_frames_are_read_collects_again() -> None:
     gc.enable()
-    with frames._no_collection:
+    with frames.no_collection:
         child = os.fork()
         if not child:
             os._exit(0 if gc.isenabled() and frames.innermost_frames() else 1)

@@ -130,7 +130,7 @@ def chain_of(coroutine: Any) -> list[Any]:
     """``coroutine`` and what it awaits, outermost first, down to the last that Python can look into."""
     chain: list[Any] = []
     while _is_awaiting(coroutine) and len(chain) < CHAIN_LENGTH_MAX:
-        if frame_of(coroutine) is not None or hasattr(coroutine, "cr_await"):
+        if hasattr(coroutine, "cr_await") or frame_of(coroutine) is not None:
             chain.append(coroutine)
         coroutine = _below(coroutine)
     return chain

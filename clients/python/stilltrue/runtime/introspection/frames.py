@@ -16,7 +16,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from inspect import CO_OPTIMIZED
 from types import FrameType
 from typing import Any
@@ -57,18 +57,18 @@ class _NoCollection:
         self._depth = 0
 
 
-_no_collection = _NoCollection()
+no_collection = _NoCollection()
 
 
 def innermost_frames() -> dict[int, FrameType]:
     """By its identity, the innermost frame of each thread."""
-    with _no_collection:
+    with no_collection:
         return sys._current_frames()  # noqa: SLF001 - documented
 
 
 def frames_of_threads() -> dict[int, list[FrameType]]:
     """By its identity, where each thread stands: its frames, innermost first."""
-    with _no_collection:
+    with no_collection:
         return {ident: list(_outwards(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001
 
 
@@ -87,13 +87,13 @@ def caller_beyond(names: frozenset[str]) -> FrameType | None:
 
 def caller_of(frame: FrameType) -> FrameType | None:
     """The frame that called ``frame``."""
-    with _no_collection:
+    with no_collection:
         return frame.f_back
 
 
 def frame_of(coroutine: Any) -> FrameType | None:
     """The frame of a coroutine, generator or asynchronous generator; None for compiled ones."""
-    with _no_collection:
+    with no_collection:
         for name in ("cr_frame", "gi_frame", "ag_frame"):
             frame: FrameType | None = getattr(coroutine, name, None)
             if frame is not None:
@@ -101,9 +101,15 @@ def frame_of(coroutine: Any) -> FrameType | None:
     return None
 
 
+def frames_along(coroutines: Iterable[Any]) -> list[tuple[FrameType, Any]]:
+    """The frames of some coroutines, those that have one, and whose they are."""
+    with no_collection:
+        return [(frame, one) for one in coroutines if (frame := frame_of(one)) is not None]
+
+
 def variables_of(frame: FrameType) -> dict[str, Any]:
     """A copy of a frame's variables by name; a module's are its globals."""
-    with _no_collection:
+    with no_collection:
         names = frame.f_locals
         found = dict(names)
         if _KEEPS_DICTIONARY and _is_ours_to_empty(frame) and sys.getrefcount(names) == _REFERENCES_OF_OURS:

@@ -8,8 +8,9 @@ ending by themselves, so that doubt never makes a TRUE.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import Any
 from weakref import ref
 
@@ -17,7 +18,7 @@ from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import innermost_frames
+from stilltrue.runtime.introspection.frames import no_collection
 from stilltrue.runtime.introspection.places import Places
 from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.parties import Parties
@@ -26,6 +27,8 @@ from stilltrue.runtime.seen.scene import LiveScene, where_is
 from stilltrue.runtime.seen.wait import Ended, SeenWait, Stand
 
 EndingTarget = PartyTarget | ResourceTarget
+_Same = Callable[[Mapping[int, FrameType]], bool]
+"""Whether a wait is still the very same, given the innermost frame of each thread."""
 TASKS_MAX = 10_000
 """Tasks read in one cut; when there are more, all are in doubt."""
 
@@ -64,7 +67,7 @@ class Observer:
         self._is_stopping = is_stopping
         self._numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float, object]] = {}
         self._before = self._numbers
-        self._seen: dict[WaitNumber, Callable[[], bool]] = {}
+        self._seen: dict[WaitNumber, _Same] = {}
         self._handles: dict[PartyName, tuple[Any, ...]] = {}
         self._ended: dict[PartyName, Ended] = {}
         self.of_shares: frozenset[PartyName] = frozenset()
@@ -78,7 +81,8 @@ class Observer:
         known = self._parties.tasks()
         try:
             scene = LiveScene(self._parties, now)
-            seen = self._observe(known, now, scene)
+            with no_collection:  # with ten thousand tasks one collection takes as long as all the rest
+                seen = self._observe(known, now, scene)
             seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene)))
             return replace(seen, deadlines={**seen.deadlines, **self._stopped(now)}) if self._is_stopping() else seen
         except Exception:  # noqa: BLE001 - on any doubt, every wait of every task may end by itself
@@ -132,10 +136,10 @@ class Observer:
                 if one.future is None and not compat.is_being_cancelled(one.task):
                     one.deadline = None  # its turn has come, and does not yet
 
-    def lasts(self, number: WaitNumber) -> bool:
-        """Whether the observed wait with this number is still the very same."""
+    def lasts(self, number: WaitNumber, frames: Mapping[int, FrameType]) -> bool:
+        """Whether the observed wait with this number is still the very same; ``frames``: the innermost of each thread."""
         same = self._seen.get(number)
-        return same is not None and same()
+        return same is not None and same(frames)
 
     def handles_of(self, party: PartyName) -> tuple[Any, ...]:
         """What ends the wait of a party that was seen at the newest cut, when it is cancelled, closed or set."""
@@ -249,14 +253,14 @@ class Observer:
     def _wait_of_ended(self, party: PartyName, now: float) -> LocalWait:
         """It never does anything again: it waits for itself. Nothing can take that back, so the wait is the same for ever."""
         ended = self._ended[party]
-        number, since = self._number(id(ended), ended, now, lambda: True)
+        number, since = self._number(id(ended), ended, now, lambda _: True)
         among = (PartyTarget(party=party),)
         return LocalWait(waiter=party, number=number, among=among, since=since, uncoloured=True, what="nothing: it has ended")
 
     def _wait_for_loop(self, one: _Seen, holder: PartyName, task: Task, now: float) -> LocalWait:
         waiter, blocking = ref(one.task), ref(task)
 
-        def same() -> bool:
+        def same(_: Mapping[int, FrameType]) -> bool:
             still = waiter()
             return still is not None and compat.current_task_of(still.get_loop()) is blocking() is not None
 
@@ -268,7 +272,7 @@ class Observer:
     def _wait_of_task(self, one: _Seen, among: tuple[EndingTarget, ...], now: float) -> LocalWait:
         task, future = ref(one.task), ref(one.future)
 
-        def same() -> bool:
+        def same(_: Mapping[int, FrameType]) -> bool:
             still, on = task(), future()
             return still is not None and on is not None and blocking_future(still) is on
 
@@ -288,14 +292,18 @@ class Observer:
         weak, ident = ref(wait.on), stand.ident
         where = None if wait.once or wait.same is not None else workers.where_now(ident)
 
-        def same() -> bool:
+        own = wait.same
+
+        def same(frames: Mapping[int, FrameType]) -> bool:
+            if own is not None:
+                return own()
+            frame = frames.get(ident)
             if where is not None:
-                return _where(ident) == where
-            frame = innermost_frames().get(ident)
+                return where_is(ident, frame) == where
             awaited = None if frame is None else compat.awaited_at(frame)
             return awaited is not None and awaited[0] is weak()
 
-        number, since = self._number(ident, wait.on, now, wait.same or same, where)
+        number, since = self._number(ident, wait.on, now, same, where)
         self._handles[party] = wait.handles
         self.of_shares |= {party} if wait.shares or wait.undone else set()
         return LocalWait(
@@ -309,9 +317,7 @@ class Observer:
             what=_text(wait, among),
         )
 
-    def _number(
-        self, waiter: int, future: Any, now: float, same: Callable[[], bool], where: object = None
-    ) -> tuple[WaitNumber, float]:
+    def _number(self, waiter: int, future: Any, now: float, same: _Same, where: object = None) -> tuple[WaitNumber, float]:
         """The number of this wait for ``future``, and since when it is seen; as before while it is the same.
 
         ``where``: what changes when the waiter runs.
@@ -324,10 +330,6 @@ class Observer:
         self._numbers[key] = before
         self._seen[before[1]] = same
         return before[1], before[2]
-
-
-def _where(ident: int) -> tuple[object, ...]:
-    return where_is(ident, innermost_frames().get(ident))
 
 
 def _text(wait: SeenWait, among: Iterable[EndingTarget]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from enum import Enum
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.by_code import kept_by_code
 
 _OURS = str(Path(__file__).parents[2])
 _STDLIB = str(Path(os.__file__).parent)
@@ -41,7 +41,7 @@ def is_application(code: CodeType) -> bool:
     return _origin(code) is Origin.APPLICATION
 
 
-@functools.lru_cache(maxsize=10_000)
+@kept_by_code
 def is_of_http(code: CodeType) -> bool:
     """Whether this is the code of a library that stands between the application and HTTP."""
     return _HTTP.search(code.co_filename) is not None
@@ -56,7 +56,7 @@ class Origin(Enum):
     APPLICATION = "application"
 
 
-@functools.lru_cache(maxsize=10_000)
+@kept_by_code
 def _origin(code: CodeType) -> Origin:
     name = code.co_filename
     if name.startswith(_OURS):

@@ -37,6 +37,8 @@ _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa:
 _LEAVING = frozenset(
     method.__code__ for name in ("__aexit__", "_aexit") if (method := asyncio.TaskGroup.__dict__.get(name)) is not None
 )
+_KNOWN = frozenset(map(id, (*_LEAVING, _WAIT, _WAIT_FOR)))
+"""By identity: to hash a code reads all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,7 @@ def _innermost_known(coroutine: Any) -> FrameType | None:
     """The innermost frame of the chain of awaits, when it is one of those that are known and all below it is a future."""
     for _ in range(CHAIN_LENGTH_MAX):
         below = _awaited_by(coroutine)
-        frame = frame_of(coroutine)
-        if frame is not None and (frame.f_code in _LEAVING or frame.f_code in (_WAIT, _WAIT_FOR)):
+        if id(compat.code_of(coroutine)) in _KNOWN and (frame := frame_of(coroutine)) is not None:
             return frame
         if below is None:
             return None

@@ -7,11 +7,13 @@ twice, and a party that moved in between counts as changed.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from types import FrameType
 from typing import Any
 
 from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.report import OBSERVED_MIN
+from stilltrue.runtime.introspection.frames import innermost_frames
 from stilltrue.runtime.introspection.observation import Observer
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.look.activity import unaccounted
@@ -121,13 +123,14 @@ class Looker:
             ends |= {number: wait.deadline for number, wait in recorder._waits.items()}  # noqa: SLF001
             happenings = recorder.happenings
         found = {}
+        frames = innermost_frames()  # once: with a thousand threads each reading takes as long as a hundred waits
         for one in suspects:
-            if all(self._lasts(number, ends) for number in one.waits):
+            if all(self._lasts(number, ends, frames) for number in one.waits):
                 found[one.party] = _first_of(ends.get(number) for number in one.waits)
         return happenings, found
 
-    def _lasts(self, number: WaitNumber, recorded: Container[WaitNumber]) -> bool:
-        return self._observer.lasts(number) if number >= OBSERVED_MIN else number in recorded
+    def _lasts(self, number: WaitNumber, recorded: Container[WaitNumber], frames: Mapping[int, FrameType]) -> bool:
+        return self._observer.lasts(number, frames) if number >= OBSERVED_MIN else number in recorded
 
 
 def _first_of(ends: Iterable[float | None]) -> float | None:

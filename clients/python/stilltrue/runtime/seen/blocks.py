@@ -7,12 +7,12 @@ of any other (``self.lock_for(key)``) nothing is said.
 from __future__ import annotations
 
 import dis
-import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
+from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, STORES, VARIABLES
@@ -25,7 +25,6 @@ _TAKES = _CALLS | {"BEFORE_WITH"}
 _STORES = STORES | {"STORE_ATTR", "DELETE_FAST"}
 _KEYS = (str, int, bytes, bool, type(None))
 _LENGTH_MAX = 16
-CODES_MAX = 10_000
 Expression = tuple[tuple[str, Any], ...]
 """Instructions in their order: ``("name", x)``, ``("attribute", x)``, ``("constant", x)``, ``("item", None)``."""
 
@@ -55,7 +54,7 @@ def taken_at(frame: FrameType) -> Any:
     return None if value is UNKNOWN else value
 
 
-@functools.lru_cache(maxsize=CODES_MAX)
+@kept_by_code
 def instructions_of(code: CodeType) -> tuple[dis.Instruction, ...]:
     """The instructions of a code."""
     return tuple(dis.get_instructions(code))
@@ -67,7 +66,7 @@ def exception_entries_of(code: CodeType) -> Sequence[Any]:
     return found
 
 
-@functools.lru_cache(maxsize=CODES_MAX)
+@kept_by_code
 def _taken_at(code: CodeType, at: int) -> Expression:
     name = dis.opname[code.co_code[at]] if 0 <= at < len(code.co_code) else ""
     if name not in _TAKES or (name in _CALLS and "acquire" not in code.co_names and sys.version_info < (3, 14)):
@@ -86,7 +85,7 @@ def _taken_at(code: CodeType, at: int) -> Expression:
     return expression_before(every, before) if called.opname in ATTRIBUTES and called.argval == "acquire" else ()
 
 
-@functools.lru_cache(maxsize=CODES_MAX)
+@kept_by_code
 def _blocks_at(code: CodeType, at: int) -> tuple[Expression, ...]:
     entries = exception_entries_of(code)
     if not entries:

@@ -12,17 +12,16 @@ Rules:
 from __future__ import annotations
 
 import dis
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.look.code.names import ATTRIBUTES
 from stilltrue.runtime.seen.blocks import (
-    CODES_MAX,
     SHUFFLES,
     Expression,
     exception_entries_of,
@@ -59,10 +58,7 @@ class _Bracket:
 
 def taken_bare(frame: FrameType) -> Iterator[tuple[Any, bool]]:
     """What a frame has taken and is bound to give back (rule 2), as far as that is understood; and whether it awaited that."""
-    code = frame.f_code
-    if _TAKES not in code.co_names or not gives_back_only_its_own(code):
-        return
-    within = _brackets_at(code, frame.f_lasti)
+    within = _brackets_at(frame.f_code, frame.f_lasti) if may_take_bare(frame.f_code) else ()
     if within:
         names = variables_of(frame)
         for bracket in within:
@@ -71,7 +67,13 @@ def taken_bare(frame: FrameType) -> Iterator[tuple[Any, bool]]:
                 yield value, bracket.awaited
 
 
-@functools.lru_cache(maxsize=CODES_MAX)
+@kept_by_code
+def may_take_bare(code: CodeType) -> bool:
+    """Whether a frame of this code may have taken anything so."""
+    return bool(_brackets(code)) and gives_back_only_its_own(code)
+
+
+@kept_by_code
 def gives_back_only_its_own(code: CodeType) -> bool:
     """Rule 3."""
     if any(_is_named_in(one) for one in code.co_consts):
@@ -98,7 +100,7 @@ def _names_release(one: dis.Instruction) -> bool:
     return one.argval == _GIVES_BACK or (isinstance(one.argval, tuple) and _GIVES_BACK in one.argval)
 
 
-@functools.lru_cache(maxsize=CODES_MAX)
+@kept_by_code
 def _brackets_at(code: CodeType, at: int) -> tuple[_Bracket, ...]:
     """The brackets in which a frame stands, outermost first."""
     handlers = handlers_of(exception_entries_of(code), at)
@@ -106,7 +108,7 @@ def _brackets_at(code: CodeType, at: int) -> tuple[_Bracket, ...]:
     return tuple(sorted(within, key=lambda one: one.taken))
 
 
-@functools.lru_cache(maxsize=CODES_MAX)
+@kept_by_code
 def _brackets(code: CodeType) -> tuple[_Bracket, ...]:
     """All brackets of a code."""
     if _TAKES not in code.co_names or _GIVES_BACK not in code.co_names:

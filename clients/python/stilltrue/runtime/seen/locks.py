@@ -30,7 +30,7 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import spoken_in
 from stilltrue.runtime.seen.blocks import blocks_of, depth_of, taken_at
-from stilltrue.runtime.seen.brackets import gives_back_only_its_own, taken_bare
+from stilltrue.runtime.seen.brackets import gives_back_only_its_own, may_take_bare, taken_bare
 from stilltrue.runtime.seen.wait import Ender, Resolver, Scene, SeenWait, Stand
 
 _LOCK = type(threading.Lock())
@@ -41,7 +41,7 @@ _AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore)
 _RELEASING = frozenset({"release", "_release_save", "enter_context", "unlock"})
 _EXITS = frozenset({"__exit__", "__aexit__"})
 _OWNER = re.compile(r"owner=(\d+)")
-_WAITS = frozenset({threading.Condition.wait.__code__, asyncio.Condition.wait.__code__})
+_WAITS = frozenset({id(threading.Condition.wait.__code__), id(asyncio.Condition.wait.__code__)})
 
 
 def _read_taken(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
@@ -51,7 +51,7 @@ def _read_taken(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
 
 def lock_taken(frames: Sequence[FrameType]) -> Any:
     """The lock that a thread with these frames is about to take, or blocked in taking; None if there is none."""
-    if frames[0].f_code in _WAITS or any(one.f_code is compat.THREAD_START for one in frames[:4]):
+    if id(frames[0].f_code) in _WAITS or any(one.f_code is compat.THREAD_START for one in frames[:4]):
         return None  # what it waits for there is to be woken
     lock = _lock_of(taken_at(frames[0]))
     return lock if type(lock) in (_LOCK, _RLOCK) else None
@@ -76,7 +76,7 @@ def _read_task(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
 def _read_semaphore(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
     """A thread that waits for a share of a semaphore."""
     names = variables_of(stand.frames[at])
-    if at != 1 or stand.frames[0].f_code not in _WAITS or names.get("timeout", 0) is not None:
+    if at != 1 or id(stand.frames[0].f_code) not in _WAITS or names.get("timeout", 0) is not None:
         return None
     return _of_bounded(names.get("self"), scene)
 
@@ -110,12 +110,13 @@ def held_by(stand: Stand) -> tuple[list[Any], list[Any]]:
     """The locks and semaphores in whose blocks somebody stands who still has them, and those given back elsewhere (rule 2)."""
     held: list[Any] = []
     entered: list[Any] = []
-    waited = [_lock_of(variables_of(frame).get("self")) for frame in stand.frames if frame.f_code in _WAITS]
+    waited = [_lock_of(variables_of(frame).get("self")) for frame in stand.frames if id(frame.f_code) in _WAITS]
     gives_back = False
     for index, frame in enumerate(stand.frames):
         gives_back = gives_back or _gives_back(frame)
         inside = map(_lock_of, _of_coroutine(stand, index) if stand.coroutines else blocks_of(frame))
-        known = [lock for lock in (*inside, *_taken_bare(frame)) if lock is not None]
+        bare = _taken_bare(frame) if may_take_bare(frame.f_code) else ()
+        known = [lock for lock in (*inside, *bare) if lock is not None]
         entered += known
         held += [] if gives_back else [lock for lock in known if not any(lock is other for other in waited)]
     return held, [lock for lock in waited if lock is not None and not any(lock is other for other in entered)]
@@ -123,9 +124,10 @@ def held_by(stand: Stand) -> tuple[list[Any], list[Any]]:
 
 def _of_coroutine(stand: Stand, index: int) -> Iterable[Any]:
     """What the blocks are for in which a suspended coroutine stands: it holds how they are left."""
-    held = compat.names_in(stand.coroutines[index])
+    depth = depth_of(stand.frames[index])
+    held = compat.names_in(stand.coroutines[index]) if depth else ()
     ends = [one.__self__ for one in held if type(one) in (MethodType, BuiltinMethodType) and one.__name__ in _EXITS]
-    return ends[: depth_of(stand.frames[index])]  # the outermost first; the last may be one that it is about to enter
+    return ends[:depth]  # the outermost first; the last may be one that it is about to enter
 
 
 def _gives_back(frame: FrameType) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library
 from stilltrue.runtime.seen import anyio_waits, executors, locks, pools, results
 from stilltrue.runtime.seen.databases import waits as databases
@@ -55,7 +55,7 @@ def _is_of_shells(frames: Sequence[FrameType]) -> bool:
     return frame is not None and not is_application(frame.f_code)
 
 
-@functools.lru_cache(maxsize=10_000)
+@kept_by_code
 def _concerned(code: CodeType) -> tuple[Resolver, ...]:
     """The resolvers whose waits stand in this code."""
     file = code.co_filename.replace("\\", "/")

@@ -24,7 +24,7 @@ from typing import Any
 from stilltrue.model import ENDED, PartyName, party
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, innermost_frames, variables_of
+from stilltrue.runtime.introspection.frames import frames_along, frames_of_threads, innermost_frames, variables_of
 from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.places import blocked_loops, served_by
 from stilltrue.runtime.introspection.tasks import blocking_future
@@ -36,7 +36,7 @@ from stilltrue.runtime.seen.locks import held_by
 from stilltrue.runtime.seen.registry import resolve
 from stilltrue.runtime.seen.wait import Ended, Ender, Queued, SeenWait, Stand, T, Task
 
-TASKS_MAX = 2_000
+TASKS_MAX = 1_000
 """Tasks of one loop that are looked at; the others count as active."""
 _INSTALLED = "-packages"
 _NEAR_MIN, _NEAR_FOR_EACH = 100, 20
@@ -71,6 +71,7 @@ class LiveScene:
         self._names: dict[int, PartyName] = {}
         self._parties_of: dict[int, PartyName | None] = {}
         self._where: dict[int, tuple[object, ...]] = {}
+        self._where_after: dict[int, tuple[object, ...]] = {}
         self._waits: dict[Task, SeenWait | None] = {}
 
     def epoch(self, monotonic: float) -> float:
@@ -216,7 +217,9 @@ class LiveScene:
         """Where a thread stood when this was first asked: after the waits have been read."""
         if self._frames_after is None:
             self._frames_after = innermost_frames()
-        return where_is(ident, self._frames_after.get(ident))
+        if ident not in self._where_after:
+            self._where_after[ident] = where_is(ident, self._frames_after.get(ident))
+        return self._where_after[ident]
 
     # -- who holds what (rule 2) ---------------------------------------------------------------------------------------
 
@@ -317,7 +320,7 @@ def stand_of_task(task: Task) -> Stand:
     future = blocking_future(task)
     if future is None:
         return Stand((), task=task)
-    chain = [(frame, one) for one in reversed(compat.chain_of(task.get_coro())) if (frame := frame_of(one)) is not None]
+    chain = frames_along(reversed(compat.chain_of(task.get_coro())))
     return Stand(tuple(frame for frame, _ in chain), task=task, future=future, coroutines=tuple(one for _, one in chain))
 
 

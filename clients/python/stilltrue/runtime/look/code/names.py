@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import Any
 
+from stilltrue.runtime.introspection.by_code import kept_by_code
+
 Receiver = tuple[str, ...]
 """``self.channel`` in ``self.channel.close()``; empty: an expression that is no such chain of names."""
 
@@ -71,7 +73,7 @@ def spoken_by(instructions: Iterable[Any]) -> frozenset[str]:
     )
 
 
-@functools.lru_cache(maxsize=_CODES_MAX)
+@kept_by_code
 def spoken_in(code: CodeType) -> frozenset[str]:
     """The same of a whole code, without the functions within it."""
     return spoken_by(dis.get_instructions(code))
