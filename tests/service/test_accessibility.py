@@ -41,7 +41,7 @@ async def world(detector: Any, process: Any, deadlock: Any) -> list[str]:
     verdict = await detector.ask()
     incidents = [f"/incidents/{one.id}" for one in found]
     snapshot = f"/snapshots/{verdict.snapshot.id}"
-    return ["/", "/incidents", *incidents, f"{incidents[0]}/cure", "/members", snapshot, "/nowhere"]
+    return ["/", "/incidents", *incidents, f"{incidents[0]}/cure", "/members", "/snapshots", snapshot, "/nowhere"]
 
 
 @pytest.mark.longer

@@ -283,6 +283,29 @@ async def test_a_snapshot_that_is_no_longer_kept_comes_from_the_archive(
         assert (await detector.fetch("/snapshots/999999"))[0] == 404
 
 
+async def test_snapshots_are_listed_page_by_page_and_by_outcome(
+    start_detector: Any, process: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pages, "_SNAPSHOTS_SHOWN_MAX", 2)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(process("a"))
+        ids = [(await detector.ask()).snapshot.id for _ in range(3)]
+
+        async def listed(query: str) -> list[int]:
+            _, _, body = await detector.fetch(f"/snapshots{query}")
+            return [int(one) for one in re.findall(r"data-label=snapshot>(?:<a href=\"/snapshots/\d+\">)?(\d+)", body)]
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await listed(""))[:1] != ids[-1:]:
+                await asyncio.sleep(0.05)
+        assert await listed("") == [ids[2], ids[1]]
+        _, _, body = await detector.fetch("/snapshots")
+        assert f'href="/snapshots?outcome=&amp;before={ids[1]}"' in body
+        assert (await listed(f"?before={ids[1]}"))[:1] == [ids[0]]
+        assert await listed("?outcome=rejected") == []
+        assert await listed("?before=x&outcome=complete") == [ids[2], ids[1]]
+
+
 def test_a_page_of_members_knows_those_before_and_after_it() -> None:
     process = ProcessId(service="s", instance=ProcessName("a"), incarnation=1)
     member = Member(

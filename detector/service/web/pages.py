@@ -20,6 +20,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from detector.core.protocol.assembler import Outcome
 from detector.core.times import duration, seconds_of, write_time
 from detector.drawing.draw import Format
 from detector.ops.http import Answer
@@ -43,6 +44,8 @@ _SHOWN_MAX = 20
 _OPEN_SHOWN_MAX = 3
 _MEMBERS_SHOWN_MAX = 100
 _LISTED_MAX = 1000
+_SUMMARIES_MAX = 100_000
+_SNAPSHOTS_SHOWN_MAX = 100
 _SHARED_SECONDS = 1.0
 _BETWEEN_MAX = 12
 _PICTURES_MAX = 32
@@ -115,6 +118,8 @@ class Pages:
                 return self.html("incidents", "Incidents", live=True, incidents=await self._incidents(_LISTED_MAX))
             case ["members"]:
                 return self._member_page(query)
+            case ["snapshots"]:
+                return await self._snapshot_list(query)
             case [kind, name]:
                 return await self._one(kind, name, query, operator=operator)
             case _:
@@ -184,6 +189,23 @@ class Pages:
             members=members[:_MEMBERS_SHOWN_MAX],
             member_count=len(members),
             summaries=await self._snapshot_store.summaries(_SHOWN_MAX),
+        )
+
+    async def _snapshot_list(self, query: Query) -> Answer:
+        """The newest ones, or those before the number ``before``; of one outcome or all."""
+        outcome, before = query.get("outcome", ""), query.get("before", "")
+        end = int(before) if before.isascii() and before.isdigit() and len(before) < 17 else None
+        known = await self._snapshot_store.summaries(_SUMMARIES_MAX)
+        found = [one for one in known if outcome in ("", one.outcome) and (end is None or one.ref.id < end)]
+        shown = found[:_SNAPSHOTS_SHOWN_MAX]
+        return self.html(
+            "snapshots",
+            "Snapshots",
+            live=end is None,
+            summaries=shown,
+            outcome=outcome,
+            outcomes=[each.value for each in Outcome],
+            older=shown[-1].ref.id if len(found) > len(shown) else 0,
         )
 
     def _member_page(self, query: Query) -> Answer:
