@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ class Answer:
     content_type: str = TEXT
     status: HTTPStatus = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
+    gzipped: bytes | None = None
+    """The body in short, for clients that take it."""
     stream: AsyncIterator[bytes] | None = None
     """What follows the body, as long as the client reads."""
 
@@ -121,6 +124,10 @@ class HttpServer:
         headers = {**_HEADERS, **answer.headers, "Content-Type": answer.content_type, "Server": "stilltrue"}
         if answer.stream is not None and request.method == "GET":
             return await self._stream(request, answer.stream, headers)
+        if answer.gzipped is not None:
+            headers["Vary"] = "Accept-Encoding"
+            if _takes_gzip(request.headers.get("Accept-Encoding", "")):
+                body, headers["Content-Encoding"] = answer.gzipped, "gzip"
         response = web.Response(body=body, status=answer.status, headers=headers)
         response.force_close()
         return response
@@ -171,3 +178,12 @@ class HttpServer:
             return True
         name = host_of(host)
         return name in self._hosts or is_loopback(name)
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Whether the header ``Accept-Encoding`` allows gzip (by its name: ``*`` is not taken for it)."""
+    for each in accepted.lower().split(","):
+        coding, _, quality = each.partition(";")
+        if coding.strip() == "gzip":
+            return not re.fullmatch(r"\s*q=0(\.0*)?\s*", quality)
+    return False

@@ -11,9 +11,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from http import HTTPStatus
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +33,7 @@ from detector.service.web.history import recurrence, seen_before
 from detector.service.web.live import STEP_SECONDS, LiveVersions
 from detector.service.web.member_list import member_list
 from detector.service.web.picture import picture_of
+from detector.service.web.static_files import digest, static_answer, static_file
 from stilltrue.model import Evidence, PartyName, Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
@@ -54,8 +53,6 @@ Query = Mapping[str, str]
 FindSnapshot = Callable[[int], Awaitable[pb.GetSnapshotResponse | None]]
 """Finds a whole snapshot by its number, in the store or in the archive."""
 NO_QUERY: Query = MappingProxyType({})
-_SCRIPT = "text/javascript; charset=utf-8"
-_STATIC = {"live.js": _SCRIPT, "graph.js": _SCRIPT, "cytoscape.min.js": _SCRIPT, "style.css": "text/css; charset=utf-8"}
 _ICONS = {Level.TROUBLE: "%23b00020", Level.DOUBT: "%23c98a00", Level.FINE: "%231b6e3c"}
 _NO_ICON = "%2359636e"
 _UNDECLARED = "undeclared"
@@ -92,10 +89,16 @@ class Pages:
         self._pictures: OrderedDict[tuple[int, int, Format, str], str] = OrderedDict()
         self._made: dict[tuple[str, bool, str], tuple[float, Answer | None]] = {}
         self._templates = Environment(
-            loader=PackageLoader("detector.service.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+            loader=PackageLoader("detector.service.web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            auto_reload=False,
         )
         self._templates.globals.update(
             base=base_path,
+            static=lambda name: f"{base_path}/static/{name}?v={digest(name)}",
+            style=Markup(static_file("style.css").decode()),
             trace_url=trace_url,
             moment=_moment,
             duration=duration,
@@ -141,8 +144,8 @@ class Pages:
                 return await self._incident(name, curable=operator)
             case "snapshots":
                 return await self._snapshot(name, query)
-            case "static" if name in _STATIC:
-                return Answer(body=_static(name), content_type=_STATIC[name])
+            case "static":
+                return static_answer(name, query.get("v", ""))
             case _:
                 return None
 
@@ -337,11 +340,6 @@ def _level(verdict: Verdict) -> str:
     """The name of a verdict's colour; none for one that is neither good nor bad."""
     level = level_of(verdict)
     return "" if level is None else level.value
-
-
-@cache
-def _static(name: str) -> bytes:
-    return (files("detector.service.web") / "static" / name).read_bytes()
 
 
 def _victims(verdict: Verdict, stuck: set[PartyName]) -> tuple[PartyName, ...]:

@@ -1,0 +1,39 @@
+"""The files that the pages load: scripts, sent compressed and kept by browsers, and the style, which stands in each page."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+from detector.ops.http import Answer
+
+_SCRIPT = "text/javascript; charset=utf-8"
+_TYPES = {"live.js": _SCRIPT, "graph.js": _SCRIPT, "cytoscape.min.js": _SCRIPT, "style.css": "text/css; charset=utf-8"}
+_KEPT = "public, max-age=31536000, immutable"
+
+
+@cache
+def static_file(name: str) -> bytes:
+    """The content of a file."""
+    return (files("detector.service.web") / "static" / name).read_bytes()
+
+
+@cache
+def digest(name: str) -> str:
+    """What the address of a script ends with: another one when it changes, so that a browser may keep it."""
+    return hashlib.sha256(static_file(name)).hexdigest()[:16]
+
+
+def static_answer(name: str, version: str) -> Answer | None:
+    """The file ``name``; None when there is none. It may be kept if ``version`` is its digest."""
+    if name not in _TYPES:
+        return None
+    kept = {"Cache-Control": _KEPT} if version == digest(name) else {}
+    return Answer(body=static_file(name), content_type=_TYPES[name], gzipped=_gzipped(name), headers=kept)
+
+
+@cache
+def _gzipped(name: str) -> bytes:
+    return gzip.compress(static_file(name), mtime=0)
