@@ -19,6 +19,7 @@ from weakref import ref
 
 from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.ledger import ServerCall
+from stilltrue.runtime.own_ref import OwnRef
 
 Task = asyncio.Task[Any]
 
@@ -174,7 +175,7 @@ class Parties:
 
     def _name_task(self, task: Task, root: Root | None) -> PartyName:
         plain = f"{self._process}/task:{task.get_name()}" if root is None else f"{root.party}.{task.get_name()}"
-        weak = ref(task, self._forget)
+        weak = OwnRef(task, self._forget)
         name = PartyName(plain)
         count = 1
         while self._taken.setdefault(name, weak) is not weak:

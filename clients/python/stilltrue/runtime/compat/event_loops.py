@@ -11,6 +11,7 @@ from contextvars import Context
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any
+from weakref import WeakSet, ref
 
 from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_of_asyncio
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
@@ -33,6 +34,14 @@ def tasks_of(loop: asyncio.AbstractEventLoop) -> list[Task] | None:
         return list(asyncio.all_tasks(loop))
     except RuntimeError:  # it changes too fast
         return None
+
+
+def is_of_all_tasks(weak: Any) -> bool:
+    """Whether a weak reference is one with which asyncio lists all tasks."""
+    if type(weak) is not ref or weak.__callback__ is None:
+        return False
+    sets = (getattr(tasks, name, None) for name in ("_all_tasks", "_scheduled_tasks"))
+    return any(weak.__callback__ is getattr(one, "_remove", None) for one in sets if type(one) is WeakSet)
 
 
 def callbacks_of(future: Any) -> list[tuple[Any, Any]]:

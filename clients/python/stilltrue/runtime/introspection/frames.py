@@ -7,7 +7,8 @@ Rules:
    finalizer that runs inside ``sys._current_frames()`` can stop the process for good (gh-106883).
 2. Nothing is left behind. Before Python 3.13 a frame keeps the dictionary of its variables once somebody has asked for it: it
    would keep alive what the application has let go of, and the next read would run finalizers. It is emptied again, unless
-   the application has it too (``locals()``) or a debugger may write it back.
+   the application has it too (``locals()``) or a debugger may write it back. A frame that is kept keeps its variables.
+3. The frames of the reader itself are left out: they would keep one another, and all that has been read, until a collection.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from inspect import CO_OPTIMIZED
+from itertools import dropwhile
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 FRAMES_MAX = 300
+_RUNTIME = str(Path(__file__).parents[1])
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
 _REFERENCES_OF_OURS = 3
 """References to a frame's dictionary that only we have: the frame's, the reader's, and ``getrefcount``'s own."""
@@ -67,9 +71,12 @@ def innermost_frames() -> dict[int, FrameType]:
 
 
 def frames_of_threads() -> dict[int, list[FrameType]]:
-    """By its identity, where each thread stands: its frames, innermost first."""
+    """By its identity, where each thread stands: its frames, innermost first (rule 3)."""
     with no_collection:
-        return {ident: list(_outwards(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001
+        found = {ident: list(_outwards(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001
+        own = threading.get_ident()
+        found[own] = list(dropwhile(_is_reading, found[own]))
+    return found
 
 
 def frames_of_this_thread() -> list[FrameType]:
@@ -115,6 +122,10 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
         if _KEEPS_DICTIONARY and _is_ours_to_empty(frame) and sys.getrefcount(names) == _REFERENCES_OF_OURS:
             names.clear()
     return found
+
+
+def _is_reading(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_RUNTIME)
 
 
 def _is_ours_to_empty(frame: FrameType) -> bool:

@@ -21,8 +21,10 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import no_collection
 from stilltrue.runtime.introspection.places import Places
 from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
+from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.databases.sessions import Sessions
+from stilltrue.runtime.seen.reachability.waits import ReachedWaits, Reported
 from stilltrue.runtime.seen.scene import LiveScene, where_is
 from stilltrue.runtime.seen.wait import Ended, SeenWait, Stand
 
@@ -72,6 +74,8 @@ class Observer:
         self._ended: dict[PartyName, Ended] = {}
         self.of_shares: frozenset[PartyName] = frozenset()
         """The parties that waited at the newest cut for what others may give back: the second look reads that anew."""
+        self.reached = ReachedWaits()
+        """Waits for what nobody but the blocked can reach."""
         self._next: int = OBSERVED_MIN
         self.waiting: frozenset[PartyName] = frozenset()
         """The parties whose waits were seen at the newest cut."""
@@ -80,7 +84,7 @@ class Observer:
         """The observation at a cut taken ``now`` (epoch). Never raises."""
         known = self._parties.tasks()
         try:
-            scene = LiveScene(self._parties, now)
+            scene = LiveScene(self._parties, now, reached=self.reached.at_cut())
             with no_collection:  # with ten thousand tasks one collection takes as long as all the rest
                 seen = self._observe(known, now, scene)
             seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene)))
@@ -96,7 +100,10 @@ class Observer:
 
     def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveScene) -> Observation:
         blocked = workers.blocked()
+        self.reached.reported = {}
         known += workers.blocked_tasks(dict(known), [wait for _, _, wait in blocked])
+        served = {root.task for root in self._parties.roots.copy().values()}
+        self.reached.remember(workers.unexplained_tasks([wait for _, _, wait in blocked], served))
         if not known and not blocked:
             return Observation()
         if len(known) > TASKS_MAX:
@@ -270,7 +277,7 @@ class Observer:
         return LocalWait(waiter=one.party, number=number, among=among, since=since, what=what)
 
     def _wait_of_task(self, one: _Seen, among: tuple[EndingTarget, ...], now: float) -> LocalWait:
-        task, future = ref(one.task), ref(one.future)
+        task, future = OwnRef(one.task), OwnRef(one.future)
 
         def same(_: Mapping[int, FrameType]) -> bool:
             still, on = task(), future()
@@ -281,6 +288,9 @@ class Observer:
         found = LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)
         if one.wait is None:
             return found
+        if one.wait.reached:
+            parties = frozenset(target.party for target in among if isinstance(target, PartyTarget))
+            self.reached.reported[one.party] = Reported(task, future, parties)
         self._handles[one.party] = one.wait.handles
         self.of_shares |= {one.party} if one.wait.shares or one.wait.undone else set()
         needs = len(among) if one.wait.needs is None else one.wait.needs
@@ -289,7 +299,7 @@ class Observer:
     def _wait_of_thread(
         self, party: PartyName, stand: Stand, wait: SeenWait, among: tuple[EndingTarget, ...], now: float, workers: LiveScene
     ) -> LocalWait:
-        weak, ident = ref(wait.on), stand.ident
+        weak, ident = OwnRef(wait.on), stand.ident
         where = None if wait.once or wait.same is not None else workers.where_now(ident)
 
         own = wait.same
@@ -325,7 +335,7 @@ class Observer:
         key = (waiter, id(future))
         before = self._before.get(key)
         if before is None or before[0]() is not future or before[3] != where:
-            before = (ref(future), WaitNumber(self._next), now, where)
+            before = (OwnRef(future), WaitNumber(self._next), now, where)
             self._next += 1
         self._numbers[key] = before
         self._seen[before[1]] = same

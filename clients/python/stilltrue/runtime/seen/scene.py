@@ -16,9 +16,9 @@ import gc
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from stilltrue.model import ENDED, PartyName, party
@@ -27,7 +27,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frames_along, frames_of_threads, innermost_frames, variables_of
 from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.places import blocked_loops, served_by
-from stilltrue.runtime.introspection.tasks import blocking_future
+from stilltrue.runtime.introspection.tasks import awaiters, blocking_future, read
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.enders.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
 from stilltrue.runtime.parties import Parties
@@ -48,11 +48,19 @@ WALK_SECONDS_MAX = 0.02
 class LiveScene:
     """The scene as it is now."""
 
-    def __init__(self, parties: Parties, now: float, walk_seconds_max: float | None = None) -> None:
+    def __init__(
+        self,
+        parties: Parties,
+        now: float,
+        walk_seconds_max: float | None = None,
+        reached: Mapping[Task, SeenWait] = MappingProxyType({}),
+    ) -> None:
         """``parties`` names the threads and tasks; ``now`` is the time (epoch).
 
-        ``walk_seconds_max``: processor time for finding what they hold, if it is not that of a cut.
+        ``walk_seconds_max``: processor time for finding what they hold, if it is not that of a cut. ``reached``: the waits of
+        tasks that no resolver explains, by who can reach what they wait for.
         """
+        self._reached = reached
         self._walk_seconds_max = walk_seconds_max
         self._walked_seconds = 0.0
         self._parties = parties
@@ -127,8 +135,29 @@ class LiveScene:
         """What a suspended task is blocked in; None if that is unknown."""
         if task not in self._waits:
             stand = self.stands_of_tasks().get(task) or stand_of_task(task)
-            self._waits[task] = resolve(stand, self) if stand.future is not None else None
+            self._waits[task] = self._find_wait(task, stand) if stand.future is not None else None
         return self._waits[task]
+
+    def _find_wait(self, task: Task, stand: Stand) -> SeenWait | None:
+        found = resolve(stand, self)
+        unknown = found is None or (found.enders is None and found.until is None)
+        return self._reached.get(task, found) if unknown else found
+
+    def unexplained_tasks(self, blocked: Iterable[SeenWait], served: Container[Task]) -> Iterator[tuple[Task, Any, bool]]:
+        """The tasks that hang on a future that nothing explains, and on which somebody depends; and if not by awaiting alone.
+
+        ``blocked``: the waits of threads; ``served``: the tasks that serve calls.
+        """
+        waits = [wait for wait in (*self._waits.values(), *blocked) if wait is not None]
+        named, harming = _named_by(waits), _named_by(wait for wait in waits if not wait.reached)
+        for task, stand in self.stands_of_tasks().items():
+            wait = self._waits.get(task)
+            explained = wait is not None and not wait.reached and (wait.enders is not None or wait.until is not None)
+            if stand.future is None or explained or compat.is_task(stand.future) or compat.is_gathering(stand.future):
+                continue
+            harms = task in harming
+            if (harms or task in named or task in served or awaiters(task)) and _may_be_searched(stand):
+                yield task, stand.future, harms
 
     # -- whom that is --------------------------------------------------------------------------------------------------
 
@@ -294,6 +323,19 @@ def holding_frames(frames: Sequence[FrameType]) -> list[FrameType]:
     """The frames whose variables count as held: not the agent's own, nor those of an event loop, which knows of everything."""
     loop = any(compat.loop_in(frame) is not None for frame in frames)
     return [frame for frame in frames if not is_ours(frame.f_code) and not (loop and compat.is_running_loop(frame.f_code))]
+
+
+def _named_by(waits: Iterable[SeenWait]) -> set[Any]:
+    """Who ends one of these waits."""
+    return {_task_of(one) for wait in waits for one in wait.enders or () if not isinstance(one, ResourceTarget)}
+
+
+def _may_be_searched(stand: Stand) -> bool:
+    """Whether a task may wait for what others set: not for a time, for a call, or by one of the known forms."""
+    task = stand.task
+    if task is None or not stand.frames or compat.task_waits_at(task) is None:
+        return False
+    return read(task, stand.future) is None and not any(is_ours(frame.f_code) for frame in stand.frames[:2])
 
 
 def _task_of(ender: Ender) -> Any:

@@ -68,7 +68,8 @@ class SeenWait:
     ``until``: when (epoch) it ends by itself. ``what``: what is awaited, for people; ``{}`` stands for the enders' names.
     ``handles``: see rule 4. ``shares``: what ends the wait when it is given back, by whoever has it, whatever its code says;
     first, what they are shares of. ``owners``: what ends the wait when somebody comes to close it;
-    ``helpers`` are the library's own threads and tasks, which never do so by themselves.
+    ``helpers`` are the library's own threads and tasks, which never do so by themselves. ``reached``: the enders are those who
+    can reach ``on`` (:mod:`stilltrue.runtime.seen.reachability`), which the second look proves anew.
     """
 
     on: Any
@@ -83,6 +84,7 @@ class SeenWait:
     undone: tuple[Any, ...] = ()
     by: frozenset[str] = frozenset()
     once: bool = False
+    reached: bool = False
     same: Callable[[], bool] | None = None
 
 

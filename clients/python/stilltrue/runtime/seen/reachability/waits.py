@@ -1,0 +1,242 @@
+"""Tasks that wait for what nobody but the blocked can reach: whom that is asked of, when, and what the second look finds anew.
+
+Rules:
+
+1. Only where somebody may be harmed: the task serves a call, another awaits it, or it is what somebody waits for who was seen.
+   An idle worker, or a task that parks for ever, is nobody's deadlock.
+2. At a cut only waits that an earlier cut has seen already are searched, within a bound, before the cut has references of its
+   own; what cannot be proved is tried again after twice the time. It is a suspicion.
+3. What was proved holds while all who can reach it are in the very same waits: nobody else can come by it.
+4. At the second look it is proved again. A task that nothing keeps is collected sooner or later, and its blocks are left: that
+   is doubt.
+5. A task parks if only itself, and others that park, can reach what it waits for: it never does anything again, so it ends
+   nobody's wait. It waits itself, as far as a verdict is concerned, where somebody depends on it by more than awaiting it and
+   others could once reach what it waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.tasks import blocking_future
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.seen.reachability.closure import References, kept, reached_by, references_from
+from stilltrue.runtime.seen.wait import SeenWait, Task
+
+CUT_SECONDS_MAX = 0.01
+LOOK_SECONDS_MAX = 0.2
+"""Processor time for searching what tasks can reach, of a cut and of a look."""
+CANDIDATES_MAX, SEARCHED_MAX, TASKS_MAX, ENDERS_MAX = 200, 500, 2_000, 32
+AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.2, 60.0
+_SHARE_OF_TIME = 0.02
+"""How much of the time may be spent on searches at cuts."""
+
+
+@dataclass(slots=True, eq=False)
+class _Candidate:
+    """A task in a wait for ``future`` that nothing else explains; ``enders`` (each with what it hangs on) once proved."""
+
+    task: OwnRef
+    future: OwnRef
+    due: float
+    again: float = AGAIN_SECONDS
+    enders: tuple[tuple[OwnRef, OwnRef | None], ...] = ()
+    harms: bool = False
+    depended_on: bool = False
+
+    def waits(self) -> bool:
+        task, future = self.task(), self.future()
+        return task is not None and future is not None and blocking_future(task) is future
+
+    def proved(self) -> tuple[Task, ...]:
+        """Who can end it, as long as each is in the very same wait (rule 3); empty if that is not known."""
+        found = []
+        for task, future in self.enders:
+            ender = task()
+            if ender is None or future is None or blocking_future(ender) is not future():
+                return ()
+            found.append(ender)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A wait of a party that was reported at the newest cut, and for whom."""
+
+    task: OwnRef
+    future: OwnRef
+    enders: frozenset[PartyName]
+
+
+@dataclass(frozen=True, slots=True)
+class Reachers:
+    """What the second look found: the tasks that can end a wait, or why that is in doubt."""
+
+    tasks: tuple[Task, ...] = ()
+    doubt: str = ""
+
+
+class ReachedWaits:
+    """Those of one process."""
+
+    def __init__(self) -> None:
+        self._candidates: dict[int, _Candidate] = {}
+        self._not_before = 0.0
+        self.reported: dict[PartyName, Reported] = {}
+        """The waits of the newest cut."""
+
+    def at_cut(self) -> dict[Task, SeenWait]:
+        """The waits that are proved at this moment (rule 2): to be asked for before the cut reads anything else."""
+        now = time.monotonic()
+        self._candidates = {key: one for key, one in self._candidates.items() if one.waits()}
+        due = [one for one in self._candidates.values() if one.due <= now and not one.proved()]
+        if due and now >= self._not_before:
+            begun = time.thread_time()
+            self._search(due, now)
+            self._not_before = now + (time.thread_time() - begun) / _SHARE_OF_TIME
+        asked = {task: one for one in self._candidates.values() if (task := one.task()) is not None}
+        proved = {task: frozenset(enders) for task, one in asked.items() if (enders := one.proved())}
+        parking = parked(proved)
+        waits: dict[Task, SeenWait] = {}
+        for task in proved:
+            left = tuple(one for one in enders if one is not task and one not in parking)
+            if left and asked[task].depended_on:
+                waits[task] = _wait(blocking_future(task), left)
+            elif not left and asked[task].harms:
+                waits[task] = _wait(blocking_future(task), (task,))
+        return waits
+
+    def _search(self, due: Iterable[_Candidate], now: float) -> None:
+        budget = Budget(CUT_SECONDS_MAX)
+        found = _references(budget)
+        todo = list(due)
+        while todo:
+            one = todo.pop()
+            one.due, one.again = now + one.again, min(2 * one.again, AGAIN_SECONDS_MAX)
+            reachers = () if found is None or budget.spent else _reachers(one.future, one.task, found)
+            one.enders = tuple((OwnRef(task), _hangs_on(task)) for task in reachers or ())
+            todo += [more for task, _ in one.enders if (more := self._candidate(task, now)) is not None]
+
+    def _candidate(self, ender: Any, now: float) -> _Candidate | None:
+        """Who can reach what somebody waits for, as a further candidate: it may park."""
+        task = ender()
+        future = None if task is None else blocking_future(task)
+        if future is None or compat.is_task(future) or id(future) in self._candidates:
+            return None
+        if len(self._candidates) >= CANDIDATES_MAX:
+            return None
+        one = self._candidates[id(future)] = _Candidate(OwnRef(task), OwnRef(future), now)
+        return one
+
+    def remember(self, tasks: Iterable[tuple[Task, Any, bool]]) -> None:
+        """The tasks whose waits are to be searched at the next cuts (rule 1): what each hangs on, and whether it harms others.
+
+        It does if it is what somebody waits for who was seen.
+        """
+        now = time.monotonic()
+        before, self._candidates = self._candidates, {}
+        reaching = {id(task()) for one in before.values() for task, _ in one.enders}
+        for task, future, harms in tasks:
+            if len(self._candidates) < CANDIDATES_MAX:
+                known = before.get(id(future))
+                same = known is not None and known.task() is task and known.future() is future
+                one = known if known is not None and same else _Candidate(OwnRef(task), OwnRef(future), now)
+                one.harms, one.depended_on = harms, True
+                self._candidates[id(future)] = one
+        for key, one in before.items():
+            if key not in self._candidates and id(one.task()) in reaching and one.waits():
+                one.harms = one.depended_on = False
+                self._candidates[key] = one
+
+    def at_look(self, parties: Iterable[PartyName]) -> Reachable:
+        """Who can end the reported waits of these parties, and who parks (rule 4): before the look reads anything else."""
+        asked = {party: self.reported[party] for party in parties if party in self.reported}
+        budget = Budget(LOOK_SECONDS_MAX)
+        found = _references(budget)
+        proved = {} if found is None else _proved(found, budget)
+        del found
+        held = kept(proved, _roots(), budget)
+        proved = {task: enders for task, enders in proved.items() if id(task) in held and not budget.spent}
+        return Reachable(asked, proved, parked(proved))
+
+
+@dataclass(frozen=True, slots=True)
+class Reachable:
+    """What the second look found: the waits it was asked of, whose are proved, and by whom they can be ended; and who parks."""
+
+    asked: Mapping[PartyName, Reported] = field(default_factory=dict)
+    enders: Mapping[Task, frozenset[Task]] = field(default_factory=dict)
+    parking: frozenset[Task] = frozenset()
+
+
+def _proved(found: References, budget: Budget) -> dict[Task, frozenset[Task]]:
+    """The waiting tasks for which it is proved who can reach what they wait for."""
+    proved: dict[Task, frozenset[Task]] = {}
+    for task in found.pending()[:SEARCHED_MAX]:
+        future = _hangs_on(task)
+        reachers = None if future is None or budget.spent else _reachers(future, OwnRef(task), found)
+        if reachers:
+            proved[task] = frozenset(reachers)
+    return proved
+
+
+def parked(proved: Mapping[Task, frozenset[Task]]) -> frozenset[Task]:
+    """The tasks that park (rule 5), of those for which it is proved who can reach what they wait for."""
+    found: set[Task] = set()
+    while more := [task for task, enders in proved.items() if task not in found and enders - {task} <= found]:
+        found.update(more)
+    return frozenset(found)
+
+
+def _reachers(future: OwnRef, task: OwnRef, found: References) -> list[Task] | None:
+    """The tasks that can reach a future, the waiting one left out unless it is the only one."""
+    reachers = reached_by(id(future()), found)
+    if reachers is None or len(reachers) > ENDERS_MAX:
+        return None
+    return [one for one in reachers if one is not task()] or reachers
+
+
+def _hangs_on(task: Task) -> OwnRef | None:
+    future = blocking_future(task)
+    return None if future is None else OwnRef(future)
+
+
+def _wait(future: Any, enders: tuple[Task, ...]) -> SeenWait:
+    what = "what nobody but {} can reach"
+    return SeenWait(on=future, enders=enders, what=what, once=True, reached=True)
+
+
+def _references(budget: Budget) -> References | None:
+    """What all tasks refer to; None if they cannot be read, or are too many."""
+    loops = dict.fromkeys(
+        loop for frames in frames_of_threads().values() for one in frames if (loop := compat.loop_in(one)) is not None
+    )
+    tasks: list[Task] = []
+    for loop in loops:
+        of_loop = compat.tasks_of(loop)
+        if of_loop is None:
+            return None
+        tasks += of_loop
+    return references_from(tasks, budget) if len(tasks) <= TASKS_MAX else None
+
+
+def _roots() -> Iterator[Any]:
+    """From where what is kept is found: what threads and loops have, and the application's modules."""
+    own = threading.get_ident()
+    for ident, frames in frames_of_threads().items():
+        for frame in frames if ident != own else ():
+            yield from variables_of(frame).values()
+            loop = compat.loop_in(frame)
+            for handle in (compat.handles_of(loop) or ()) if loop is not None else ():
+                callback, arguments = compat.called_by(handle)
+                yield from (callback, *arguments)
+    for _, names in compat.modules_of_application():
+        yield from names.values()
