@@ -74,9 +74,9 @@ def frames_of_threads() -> dict[int, list[FrameType]]:
     """By its identity, where each thread stands: its frames, innermost first (rule 3)."""
     with no_collection:
         found = {ident: list(_outwards(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001
-        own = threading.get_ident()
-        found[own] = list(dropwhile(_is_reading, found[own]))
-    return found
+        outer = list(dropwhile(_is_reading, _outwards(sys._getframe())))  # noqa: SLF001 - as above
+    found.pop(threading.get_ident(), None)
+    return found | {threading.get_ident(): outer} if outer else found
 
 
 def frames_of_this_thread() -> list[FrameType]:

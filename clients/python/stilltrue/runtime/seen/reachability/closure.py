@@ -8,7 +8,8 @@ Rules:
    these objects is known, or somebody unknown has one: a thread that runs, a module, a compiled extension, a timer, a socket,
    a signal's handler. The counts, and what the known holders refer to, are read in one step, in which no other code runs.
 3. Whatever has weak references can be reached through one; the agent's own, and those with which asyncio lists all tasks, do
-   not count. A finalizer runs only when its object is let go of, so by somebody who can reach it.
+   not count. A finalizer runs only when its object is let go of, so by somebody who can reach it; but what
+   a weak reference calls is called by whoever lets go of another object, so it must not be among what leads to this one.
 4. Whoever has a task can cancel it, or look into it, but does not have what the task has: cancelling is found elsewhere.
 5. Where references are not counted at once (free-threaded Python) nothing is proved.
 """
@@ -40,6 +41,8 @@ ITEMS_MAX = 10_000
 """The references of an object with more items are not read."""
 _SIZED: tuple[Any, ...] = (list, tuple, set, frozenset, dict, deque)
 _LEFT_OUT = (ModuleType, type, CodeType, asyncio.AbstractEventLoop)
+_CALLING = (weakref.ref, weakref.ProxyType, weakref.CallableProxyType)
+"""What calls when something else is let go of, by whomever."""
 _PROBE = -1
 
 
@@ -119,7 +122,9 @@ def _accounted_for(leading: Sequence[int], ends: Sequence[int], found: Reference
     counts, rest = read[: len(things)], read[len(things) :]
     known = Counter(id(held) for referents in rest[: len(holders)] for held in referents)
     weak = (one for those in rest[len(holders) :] for one in those)
-    if any(type(one) is not OwnRef and not compat.is_of_all_tasks(one) for one in weak):
+    if any(issubclass(type(one), _CALLING) for one in things) or any(
+        type(one) is not OwnRef and not compat.is_of_all_tasks(one) for one in weak
+    ):
         return False
     return all(count - counts[-1] == known[one] for one, count in zip(leading, counts, strict=False))
 

@@ -9,9 +9,9 @@ Rules:
 3. What was proved holds while all who can reach it are in the very same waits: nobody else can come by it.
 4. At the second look it is proved again. A task that nothing keeps is collected sooner or later, and its blocks are left: that
    is doubt.
-5. A task parks if only itself, and others that park, can reach what it waits for: it never does anything again, so it ends
-   nobody's wait. It waits itself, as far as a verdict is concerned, where somebody depends on it by more than awaiting it and
-   others could once reach what it waits for.
+5. Tasks park if only they can reach what they wait for, one alone or several: idle workers at a queue that nobody feeds. They
+   never do anything again, so they end nobody's wait. That is a deadlock only where somebody depends on one by more than
+   awaiting it.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ class ReachedWaits:
         for task in proved:
             left = tuple(one for one in enders if one is not task and one not in parking)
             if left and asked[task].depended_on:
-                waits[task] = _wait(blocking_future(task), left)
+                waits[task] = _wait(blocking_future(task), left, "what nobody but {} can reach")
             elif not left and asked[task].harms:
-                waits[task] = _wait(blocking_future(task), (task,))
+                waits[task] = _wait(blocking_future(task), (task,), "what nobody who still acts can reach: {}")
         return waits
 
     def _search(self, due: Iterable[_Candidate], now: float) -> None:
@@ -161,10 +161,12 @@ class ReachedWaits:
         asked = {party: self.reported[party] for party in parties if party in self.reported}
         budget = Budget(LOOK_SECONDS_MAX)
         found = _references(budget)
-        proved = {} if found is None else _proved(found, budget)
+        proved = {} if found is None or budget.spent else _proved(found, budget)
         del found
-        held = kept(proved, _roots(), budget)
-        proved = {task: enders for task, enders in proved.items() if id(task) in held and not budget.spent}
+        named = {*proved, *(ender for enders in proved.values() for ender in enders)}
+        held = kept(named, _roots(), Budget(LOOK_SECONDS_MAX)) if named else set()
+        lasting = {task for task, enders in proved.items() if all(id(one) in held for one in (task, *enders))}
+        proved = {task: enders for task, enders in proved.items() if task in lasting}
         return Reachable(asked, proved, parked(proved))
 
 
@@ -190,9 +192,9 @@ def _proved(found: References, budget: Budget) -> dict[Task, frozenset[Task]]:
 
 def parked(proved: Mapping[Task, frozenset[Task]]) -> frozenset[Task]:
     """The tasks that park (rule 5), of those for which it is proved who can reach what they wait for."""
-    found: set[Task] = set()
-    while more := [task for task, enders in proved.items() if task not in found and enders - {task} <= found]:
-        found.update(more)
+    found = set(proved)
+    while gone := {task for task in found if not proved[task] <= found}:
+        found -= gone
     return frozenset(found)
 
 
@@ -209,8 +211,7 @@ def _hangs_on(task: Task) -> OwnRef | None:
     return None if future is None else OwnRef(future)
 
 
-def _wait(future: Any, enders: tuple[Task, ...]) -> SeenWait:
-    what = "what nobody but {} can reach"
+def _wait(future: Any, enders: tuple[Task, ...], what: str) -> SeenWait:
     return SeenWait(on=future, enders=enders, what=what, once=True, reached=True)
 
 
@@ -230,13 +231,13 @@ def _references(budget: Budget) -> References | None:
 
 def _roots() -> Iterator[Any]:
     """From where what is kept is found: what threads and loops have, and the application's modules."""
-    own = threading.get_ident()
-    for ident, frames in frames_of_threads().items():
-        for frame in frames if ident != own else ():
-            yield from variables_of(frame).values()
-            loop = compat.loop_in(frame)
-            for handle in (compat.handles_of(loop) or ()) if loop is not None else ():
-                callback, arguments = compat.called_by(handle)
-                yield from (callback, *arguments)
+    threads = [frames for ident, frames in frames_of_threads().items() if ident != threading.get_ident()]
+    loops = [frames for frames in threads if any(compat.loop_in(frame) is not None for frame in frames)]
+    for frame in (one for frames in (*loops, *threads) for one in frames):
+        yield from variables_of(frame).values()
+        loop = compat.loop_in(frame)
+        for handle in (compat.handles_of(loop) or ()) if loop is not None else ():
+            callback, arguments = compat.called_by(handle)
+            yield from (callback, *arguments)
     for _, names in compat.modules_of_application():
         yield from names.values()

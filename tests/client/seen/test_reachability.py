@@ -1,0 +1,437 @@
+"""A task that waits for what only blocked tasks can reach waits for ever; whatever else may reach it leaves that unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.look import PartyLook
+from stilltrue.protocol.report import PartyTarget, Report
+from stilltrue.runtime.seen.reachability.waits import ReachedWaits
+from tests.client.look.worlds import look_at, report_of, report_when, settle
+
+FAR_SECONDS = 600.0
+PATIENCE_SECONDS = 20.0
+Main = Callable[[], Coroutine[Any, Any, Any]]
+_REGISTRY: dict[str, asyncio.Event] = {}
+_WEAK: weakref.WeakSet[asyncio.Event] = weakref.WeakSet()
+_VARIABLE: contextvars.ContextVar[asyncio.Event] = contextvars.ContextVar("event")
+
+
+@contextmanager
+def running(main: Main) -> Iterator[None]:
+    """A loop in a thread of its own on which ``main`` hangs."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    begun = threading.Event()
+
+    async def outermost() -> None:
+        loops.append(asyncio.get_running_loop())
+        task: asyncio.Task[Any] = asyncio.create_task(main(), name="main")
+        await settle()
+        begun.set()
+        await asyncio.wait({task})
+
+    def run() -> None:
+        try:
+            asyncio.run(outermost())
+        except asyncio.CancelledError:
+            begun.set()
+
+    thread = threading.Thread(target=run, name="loop", daemon=True)
+    thread.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    try:
+        yield
+    finally:
+        loops[0].call_soon_threadsafe(_cancel_all, loops[0])
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+
+
+def reaching(name: str) -> set[str] | None:
+    """Who can reach what the task of this name waits for; None if that is not proved."""
+    found = {task.get_name(): enders for task, enders in ReachedWaits().at_look(()).enders.items()}
+    return None if name not in found else {task.get_name() for task in found[name]}
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def waiter(event: asyncio.Event) -> asyncio.Task[None]:
+    """A task that waits for the event."""
+    return asyncio.create_task(_wait(event), name="waiter")
+
+
+# -- proved ------------------------------------------------------------------------------------------------------------
+
+
+async def an_event() -> None:
+    await waiter(asyncio.Event())
+
+
+async def an_event_that_the_awaiting_task_sets_afterwards() -> None:
+    event = asyncio.Event()
+    await waiter(event)
+    event.set()
+
+
+async def a_queue_whose_producer_has_failed() -> None:
+    queue = asyncio.Queue[int]()
+
+    async def produce() -> None:
+        raise OSError
+        await queue.put(1)
+
+    async def consume() -> None:
+        await queue.get()
+
+    failed = asyncio.create_task(produce())
+    await asyncio.wait({failed})
+    await asyncio.create_task(consume(), name="waiter")
+
+
+async def a_condition() -> None:
+    condition = asyncio.Condition()
+
+    async def wait() -> None:
+        async with condition:
+            await condition.wait()
+
+    await asyncio.create_task(wait(), name="waiter")
+    condition.notify_all()
+
+
+async def a_future_in_a_table() -> None:
+    table: dict[str, Any] = {"it": asyncio.get_running_loop().create_future()}
+
+    async def wait() -> None:
+        await table["it"]
+
+    await asyncio.create_task(wait(), name="waiter")
+    table.clear()
+
+
+async def a_generator_that_it_steps_itself() -> None:
+    event = asyncio.Event()
+
+    def steps() -> Iterator[None]:
+        yield
+        event.set()
+
+    stepped = steps()
+    next(stepped)
+    await waiter(event)
+    next(stepped)
+
+
+@pytest.mark.parametrize(
+    ("main", "enders"),
+    [
+        (an_event, {"waiter"}),
+        (an_event_that_the_awaiting_task_sets_afterwards, {"main"}),
+        (a_queue_whose_producer_has_failed, {"main"}),
+        (a_condition, {"main"}),
+        (a_future_in_a_table, {"main"}),
+        (a_generator_that_it_steps_itself, {"main"}),
+    ],
+)
+def test_what_only_tasks_reach_is_proved(main: Main, enders: set[str]) -> None:
+    with running(main):
+        assert reaching("waiter") == enders
+
+
+def test_a_context_is_reach() -> None:
+    """What another task's context has, that task can reach."""
+
+    async def main() -> None:
+        event = asyncio.Event()
+
+        async def other() -> None:
+            await asyncio.Event().wait()
+            _VARIABLE.get().set()
+
+        def begin() -> asyncio.Task[None]:
+            _VARIABLE.set(event)
+            return asyncio.create_task(other(), name="other")
+
+        started = contextvars.copy_context().run(begin)
+        await waiter(event)
+        started.cancel()
+
+    with running(main):
+        assert reaching("waiter") == {"main", "other"}
+
+
+# -- not proved --------------------------------------------------------------------------------------------------------
+
+
+async def in_a_module() -> None:
+    event = _REGISTRY["it"] = asyncio.Event()
+    await waiter(event)
+
+
+async def weakly_known() -> None:
+    event = asyncio.Event()
+    _WEAK.add(event)
+    await waiter(event)
+
+
+async def set_by_a_timer() -> None:
+    event = asyncio.Event()
+    asyncio.get_running_loop().call_later(FAR_SECONDS, event.set)
+    await waiter(event)
+
+
+async def set_by_a_timers_closure() -> None:
+    event = asyncio.Event()
+
+    def later() -> None:
+        event.set()
+
+    asyncio.get_running_loop().call_later(FAR_SECONDS, later)
+    del later
+    await waiter(event)
+
+
+async def set_by_a_server() -> None:
+    event = asyncio.Event()
+
+    async def serve(_: Any, writer: Any) -> None:
+        event.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        await waiter(event)
+
+
+async def set_by_what_an_executor_has_yet_to_run() -> None:
+    event, loop, go = asyncio.Event(), asyncio.get_running_loop(), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(go.wait)
+        pool.submit(loop.call_soon_threadsafe, event.set)
+        try:
+            await waiter(event)
+        finally:
+            go.set()
+
+
+async def set_by_a_thread() -> None:
+    event, loop, go = asyncio.Event(), asyncio.get_running_loop(), threading.Event()
+
+    def later() -> None:
+        go.wait()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(event.set)
+
+    threading.Thread(target=later, daemon=True).start()
+    try:
+        await waiter(event)
+    finally:
+        go.set()
+
+
+class _Token:
+    """Something to let go of."""
+
+
+async def set_by_a_weak_references_callback() -> None:
+    event, token, go = asyncio.Event(), _Token(), threading.Event()
+    known = weakref.ref(token, lambda _: event.set())
+    threading.Thread(target=lambda held: go.wait(), args=(token,), daemon=True).start()
+    del token
+    try:
+        await waiter(event)
+    finally:
+        go.set()
+    assert known() is None
+
+
+async def set_at_the_end_of_a_future_that_a_module_has() -> None:
+    event = asyncio.Event()
+    future = asyncio.get_running_loop().create_future()
+    future.add_done_callback(lambda _: event.set())
+    _FUTURES.append(future)
+    del future
+    await waiter(event)
+
+
+_FUTURES: list[Any] = []
+
+
+async def collected_with_a_cycle() -> None:
+    event = asyncio.Event()
+    cycle: list[Any] = [event.set]
+    cycle.append(cycle)
+    del cycle
+    await waiter(event)
+
+
+async def kept_by_nobody() -> None:
+    """Nothing has the task: the next collection ends it."""
+
+    async def lost() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    asyncio.create_task(lost(), name="waiter")  # noqa: RUF006 - that is the point
+    await asyncio.sleep(FAR_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        in_a_module,
+        weakly_known,
+        set_by_a_timer,
+        set_by_a_timers_closure,
+        set_by_a_server,
+        set_by_what_an_executor_has_yet_to_run,
+        set_by_a_thread,
+        set_by_a_weak_references_callback,
+        set_at_the_end_of_a_future_that_a_module_has,
+        collected_with_a_cycle,
+        kept_by_nobody,
+    ],
+)
+def test_what_somebody_else_may_reach_is_unknown(main: Main) -> None:
+    with running(main):
+        assert reaching("waiter") is None
+    _FUTURES.clear()
+    _REGISTRY.clear()
+
+
+def test_what_a_signals_handler_has_is_unknown() -> None:
+    events = [asyncio.Event()]
+
+    def handler(*_: object, event: asyncio.Event = events[0]) -> None:
+        event.set()
+
+    before = signal.signal(signal.SIGUSR2, handler)
+    del handler
+
+    async def main() -> None:
+        await waiter(events.pop())
+
+    try:
+        with running(main):
+            assert reaching("waiter") is None
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+# -- what the agent reports --------------------------------------------------------------------------------------------
+
+
+def waits_of(report: Report) -> dict[str, set[str]]:
+    """Who waits for which parties."""
+    found: dict[str, set[str]] = {}
+    for wait in report.waits:
+        among = {target.party.rpartition(":")[2] for target in wait.among if isinstance(target, PartyTarget)}
+        found.setdefault(wait.waiter.rpartition(":")[2], set()).update(among)
+    return found
+
+
+def test_a_task_and_who_awaits_it_wait_for_each_other(alone: Callable[..., Agent]) -> None:
+    agent = alone("here")
+    with running(a_queue_whose_producer_has_failed):
+        found = waits_of(report_when(agent, lambda report: "waiter" in waits_of(report)))
+        assert found["waiter"] == {"main"}
+        assert found["main"] == {"waiter"}
+        seen = _looked_at(agent)
+        assert all(one.unchanged and one.deadline is None for one in seen.values())
+        assert {way.party for one in seen.values() for way in one.ways_out} <= {one.party for one in seen.values()}
+        assert not any(one.doubt for one in seen.values())
+
+
+def test_idle_workers_and_who_parks_are_nobodys_deadlock(alone: Callable[..., Agent]) -> None:
+    async def main() -> None:
+        queue = asyncio.Queue[int]()
+
+        async def work() -> None:
+            await queue.get()
+
+        workers = [asyncio.create_task(work(), name="worker") for _ in range(3)]
+
+        async def supervise() -> None:
+            await asyncio.gather(*workers)
+
+        supervisor = asyncio.create_task(supervise())
+        await asyncio.Event().wait()
+        supervisor.cancel()
+
+    agent = alone("here")
+    with running(main):
+        assert (reaching("worker") or set()) >= {"main"}
+        for _ in range(3):
+            assert "worker" not in waits_of(report_of(agent))
+
+
+async def _crosswise(tasks: list[asyncio.Task[None]]) -> None:
+    first, second, both = asyncio.Lock(), asyncio.Lock(), asyncio.Barrier(2)
+
+    async def take(one: asyncio.Lock, other: asyncio.Lock) -> None:
+        async with one:
+            await both.wait()
+            async with other:
+                pass
+
+    tasks += [asyncio.create_task(take(first, second), name="one"), asyncio.create_task(take(second, first), name="two")]
+    await settle()
+
+
+def test_who_parks_is_no_way_out(alone: Callable[..., Agent]) -> None:
+    async def main() -> None:
+        tasks: list[asyncio.Task[None]] = []
+        await _crosswise(tasks)
+        await asyncio.Event().wait()
+
+    agent = alone("here")
+    with running(main):
+        seen = _looked_at(agent)
+        assert {name: one.ways_out for name, one in seen.items()} == {"one": (), "two": ()}
+
+
+def test_who_parks_and_may_be_cancelled_is_a_way_out(alone: Callable[..., Agent]) -> None:
+    async def main() -> None:
+        tasks: list[asyncio.Task[None]] = []
+        await _crosswise(tasks)
+        own = asyncio.current_task()
+        assert own is not None
+
+        async def watch(watched: asyncio.Task[Any]) -> None:
+            await asyncio.sleep(FAR_SECONDS)
+            watched.cancel()
+
+        watching = asyncio.create_task(watch(own))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for task in (watching, *tasks):
+                task.cancel()
+
+    agent = alone("here")
+    with running(main):
+        seen = _looked_at(agent)
+        assert seen["one"].ways_out
+        assert seen["two"].ways_out
+
+
+def _looked_at(agent: Agent) -> dict[str, PartyLook]:
+    report = report_of(agent)
+    return {one.party.rpartition(":")[2]: one for one in look_at(agent, report).parties}
