@@ -11,7 +11,7 @@ Rules:
    not count. A finalizer runs only when its object is let go of, so by somebody who can reach it; but what
    a weak reference calls is called by whoever lets go of another object, so it must not be among what leads to this one.
 4. Whoever has a task can cancel it, or look into it, but does not have what the task has: cancelling is found elsewhere.
-5. Where references are not counted at once (free-threaded Python) nothing is proved.
+5. Where references are not counted at once (free-threaded Python), or frames borrow them (Python 3.14), nothing is proved.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _SIZED: tuple[Any, ...] = (list, tuple, set, frozenset, dict, deque)
 _LEFT_OUT = (ModuleType, type, CodeType, asyncio.AbstractEventLoop)
 _CALLING = (weakref.ref, weakref.ProxyType, weakref.CallableProxyType)
 """What calls when something else is let go of, by whomever."""
+_BORROWING = (3, 14)
 _PROBE = -1
 
 
@@ -110,7 +111,7 @@ def _leading_to(wanted: int, found: References) -> tuple[list[int], list[int]]:
 
 def _accounted_for(leading: Sequence[int], ends: Sequence[int], found: References) -> bool:
     """Rules 2 and 3, of the objects of these identities."""
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    if sys.version_info >= _BORROWING or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
     found.things[_PROBE] = object()
     things = [found.things[one] for one in (*leading, _PROBE)]
