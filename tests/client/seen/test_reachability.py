@@ -65,7 +65,7 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 def reaching(name: str) -> set[str] | None:
     """Who can reach what the task of this name waits for; None if that is not proved."""
-    found = {task.get_name(): enders for task, enders in ReachedWaits().at_look(()).enders.items()}
+    found = {task.get_name(): enders for task, enders in ReachedWaits().proved({}).enders.items()}
     return None if name not in found else {task.get_name() for task in found[name]}
 
 
@@ -380,56 +380,6 @@ def test_idle_workers_and_who_parks_are_nobodys_deadlock(alone: Callable[..., Ag
         assert (reaching("worker") or set()) >= {"main"}
         for _ in range(3):
             assert "worker" not in waits_of(report_of(agent))
-
-
-async def _crosswise(tasks: list[asyncio.Task[None]]) -> None:
-    first, second, both = asyncio.Lock(), asyncio.Lock(), asyncio.Barrier(2)
-
-    async def take(one: asyncio.Lock, other: asyncio.Lock) -> None:
-        async with one:
-            await both.wait()
-            async with other:
-                pass
-
-    tasks += [asyncio.create_task(take(first, second), name="one"), asyncio.create_task(take(second, first), name="two")]
-    await settle()
-
-
-def test_who_parks_is_no_way_out(alone: Callable[..., Agent]) -> None:
-    async def main() -> None:
-        tasks: list[asyncio.Task[None]] = []
-        await _crosswise(tasks)
-        await asyncio.Event().wait()
-
-    agent = alone("here")
-    with running(main):
-        seen = _looked_at(agent)
-        assert {name: one.ways_out for name, one in seen.items()} == {"one": (), "two": ()}
-
-
-def test_who_parks_and_may_be_cancelled_is_a_way_out(alone: Callable[..., Agent]) -> None:
-    async def main() -> None:
-        tasks: list[asyncio.Task[None]] = []
-        await _crosswise(tasks)
-        own = asyncio.current_task()
-        assert own is not None
-
-        async def watch(watched: asyncio.Task[Any]) -> None:
-            await asyncio.sleep(FAR_SECONDS)
-            watched.cancel()
-
-        watching = asyncio.create_task(watch(own))
-        try:
-            await asyncio.Event().wait()
-        finally:
-            for task in (watching, *tasks):
-                task.cancel()
-
-    agent = alone("here")
-    with running(main):
-        seen = _looked_at(agent)
-        assert seen["one"].ways_out
-        assert seen["two"].ways_out
 
 
 def _looked_at(agent: Agent) -> dict[str, PartyLook]:

@@ -18,12 +18,11 @@ from stilltrue.runtime.introspection.observation import Observer
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.enders.reached import ReachedEnders
+from stilltrue.runtime.look.enders.reached import add_reachers
 from stilltrue.runtime.look.enders.ways_out import Found, Search
 from stilltrue.runtime.look.trace import trace_of
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
-from stilltrue.runtime.seen.reachability.waits import Reachable
 from stilltrue.runtime.seen.scene import LiveScene
 from stilltrue.runtime.seen.wait import SeenWait
 from stilltrue.runtime.transport.transport import Transport
@@ -54,11 +53,10 @@ class Looker:
         seen: dict[PartyName, Found] = {}
         try:
             reachable = self._observer.reached.at_look(before)
-            for task in reachable.parking:
-                self._parties.of(task, None)  # gives it a name
             places = Places(self._parties)
             carried = self._transport.on_full_connections(request) if self._transport is not None else ()
-            seen = self._see(places, before, carried, reachable)
+            seen = self._see(places, before, carried)
+            add_reachers(seen, reachable, self._parties)
             acting = self._unaccounted(places) if request.activity else ()
         except Exception as error:  # noqa: BLE001 - whatever fails here is doubt
             self._live.report_failure("a look")
@@ -74,11 +72,8 @@ class Looker:
             served = tuple(live.recorder._served.values())  # noqa: SLF001 - read under its lock
         return unaccounted(places, served, live.covered)
 
-    def _see(
-        self, places: Places, parties: Iterable[PartyName], carried: Container[PartyName], reachable: Reachable
-    ) -> dict[PartyName, Found]:
+    def _see(self, places: Places, parties: Iterable[PartyName], carried: Container[PartyName]) -> dict[PartyName, Found]:
         stand = [place for party in parties if (place := places.find(party)) is not None]
-        reached = ReachedEnders(reachable, self._parties, places)
         search = Search(
             places,
             self._open_calls(),
@@ -90,7 +85,7 @@ class Looker:
             self._waits_for_shares(stand),
             self._observer.sessions,
         )
-        return reached.added_to(search.find([*stand, *reached.parking(stand)]))
+        return search.find(stand)
 
     def _waits_for_shares(self, stand: Iterable[Place]) -> dict[PartyName, SeenWait | None]:
         """The waits for what others may give back, read anew: nothing of the application's is kept in between."""

@@ -143,21 +143,19 @@ class LiveScene:
         unknown = found is None or (found.enders is None and found.until is None)
         return self._reached.get(task, found) if unknown else found
 
-    def unexplained_tasks(self, blocked: Iterable[SeenWait], served: Container[Task]) -> Iterator[tuple[Task, Any, bool]]:
-        """The tasks that hang on a future that nothing explains, and on which somebody depends; and if not by awaiting alone.
+    def unexplained_tasks(self, blocked: Iterable[SeenWait], served: Container[Task]) -> Iterator[tuple[Task, Any]]:
+        """The tasks that hang on a future which nothing explains, and on which somebody depends.
 
         ``blocked``: the waits of threads; ``served``: the tasks that serve calls.
         """
-        waits = [wait for wait in (*self._waits.values(), *blocked) if wait is not None]
-        named, harming = _named_by(waits), _named_by(wait for wait in waits if not wait.reached)
+        named = _named_by(wait for wait in (*self._waits.values(), *blocked) if wait is not None)
         for task, stand in self.stands_of_tasks().items():
             wait = self._waits.get(task)
             explained = wait is not None and not wait.reached and (wait.enders is not None or wait.until is not None)
             if stand.future is None or explained or compat.is_task(stand.future) or compat.is_gathering(stand.future):
                 continue
-            harms = task in harming
-            if (harms or task in named or task in served or awaiters(task)) and _may_be_searched(stand):
-                yield task, stand.future, harms
+            if (task in named or task in served or awaiters(task)) and _may_be_searched(stand):
+                yield task, stand.future
 
     # -- whom that is --------------------------------------------------------------------------------------------------
 

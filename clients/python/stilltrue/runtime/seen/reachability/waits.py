@@ -10,8 +10,7 @@ Rules:
 4. At the second look it is proved again. A task that nothing keeps is collected sooner or later, and its blocks are left: that
    is doubt.
 5. Tasks park if only they can reach what they wait for, one alone or several: idle workers at a queue that nobody feeds. They
-   never do anything again, so they end nobody's wait. That is a deadlock only where somebody depends on one by more than
-   awaiting it.
+   never do anything again, but that may be meant so: their waits are none.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ class _Candidate:
     due: float
     again: float = AGAIN_SECONDS
     enders: tuple[tuple[OwnRef, OwnRef | None], ...] = ()
-    harms: bool = False
     depended_on: bool = False
 
     def waits(self) -> bool:
@@ -110,8 +108,6 @@ class ReachedWaits:
             left = tuple(one for one in enders if one is not task and one not in parking)
             if left and asked[task].depended_on:
                 waits[task] = _wait(blocking_future(task), left, "what nobody but {} can reach")
-            elif not left and asked[task].harms:
-                waits[task] = _wait(blocking_future(task), (task,), "what nobody who still acts can reach: {}")
         return waits
 
     def _search(self, due: Iterable[_Candidate], now: float) -> None:
@@ -136,29 +132,30 @@ class ReachedWaits:
         one = self._candidates[id(future)] = _Candidate(OwnRef(task), OwnRef(future), now)
         return one
 
-    def remember(self, tasks: Iterable[tuple[Task, Any, bool]]) -> None:
-        """The tasks whose waits are to be searched at the next cuts (rule 1): what each hangs on, and whether it harms others.
-
-        It does if it is what somebody waits for who was seen.
-        """
+    def remember(self, tasks: Iterable[tuple[Task, Any]]) -> None:
+        """The tasks whose waits are to be searched at the next cuts (rule 1), and what each hangs on."""
         now = time.monotonic()
         before, self._candidates = self._candidates, {}
         reaching = {id(task()) for one in before.values() for task, _ in one.enders}
-        for task, future, harms in tasks:
+        for task, future in tasks:
             if len(self._candidates) < CANDIDATES_MAX:
                 known = before.get(id(future))
                 same = known is not None and known.task() is task and known.future() is future
                 one = known if known is not None and same else _Candidate(OwnRef(task), OwnRef(future), now)
-                one.harms, one.depended_on = harms, True
+                one.depended_on = True
                 self._candidates[id(future)] = one
         for key, one in before.items():
             if key not in self._candidates and id(one.task()) in reaching and one.waits():
-                one.harms = one.depended_on = False
+                one.depended_on = False
                 self._candidates[key] = one
 
     def at_look(self, parties: Iterable[PartyName]) -> Reachable:
-        """Who can end the reported waits of these parties, and who parks (rule 4): before the look reads anything else."""
+        """Who can end the reported waits of these parties (rule 4): to be asked for before the look reads anything else."""
         asked = {party: self.reported[party] for party in parties if party in self.reported}
+        return self.proved(asked) if asked else Reachable()
+
+    def proved(self, asked: Mapping[PartyName, Reported]) -> Reachable:
+        """The waits of tasks for which it is proved who can end them, whether they are ``asked`` for or not."""
         budget = Budget(LOOK_SECONDS_MAX)
         found = _references(budget)
         proved = {} if found is None or budget.spent else _proved(found, budget)
@@ -167,16 +164,15 @@ class ReachedWaits:
         held = kept(named, _roots(), Budget(LOOK_SECONDS_MAX)) if named else set()
         lasting = {task for task, enders in proved.items() if all(id(one) in held for one in (task, *enders))}
         proved = {task: enders for task, enders in proved.items() if task in lasting}
-        return Reachable(asked, proved, parked(proved))
+        return Reachable(asked, proved)
 
 
 @dataclass(frozen=True, slots=True)
 class Reachable:
-    """What the second look found: the waits it was asked of, whose are proved, and by whom they can be ended; and who parks."""
+    """What the second look found: the waits it was asked of, and by whom those can be ended that are proved."""
 
     asked: Mapping[PartyName, Reported] = field(default_factory=dict)
     enders: Mapping[Task, frozenset[Task]] = field(default_factory=dict)
-    parking: frozenset[Task] = frozenset()
 
 
 def _proved(found: References, budget: Budget) -> dict[Task, frozenset[Task]]:
