@@ -8,13 +8,15 @@ Rules:
 3. What is called by those who do not name it (a handler in a registry, what a ``with`` block's exit or a finalizer runs) ends
    what it carries, where its code speaks of ending things. What it names of its module does not count: nearly every program
    has a list of functions that requests from outside may call.
-4. Who calls ``release()`` only on what the same function has taken does not speak of releasing what others have.
+4. Who calls ``release()`` only on what the same function has taken does not speak of releasing what others have, unless
+   it may be suspended in between (the generator of a context manager).
 """
 
 from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,6 +41,7 @@ _ENDS = re.compile(
 _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
 _CODES_MAX = 10_000
 _RELEASE = frozenset({"release"})
+_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _CALLED = (FunctionType, MethodType, functools.partial)
 _speaks: dict[tuple[CodeType, type], bool] = {}
 _by_near: dict[tuple[CodeType, type], tuple[int, bool]] = {}
@@ -139,7 +142,7 @@ def spoken_from(
     kinds = _kinds(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if _is_own(kind))
     for one, others, depth in called(code, names, kinds, begin):
         those = every if not depth else _names_in(one)
-        words |= those - _RELEASE if depth and gives_back_only_its_own(one) else those
+        words |= those - _RELEASE if depth and not one.co_flags & _SUSPENDS and gives_back_only_its_own(one) else those
         words.update(const for const in one.co_consts if isinstance(const, str) and const.isidentifier() and depth)
         for name in those:
             thing = others.get(name)
