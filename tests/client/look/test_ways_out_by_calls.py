@@ -145,6 +145,17 @@ async def _is_told_by_a_socket(go: asyncio.Event, tasks: list[Any]) -> None:
     theirs.close()
 
 
+class Scope:
+    """A timeout that has no end yet, as asyncio's and anyio's: it has the task that it may cancel."""
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+        self.deadline = float("inf")
+
+    def reschedule(self, when: float) -> None:
+        self.deadline = when
+
+
 class Hangup(asyncio.Protocol):
     """Cancels its jobs when the peer is gone."""
 
@@ -162,6 +173,22 @@ async def _is_told_as_a_protocol(go: asyncio.Event, tasks: list[Any]) -> None:
     del tasks
     await go.wait()
     theirs.close()
+
+
+async def _reschedules(go: asyncio.Event, tasks: list[Any]) -> None:
+    scopes = [Scope(one) for one in tasks]
+    del tasks
+    await go.wait()
+    for one in scopes:
+        one.reschedule(0.0)
+
+
+async def _sets_a_deadline(go: asyncio.Event, tasks: list[Any]) -> None:
+    scopes = [Scope(one) for one in tasks]
+    del tasks
+    await go.wait()
+    for one in scopes:
+        one.deadline = 0.0
 
 
 async def _counts(go: asyncio.Event, tasks: list[Any]) -> None:
@@ -187,6 +214,8 @@ def task_of(look: Look) -> PartyLook:
         (_forgets_what_has_a_finalizer, True),
         (_is_told_by_a_socket, True),
         (_is_told_as_a_protocol, True),
+        (_reschedules, True),
+        (_sets_a_deadline, True),
         (_counts, False),
     ],
 )

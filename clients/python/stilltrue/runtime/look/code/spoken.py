@@ -26,6 +26,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.names import stored_in
 from stilltrue.runtime.look.enders.reach import PASSED_BY, is_open, named_by
 from stilltrue.runtime.seen.brackets import gives_back_only_its_own
 
@@ -36,7 +37,9 @@ KINDS_WALKS_MAX = 4
 _NAMED_DEPTH = 2
 _NAMED_MAX = 200
 _ENDS = re.compile(
-    r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt", re.I
+    r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt"
+    r"|reschedule|^shift$",  # what gives a timeout or scope that has none an end
+    re.I,
 )
 _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
 _CODES_MAX = 10_000
@@ -289,7 +292,8 @@ def _cancels(code: CodeType) -> bool:
 
 
 def _speaks_itself(code: CodeType) -> bool:
-    return any(map(_ENDS.search, code.co_names)) or any(map(_const_speaks, code.co_consts))
+    sets_deadline = "deadline" in code.co_names and "deadline" in stored_in(code)
+    return sets_deadline or any(map(_ENDS.search, code.co_names)) or any(map(_const_speaks, code.co_consts))
 
 
 def _const_speaks(const: object) -> bool:
