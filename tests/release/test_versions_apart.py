@@ -1,0 +1,114 @@
+"""Agents and detectors one version apart work both ways, and the newer detector reads the state of the older one.
+
+There is no released wheel yet: the version before is built from an earlier commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+pytestmark = [pytest.mark.longer, pytest.mark.not_in_ci]
+ROOT = Path(__file__).parents[2]
+EARLIER = "0fd73adcd2d8a4db8809643728a0fae35d8f0c90"
+NEW = f"{ROOT}{os.pathsep}{ROOT / 'clients' / 'python'}"
+ASKS_MAX = 60
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where the earlier version is installed, by its wheels."""
+    folder = tmp_path_factory.mktemp("earlier")
+    tree, wheels, site = folder / "tree", folder / "wheels", folder / "site"
+    tree.mkdir()
+    archive = subprocess.run(["git", "archive", EARLIER], cwd=ROOT, check=True, capture_output=True).stdout
+    subprocess.run(["tar", "x", "-C", str(tree)], input=archive, check=True)
+    uv, python = str(Path(sys.executable).with_name("uv")), ["--python", sys.executable]
+    for package in (tree / "clients" / "python", tree):
+        subprocess.run([uv, "build", "-q", "--wheel", *python, "-o", str(wheels), str(package)], check=True, timeout=200)
+    built = map(str, wheels.glob("*.whl"))
+    subprocess.run([uv, "pip", "install", "-q", "--no-deps", *python, "--target", str(site), *built], check=True, timeout=200)
+    return str(site)
+
+
+@contextlib.contextmanager
+def running(folder: Path, path: str, *arguments: str, **values: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, *arguments], env={**os.environ, "PYTHONPATH": path, **values}, cwd=folder,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def free_ports(count: int) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [str(each.getsockname()[1]) for each in taken]
+
+
+def deadlock(folder: Path, detector: str, agents: tuple[str, str], data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The verdict of ``detector`` on a deadlock of two processes with ``agents``, and its incident."""
+    serve = ("-m", "detector.cli", "serve", "--port", "0", "--http-port", "0", "--data", str(data))
+    with contextlib.ExitStack() as stack:
+        served = stack.enter_context(running(folder, detector, *serve))
+        assert served.stdout is not None
+        address = served.stdout.readline().split("grpc=")[1].split()[0]
+        ports = free_ports(2)
+        program = str(Path(__file__).with_name("version_apart.py"))
+        started = [
+            stack.enter_context(running(folder, path, program, name, own, other, STILLTRUE_DETECTOR=address))
+            for name, path, own, other in zip("ab", agents, ports, reversed(ports), strict=True)
+        ]
+        for process in started:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+        channels = [stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in ports]
+        calls = [channel.unary_unary("/shop.Shop/Place").future(b"") for channel in channels]
+        for process in started:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "serving\n"
+        for process in started:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+
+        def told(*command: str) -> Any:
+            call = [sys.executable, "-m", "detector.cli", *command, "--json", "--detector", address]
+            environment = {**os.environ, "PYTHONPATH": detector}
+            return json.loads(subprocess.run(call, env=environment, cwd=folder, capture_output=True, check=False).stdout)
+
+        verdict = next(found for _ in range(ASKS_MAX) if (found := told("ask", "deadlock"))["holds"])
+        assert not any(call.done() for call in calls)
+        return verdict, told("incidents")[0]
+
+
+@pytest.mark.parametrize("agents", ["old old", "new new", "old new"])
+@pytest.mark.parametrize("detector", ["old", "new"])
+def test_a_deadlock_is_called_by_agents_and_detectors_one_version_apart(
+    detector: str, agents: str, old: str, tmp_path: Path
+) -> None:
+    paths = {"old": old, "new": NEW}
+    first, second = (paths[each] for each in agents.split())
+    verdict, incident = deadlock(tmp_path, paths[detector], (first, second), tmp_path / "data")
+    assert {party.split("/")[0] for party in verdict["core"]} == {"a", "b"}
+    assert incident["closed"] is None
+
+
+def test_the_newer_detector_goes_on_from_the_state_of_the_older(old: str, tmp_path: Path) -> None:
+    before, _ = deadlock(tmp_path, old, (old, old), tmp_path / "data")
+    after, _ = deadlock(tmp_path, NEW, (NEW, NEW), tmp_path / "data")
+    assert after["snapshot"]["id"] > before["snapshot"]["id"]
