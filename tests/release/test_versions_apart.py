@@ -77,7 +77,8 @@ def deadlock(folder: Path, detector: str, agents: tuple[str, str], data: Path) -
             assert process.stdout is not None
             assert process.stdout.readline() == "started\n"
         channels = [stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in ports]
-        calls = [channel.unary_unary("/shop.Shop/Place").future(b"") for channel in channels]
+        methods: list[Any] = [channel.unary_unary("/shop.Shop/Place") for channel in channels]
+        calls = [method.future(b"") for method in methods]
         for process in started:
             assert process.stdout is not None
             assert process.stdout.readline() == "serving\n"
