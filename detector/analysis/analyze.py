@@ -15,15 +15,22 @@ import pyarrow.compute as pc
 from detector.analysis.counters import Ends
 from detector.analysis.days import Days
 from detector.analysis.engine import Engine
-from detector.analysis.incidents import INCIDENTS, NEAR_MISSES, definite_ends, near_miss_rows, past_incidents, sightings
+from detector.analysis.findings.incidents import (
+    INCIDENTS,
+    NEAR_MISSES,
+    definite_ends,
+    near_miss_rows,
+    past_incidents,
+    sightings,
+)
+from detector.analysis.findings.risk import RISKS, risks
+from detector.analysis.findings.told import told_waits
 from detector.analysis.kernels import LEFT_OUT, Evaluate
 from detector.analysis.report.sections import report_page
 from detector.analysis.result import Analysis
 from detector.analysis.results import CountsError, Manifest, Results
-from detector.analysis.risk import RISKS, risks
 from detector.analysis.tables import SCHEMAS, totals
-from detector.analysis.told import told_waits
-from detector.archive.local_state_rows import Row
+from detector.archive.rows.local_state_rows import Row
 from detector.archive.units import Archive, open_archive
 from detector.core.protocol.assembler import Outcome
 from detector.core.registry import NO_SETTINGS, PredicateSettings

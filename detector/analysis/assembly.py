@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from detector.archive.deduplicate import by_archive, once
-from detector.archive.list_columns import Whole, flattened, lengths, listed, whole
-from detector.archive.schema import SNAPSHOTS, STATES, WAITS
+from detector.archive.rows.list_columns import Whole, flattened, lengths, listed, whole
+from detector.archive.rows.schema import SNAPSHOTS, STATES, WAITS
 from detector.core.protocol.assembler import Outcome
 from stilltrue.model import PartyName, process_of
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from detector.archive.deduplicate import by_archive
-from detector.archive.list_columns import Whole, flattened, whole
-from detector.archive.schema import CALLER, REAL, SMALL, TEXT, TRUTH, WHOLE, listed
+from detector.archive.rows.list_columns import Whole, flattened, whole
+from detector.archive.rows.schema import CALLER, REAL, SMALL, TEXT, TRUTH, WHOLE, listed
 
 Real = NDArray[np.float64]
 MICROSECONDS = 1_000_000

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from detector.analysis.counters import DAILY, DAY, Ends
-from detector.analysis.coverage import HEADERS, Headers, read_units
 from detector.analysis.engine import Engine
+from detector.analysis.findings.coverage import HEADERS, Headers, read_units
 from detector.analysis.kernels import HEADS, LEFT_OUT, VERDICTS, Count, Evaluate, heads_of
 from detector.analysis.results import CountsError, Manifest, ResultFile, Results
 from detector.analysis.verdicts import FOUND

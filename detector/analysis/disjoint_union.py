@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from detector.archive.list_columns import Whole, offsets, whole
+from detector.archive.rows.list_columns import Whole, offsets, whole
 from detector.graph.columns import NO_NUMBER, Bools, Ints, WaitColumns
 from detector.graph.partial import ReductionBounds
 from detector.graph.reduction import Reduction

@@ -13,7 +13,7 @@ from detector.analysis.results import Results
 from detector.analysis.verdicts import FOUND, columns_for, verdicts_on
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.offsets import EVERYTHING, Wanted
-from detector.archive.schema import SNAPSHOTS
+from detector.archive.rows.schema import SNAPSHOTS
 from detector.archive.units import Unit, by_day
 from detector.core.registry import PredicateSettings, find_predicates
 

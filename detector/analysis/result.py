@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from detector.analysis.incidents import PastIncident
-from detector.analysis.risk import Risk
-from detector.archive.local_state_rows import Row
+from detector.analysis.findings.incidents import PastIncident
+from detector.analysis.findings.risk import Risk
+from detector.archive.rows.local_state_rows import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

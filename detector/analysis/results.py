@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from detector.archive.files import ArchiveFiles
-from detector.archive.local_state_rows import Row
+from detector.archive.rows.local_state_rows import Row
 from detector.ops.atomic_file import write_atomically
 
 MANIFEST = "_manifest"

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from detector.analysis.counters import MICROSECONDS, TALLY, merged
-from detector.archive.local_state_rows import Row
-from detector.archive.schema import REAL, TEXT, WHOLE
+from detector.archive.rows.local_state_rows import Row
+from detector.archive.rows.schema import REAL, TEXT, WHOLE
 
 SCHEMAS = {
     "coverage": pa.schema(

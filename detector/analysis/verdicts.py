@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from detector.analysis.disjoint_union import Stacked, stacked
-from detector.analysis.near_misses import FINDINGS, cores, near_misses
-from detector.archive.list_columns import lengths, whole
-from detector.archive.local_state_rows import Row
-from detector.archive.row_decoder import ref_of, snapshot_of
-from detector.archive.row_encoder import verdict_row
-from detector.archive.schema import SNAPSHOTS, VERDICTS
+from detector.analysis.findings.near_misses import FINDINGS, cores, near_misses
+from detector.archive.rows.list_columns import lengths, whole
+from detector.archive.rows.local_state_rows import Row
+from detector.archive.rows.row_decoder import ref_of, snapshot_of
+from detector.archive.rows.row_encoder import verdict_row
+from detector.archive.rows.schema import SNAPSHOTS, VERDICTS
 from detector.core.answer import nobody_reported
 from detector.core.predicate import Predicate, reads_activity, treats_forgotten
 from detector.core.protocol.assembler import Outcome
@@ -27,8 +27,8 @@ from detector.core.registry import PluginError, ask
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools
 from detector.graph.reduction import reduce
-from detector.predicates.blocked import blocked_verdict
 from detector.predicates.deadlock import Deadlock
+from detector.predicates.evidence.blocked import blocked_verdict
 from detector.predicates.gridlock import Gridlock
 from stilltrue.model import Holds, Verdict, Witness
 

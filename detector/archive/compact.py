@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from detector.archive.files import GROUP_BYTES_MAX, ArchiveError, ArchiveFile, ArchiveFiles, LeftOut, check_day, day_of
 from detector.archive.offsets import follow, in_order
-from detector.archive.schema import TABLES
+from detector.archive.rows.schema import TABLES
 
 SECONDS_PER_DAY = 86_400
 SECONDS_MIN = SECONDS_PER_DAY

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from detector.archive.list_columns import Whole, whole
+from detector.archive.rows.list_columns import Whole, whole
 
 KEYS = {"reports": ("archive", "snapshot", "process"), "snapshots": ("archive", "snapshot")}
 """The columns that identify a row of each table."""

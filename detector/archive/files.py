@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from detector.archive.row_groups import Span, archive_of, paths_for, spans_of, whole_groups
-from detector.archive.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conformed, stamped
+from detector.archive.rows.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conformed, stamped
 from detector.ops.atomic_file import sync
 
 GROUP_BYTES_MAX = 64 * 2**20

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from detector.archive.schema import TABLES
+from detector.archive.rows.schema import TABLES
 
 FILE = "archive-journal"
 _HEAD = struct.Struct(">4sBQI")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles, snapshots_of_name
-from detector.archive.row_decoder import snapshot_of, verdict_of
+from detector.archive.rows.row_decoder import snapshot_of, verdict_of
 from detector.core.snapshot import Snapshot
 from stilltrue.model import Verdict
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from detector.archive.files import ArchiveError
 from detector.archive.offsets import Index, Piece
-from detector.archive.schema import TABLES, conformed
+from detector.archive.rows.schema import TABLES, conformed
 
 ROWS_MAX = 16_384
 BYTES_MAX = 4 * 2**20

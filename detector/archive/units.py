@@ -11,7 +11,7 @@ import pyarrow as pa
 from detector.archive.deduplicate import KEYS, once
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles, LeftOut, Scan
 from detector.archive.offsets import EVERYTHING, Wanted
-from detector.archive.schema import TABLES
+from detector.archive.rows.schema import TABLES
 
 
 class Piece(NamedTuple):

@@ -14,13 +14,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from detector.archive.column_encoder import ColumnEncoder
 from detector.archive.files import ArchiveFiles, Positions, day_of, snapshots_of_name
 from detector.archive.journal import Journal
-from detector.archive.local_state_rows import Row
 from detector.archive.offsets import starting
-from detector.archive.row_encoder import report_rows, snapshot_row, verdict_row
-from detector.archive.schema import TABLES
+from detector.archive.rows.column_encoder import ColumnEncoder
+from detector.archive.rows.local_state_rows import Row
+from detector.archive.rows.row_encoder import report_rows, snapshot_row, verdict_row
+from detector.archive.rows.schema import TABLES
 from detector.core.protocol.assembler import Assembled
 from detector.ops.atomic_file import write_atomically
 from stilltrue.model import ProcessId, ProcessName, Verdict

@@ -1,6 +1,7 @@
 """What the membership withholds: answers that a detector must not give while members are expected, gathered or lost.
 
-Rules (when there is such a doubt: :mod:`detector.service.detection.coverage`; here is what follows, also for the archive):
+Rules (when there is such a doubt: :mod:`detector.service.detection.membership.coverage`; here is what
+follows, also for the archive):
 
 1. An answer *speaks for all* when a member that was not seen could make it wrong: a FALSE of ``deadlock``, a TRUE of
    ``termination``. The other answers rest on what was seen, and stand.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.amounts import amount_of, total_of
-from detector.predicates.blocked import as_of
-from detector.predicates.explain import shortened
-from detector.predicates.verdicts import depends_on_missing, process_verdict, undeclared
+from detector.predicates.evidence.amounts import amount_of, total_of
+from detector.predicates.evidence.blocked import as_of
+from detector.predicates.evidence.explain import shortened
+from detector.predicates.evidence.verdicts import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Activity, Holds, ProcessName, Verdict
 
 

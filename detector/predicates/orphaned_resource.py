@@ -10,9 +10,9 @@ from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools, WaitColumns
 from detector.graph.partial import ReductionBounds, bounds
 from detector.graph.reduction import Reduction
-from detector.predicates.blocked import blocked_verdict, certain_graph
 from detector.predicates.deadlock import ended_holders, stuck_bounds
-from detector.predicates.explain import sentence, shortened
+from detector.predicates.evidence.blocked import blocked_verdict, certain_graph
+from detector.predicates.evidence.explain import sentence, shortened
 from stilltrue.model import Holds, PartyName, Verdict, Witness, has_ended
 
 

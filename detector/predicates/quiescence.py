@@ -5,10 +5,10 @@ from __future__ import annotations
 from detector.core.answer import depends_on_forgotten
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools
-from detector.predicates.blocked import as_of, not_certain
 from detector.predicates.deadlock import stuck_bounds
-from detector.predicates.explain import shortened
-from detector.predicates.verdicts import depends_on_missing, process_verdict
+from detector.predicates.evidence.blocked import as_of, not_certain
+from detector.predicates.evidence.explain import shortened
+from detector.predicates.evidence.verdicts import depends_on_missing, process_verdict
 from stilltrue.model import Activity, Holds, ProcessName, Verdict, process_of
 
 

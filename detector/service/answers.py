@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from detector.service.cure.cures import Plan
-from detector.service.detection.incidents import Incident
-from detector.service.detection.members import Member, MemberState, Sight
+from detector.service.detection.incident.incidents import Incident
+from detector.service.detection.membership.members import Member, MemberState, Sight
 from detector.service.detection.stacks import ProcessStacks
 from stilltrue.protocol.wire.stacks import found_to_wire
 from stilltrue.protocol.wire.values import process_to_wire

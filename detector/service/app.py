@@ -24,8 +24,8 @@ from detector.service.cure.audit import Audit
 from detector.service.cure.cures import Cures
 from detector.service.detection.driver import Driver
 from detector.service.detection.evaluator import Evaluator, installed_predicates
-from detector.service.detection.incident_labels import IncidentLabels
-from detector.service.detection.incidents import Incident, Incidents
+from detector.service.detection.incident.incident_labels import IncidentLabels
+from detector.service.detection.incident.incidents import Incident, Incidents
 from detector.service.detection.stacks import StacksRequests
 from detector.service.grpc_api.access_log import AccessLog
 from detector.service.grpc_api.agent_service import AGENT_SERVICE, AgentServicer

@@ -11,7 +11,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 from detector.core.protocol.assembler import Assembled, Outcome
-from detector.service.detection.members import MemberState
+from detector.service.detection.membership.members import MemberState
 from stilltrue.model import Holds, Verdict
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from detector.ops.clock import utc_milliseconds
 from detector.ops.logs import Log
-from detector.service.detection.incidents import Incident
+from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import ProcessName, process_of
 
 NAMED_MAX = 5

@@ -2,7 +2,7 @@
 
 Begin with ``table(spark, archive, "reports")`` or ``verdicts_of_archive(spark, archive, predicates)``; go on with
 ``verdicts_of_reports(reports, predicates)``, ``sightings(verdicts)`` and ``incidents(verdicts)``. Rows are those of
-:mod:`detector.archive.schema` and :mod:`detector.analysis.incidents`.
+:mod:`detector.archive.rows.schema` and :mod:`detector.analysis.findings.incidents`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as every Spark program na
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from detector.analysis import incidents as past
 from detector.analysis.assembly import HEADER, STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, assembled
+from detector.analysis.findings import incidents as past
 from detector.analysis.kernels import REPORTS_AT_ONCE
 from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for, verdicts_on
 from detector.archive.files import ArchiveFiles
-from detector.archive.schema import TABLES
+from detector.archive.rows.schema import TABLES
 from detector.archive.units import Archive, Unit, shares
 from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
 from detector.spark.source.verdict_source import archive_verdicts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detector.commands.analyze import analyze
+from detector.commands.archives.analyze import analyze
 
 if __name__ == "__main__":
     analyze()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detector.commands.stream import stream
+from detector.commands.archives.stream import stream
 
 if __name__ == "__main__":
     stream()

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from detector.archive.list_columns import listed
-from detector.archive.schema import REPORTS
+from detector.archive.rows.list_columns import listed
+from detector.archive.rows.schema import REPORTS
 from detector.synthetic.fleet_model import Calls, Fleet, Served, Times, Whole, rank_in
 
 NUMBER_NEXT = 10**12

@@ -19,10 +19,10 @@ from detector.analysis.result import Analysis
 from detector.analysis.results import CountsError, Results
 from detector.archive.compact import compact
 from detector.archive.files import ArchiveFile, ArchiveFiles
-from detector.archive.row_decoder import verdict_of
+from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import Unit, open_archive
 from detector.archive.writer import ArchiveWriter
-from detector.commands.analyze import analyze as command
+from detector.commands.archives.analyze import analyze as command
 from detector.synthetic.generate import ENDED_SECONDS, ArchivePlan, generate
 from tests.synthetic.random_snapshots import WorldShape, judged, random_snapshots
 

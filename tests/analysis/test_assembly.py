@@ -9,7 +9,7 @@ import pytest
 
 from detector.analysis.assembly import WAIT_REPORT_COLUMNS, _unnamed, assembled, header_rows
 from detector.analysis.verdicts import verdicts_on
-from detector.archive.row_decoder import snapshot_of, verdict_of
+from detector.archive.rows.row_decoder import snapshot_of, verdict_of
 from detector.core.registry import find_predicate
 from stilltrue.model import Holds
 from tests.synthetic.random_snapshots import Judged

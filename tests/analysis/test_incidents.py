@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from detector.analysis.incidents import EPISODE_GAP_SNAPSHOTS, Definite, near_miss_rows, past_incidents, sightings
+from detector.analysis.findings.incidents import EPISODE_GAP_SNAPSHOTS, Definite, near_miss_rows, past_incidents, sightings
 from detector.analysis.verdicts import FOUND
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from detector.analysis.assembly import assembled
 from detector.analysis.verdicts import verdicts_on
 from detector.predicates.deadlock import Deadlock
-from detector.service.detection.incidents import Incidents
+from detector.service.detection.incident.incidents import Incidents
 from detector.synthetic.fleet import FleetColumns
 from detector.synthetic.fleet_model import Fleet, Ring
 from stilltrue.model import Holds

@@ -19,7 +19,7 @@ from detector.archive.compact import compact
 from detector.archive.files import ArchiveFiles
 from detector.archive.units import open_archive
 from detector.archive.writer import ArchiveWriter
-from detector.commands.analyze import analyze as command
+from detector.commands.archives.analyze import analyze as command
 from tests.synthetic.hostile_archives import HARMLESS, NAMES, doubted_run, wanted, written
 
 ARCHIVE, OUT = "s3://stilltrue-tests/archive", "s3://stilltrue-tests/out"

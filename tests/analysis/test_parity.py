@@ -17,7 +17,7 @@ from detector.analysis.assembly import assembled, header_rows
 from detector.analysis.engine import LocalEngine
 from detector.analysis.result import Analysis
 from detector.analysis.verdicts import verdicts_on
-from detector.archive.row_decoder import verdict_of
+from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import Archive, open_archive
 from detector.core.registry import find_predicates
 from stilltrue.model import Holds, Verdict

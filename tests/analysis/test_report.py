@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from detector.analysis.incidents import PastIncident
+from detector.analysis.findings.incidents import PastIncident
+from detector.analysis.findings.told import told_waits
 from detector.analysis.report.plots import histogram, spans, ticks
 from detector.analysis.report.sections import EPISODES_MAX, report_page
 from detector.analysis.result import Analysis
-from detector.analysis.told import told_waits
-from detector.archive.local_state_rows import Row
+from detector.archive.rows.local_state_rows import Row
 from detector.archive.units import open_archive
 from detector.service.storage.archive_sink import FOLDER
 from stilltrue.v1 import detector_pb2 as pb

@@ -10,7 +10,7 @@ import pytest
 from detector.analysis.report.sections import report_page
 from tests.analysis.test_report import _analysis, _incident
 from tests.service.browser import PROGRAM, browsing
-from tests.service.test_accessibility import AXE, RUN
+from tests.service.web.test_accessibility import AXE, RUN
 
 FIRST = "document.querySelector('tbody td[data-label=incident]').textContent"
 

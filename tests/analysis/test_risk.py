@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detector.analysis.risk import erlang_b, risks
+from detector.analysis.findings.risk import erlang_b, risks
 
 
 @pytest.mark.parametrize(("servers", "load", "wanted"), [(1, 1.0, 0.5), (2, 1.0, 0.2), (10, 5.0, 0.018385), (3, 0.0, 0.0)])

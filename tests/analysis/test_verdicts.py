@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from detector.analysis.verdicts import WAIT_COLUMNS, columns_for, verdicts_on
-from detector.archive.row_decoder import verdict_of
-from detector.archive.row_encoder import snapshot_row
-from detector.archive.schema import SNAPSHOTS
+from detector.archive.rows.row_decoder import verdict_of
+from detector.archive.rows.row_encoder import snapshot_row
+from detector.archive.rows.schema import SNAPSHOTS
 from detector.core.protocol.assembler import Outcome
 from detector.core.registry import find_predicate
 from detector.core.snapshot import Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detector.archive.local_state_rows import MADE, MADE_LATER, SERVED, SERVED_LATER, Row, facts_of
+from detector.archive.rows.local_state_rows import MADE, MADE_LATER, SERVED, SERVED_LATER, Row, facts_of
 from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.report import (
     Answered,

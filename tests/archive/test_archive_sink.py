@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from detector.archive.files import ArchiveFiles
-from detector.archive.row_decoder import snapshot_of
+from detector.archive.rows.row_decoder import snapshot_of
 from detector.ops.logs import Log
-from detector.service.detection.incidents import Incident
+from detector.service.detection.incident.incidents import Incident
 from detector.service.metrics import Metrics
 from detector.service.storage.archive_sink import FOLDER, ArchiveSink
 from stilltrue.model import PartyName, SnapshotId

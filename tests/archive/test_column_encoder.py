@@ -9,9 +9,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from detector.archive.column_encoder import ColumnEncoder
-from detector.archive.row_encoder import report_rows, snapshot_row
-from detector.archive.schema import REPORTS
+from detector.archive.rows.column_encoder import ColumnEncoder
+from detector.archive.rows.row_encoder import report_rows, snapshot_row
+from detector.archive.rows.schema import REPORTS
 from detector.archive.writer import table_of
 from detector.core.protocol.assembler import Assembled
 from stilltrue.model import CallNumber

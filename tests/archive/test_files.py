@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from detector.archive import schema
 from detector.archive.files import ArchiveError, ArchiveFiles, day_of
+from detector.archive.rows import schema
 from detector.archive.writer import ArchiveWriter
 from tests.synthetic.random_snapshots import Judged
 

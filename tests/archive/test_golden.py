@@ -11,8 +11,8 @@ import pytest
 from detector.analysis.assembly import assembled, header_rows
 from detector.analysis.verdicts import verdicts_on
 from detector.archive.files import ArchiveFiles
-from detector.archive.row_decoder import snapshot_of, verdict_of
-from detector.archive.schema import VERDICTS
+from detector.archive.rows.row_decoder import snapshot_of, verdict_of
+from detector.archive.rows.schema import VERDICTS
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Verdict
 from tests.archive.reports_of_rows import report_of

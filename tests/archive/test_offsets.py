@@ -10,7 +10,7 @@ from detector.archive.compact import compact
 from detector.archive.files import ArchiveFiles, Positions
 from detector.archive.offsets import MICROSECONDS, Index, starting
 from detector.archive.reader import ColumnError, LostError, columns_schema, read_range
-from detector.archive.schema import TABLES
+from detector.archive.rows.schema import TABLES
 from detector.archive.writer import ArchiveWriter
 from tests.synthetic.random_snapshots import Judged
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from detector.archive.row_decoder import snapshot_of, verdict_of
-from detector.archive.row_encoder import verdict_row
-from detector.archive.schema import VERDICTS
+from detector.archive.rows.row_decoder import snapshot_of, verdict_of
+from detector.archive.rows.row_encoder import verdict_row
+from detector.archive.rows.schema import VERDICTS
 from tests.archive.reports_of_rows import report_of
 from tests.synthetic.random_snapshots import Judged
 

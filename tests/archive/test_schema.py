@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from detector.analysis.tables import SCHEMAS
-from detector.archive.schema import FACTS, LABELS, TABLES
+from detector.archive.rows.schema import FACTS, LABELS, TABLES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "archive.md").read_text(encoding="utf-8")
 WORDS = {pa.string(): "string", pa.int64(): "int64", pa.int32(): "int32", pa.float64(): "double", pa.bool_(): "boolean"}

@@ -11,7 +11,7 @@ import pytest
 from detector.archive.compact import compact
 from detector.archive.deduplicate import KEYS, by_archive, once
 from detector.archive.files import ArchiveFiles
-from detector.archive.schema import REPORTS, SNAPSHOTS
+from detector.archive.rows.schema import REPORTS, SNAPSHOTS
 from detector.archive.units import open_archive, shares
 from detector.archive.writer import ArchiveWriter, archive_id
 from tests.synthetic.random_snapshots import Judged

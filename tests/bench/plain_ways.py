@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from detector.archive.local_state_rows import Row
+from detector.archive.rows.local_state_rows import Row
 from detector.graph.columns import NO_NUMBER, WaitColumns, columns_of_lists
 from detector.graph.reduction import reduce
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from detector.archive.files import ArchiveFiles
 from detector.archive.writer import ArchiveWriter
-from detector.commands.compact import compact
+from detector.commands.archives.compact import compact
 from detector.core.registry import find_predicate
 from tests.synthetic.random_snapshots import Judged, judged, random_snapshots
 

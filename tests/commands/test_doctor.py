@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detector.commands.doctor import CURES, LOST, MISSING, complaints_of
+from detector.commands.live.doctor import CURES, LOST, MISSING, complaints_of
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 PROCESS = snapshot_pb2.ProcessId(service="shop", instance="shop-0", incarnation=1)

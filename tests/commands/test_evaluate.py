@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from detector.commands.evaluate import evaluate
+from detector.commands.archives.evaluate import evaluate
 from detector.commands.shared import parallel as batch
 from detector.commands.shared.offline import Question
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 
-from detector.commands.incidents import incident_table
+from detector.commands.live.incidents import incident_table
 from detector.commands.shared.render import PIPE_WIDTH
 from stilltrue.v1 import detector_pb2 as pb
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from click.testing import CliRunner
 
-from detector.commands.evaluate import evaluate
+from detector.commands.archives.evaluate import evaluate
 from detector.commands.shared import offline
 from detector.commands.shared.time_limit import OverrunError, time_limit
 from detector.core.predicate import Predicate

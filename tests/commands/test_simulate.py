@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from detector.commands.simulate import simulate
+from detector.commands.trial.simulate import simulate
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 

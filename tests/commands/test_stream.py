@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detector.commands.stream import stream
+from detector.commands.archives.stream import stream
 from detector.spark.session import reason
 
 

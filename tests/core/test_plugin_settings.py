@@ -11,8 +11,8 @@ from typing import Any, Literal
 import pytest
 from click.testing import CliRunner
 
-from detector.commands.evaluate import evaluate
-from detector.commands.serve import serve
+from detector.commands.archives.evaluate import evaluate
+from detector.commands.processes.serve import serve
 from detector.core import registry
 from detector.core.plugin_settings import SettingError, fitted
 from detector.core.registry import RefusedSettingError, check_settings, find_predicate

@@ -100,7 +100,7 @@ def test_the_example_package_is_found_and_answers(
     example: Path, processes: dict[str, str], missing: list[str], code: int
 ) -> None:
     document = {"processes": {name: {"facts": {"choice": value}} for name, value in processes.items()}, "missing": missing}
-    command = "from detector.commands.evaluate import evaluate; evaluate()"
+    command = "from detector.commands.archives.evaluate import evaluate; evaluate()"
     words = ["decided", "-", "--json", "--set", "fact=choice"]
     result = subprocess.run(
         [sys.executable, "-c", command, *words],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detector.commands.evaluate import evaluate
+from detector.commands.archives.evaluate import evaluate
 from tests.external.shared import published
 
 

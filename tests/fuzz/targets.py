@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.journal import FILE, Journal
-from detector.commands.webhook import Webhook
+from detector.commands.processes.webhook import Webhook
 from detector.core.document.reader import parse_document
 from detector.core.document.values import DocumentError
 from detector.ops.address import AddressError, parse_address

@@ -327,7 +327,7 @@ def new_certificate(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def address(files: Path) -> Iterator[str]:
     """Where a webhook listens that is a process of its own."""
-    code = "from detector.commands.webhook import webhook; webhook()"
+    code = "from detector.commands.processes.webhook import webhook; webhook()"
     flags = [
         f"--{name}-file={files / file}"
         for name, file in (("tls-cert", "tls.crt"), ("tls-key", "tls.key"), ("sidecar", "sidecar.json"))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from detector.core.document.reader import read_document
-from detector.predicates import preference
 from detector.predicates.deadlock import Deadlock
+from detector.predicates.evidence import preference
 from stilltrue.model import Holds, PartyName, ProcessState
 
 RING = {"waits": [{"waiter": "a/1", "among": ["b/1"]}, {"waiter": "b/1", "among": ["a/1"]}]}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detector.service.detection.incidents import Incident
+from detector.service.detection.incident.incidents import Incident
 from detector.service.settings import SettingError, Settings
 from detector.service.web.history import kind_of, recurrence, seen_before
 from stilltrue.model import PartyName, SnapshotId

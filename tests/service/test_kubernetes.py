@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from detector.ops.logs import Log
-from detector.service.detection.expected import Expected, Pods
+from detector.service.detection.membership.expected import Expected, Pods
 from detector.service.kubernetes.api import ApiServer, NoClusterError
 from detector.service.kubernetes.service_pods import ServicePods
 from detector.service.settings import Expectation

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from detector.ops.logs import Log
-from detector.service.detection.incidents import Incident
+from detector.service.detection.incident.incidents import Incident
 from detector.service.notify import Delivery, NotificationRefusedError, Notifier, notification
 from stilltrue.model import PartyName, SnapshotId
 

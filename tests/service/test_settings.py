@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from detector.cli import cli
-from detector.commands import serve as serve_command
+from detector.commands.processes import serve as serve_command
 from detector.service.settings import (
     SettingError,
     Settings,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detector.commands.check_predicate import check_predicate
+from detector.commands.trial.check_predicate import check_predicate
 from detector.core.snapshot import Snapshot
 from detector.predicates.termination import Termination
 from detector.simulator.checks.stability import WORLDS, check

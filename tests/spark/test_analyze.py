@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from detector.analysis.analyze import analyze
 from detector.analysis.engine import Engine, LocalEngine
 from detector.archive.files import ArchiveFiles
-from detector.archive.row_decoder import verdict_of
+from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
-from detector.commands.analyze import analyze as command
+from detector.commands.archives.analyze import analyze as command
 from detector.spark.analyze import SparkEngine
 from detector.spark.batch import incidents, sightings, verdicts_of_archive
 from detector.synthetic.generate import ArchivePlan, generate

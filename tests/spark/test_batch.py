@@ -14,7 +14,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 
 from detector.analysis.kernels import evaluated
 from detector.archive.offsets import Wanted
-from detector.archive.row_decoder import verdict_of
+from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.core.registry import find_predicates
 from detector.spark import batch

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from detector.analysis.analyze import analyze
 from detector.archive.files import ArchiveFiles
-from detector.archive.row_decoder import verdict_of
+from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from detector.analysis.coverage import read_headers
 from detector.analysis.engine import LocalEngine
+from detector.analysis.findings.coverage import read_headers
 from detector.analysis.kernels import LEFT_OUT, Count
 from detector.analysis.tables import totals
 from detector.archive.units import Archive, open_archive

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from detector.analysis.analyze import analyze
 from detector.archive.files import ArchiveFiles
-from detector.archive.row_decoder import verdict_of
+from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.spark.analyze import SparkEngine
 from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports

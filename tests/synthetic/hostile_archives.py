@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from detector.archive.compact import compact
 from detector.archive.files import ArchiveFiles
-from detector.archive.row_decoder import verdict_of
-from detector.archive.schema import VERSION_KEY
+from detector.archive.rows.row_decoder import verdict_of
+from detector.archive.rows.schema import VERSION_KEY
 from detector.archive.writer import ArchiveWriter
 from detector.core.membership_doubt import About, MembershipDoubt
 from detector.core.protocol.assembler import PendingSnapshot

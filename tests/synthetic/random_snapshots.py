@@ -12,9 +12,9 @@ from random import Random
 
 import pyarrow as pa
 
-from detector.archive.row_decoder import verdict_of
-from detector.archive.row_encoder import report_rows, snapshot_row, verdict_row
-from detector.archive.schema import VERDICTS
+from detector.archive.rows.row_decoder import verdict_of
+from detector.archive.rows.row_encoder import report_rows, snapshot_row, verdict_row
+from detector.archive.rows.schema import VERDICTS
 from detector.archive.writer import table_of
 from detector.core.answer import nobody_reported
 from detector.core.predicate import Predicate

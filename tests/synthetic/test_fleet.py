@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from detector.analysis.assembly import assembled
 from detector.analysis.verdicts import WAIT_COLUMNS, verdicts_on
 from detector.archive.files import ArchiveFiles
-from detector.archive.row_decoder import snapshot_of
-from detector.commands.generate_archive import generate_archive
+from detector.archive.rows.row_decoder import snapshot_of
+from detector.commands.archives.generate_archive import generate_archive
 from detector.core.waits.resolution import Resolution
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock

@@ -8,11 +8,11 @@ from statistics import median
 
 from markupsafe import Markup
 
-from detector.analysis.incidents import PastIncident
+from detector.analysis.findings.incidents import PastIncident
 from detector.analysis.report.html import Code, Folded, Section, Table, Tile, moment, page, paragraph
 from detector.analysis.report.plots import AMBER, BLUE, GREY, RED, bars, histogram, service_map, spans, time_bars
 from detector.analysis.result import Analysis
-from detector.archive.local_state_rows import Row
+from detector.archive.rows.local_state_rows import Row
 from detector.core.times import duration, write_time
 
 ROWS_MAX = 15

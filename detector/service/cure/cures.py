@@ -20,12 +20,12 @@ from detector.core.counting import counted
 from detector.core.document.reader import parse_document
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
-from detector.predicates.freed import freed_by
+from detector.predicates.evidence.freed import freed_by
 from detector.service.cure.audit import Audit
 from detector.service.detection.driver import Driver
-from detector.service.detection.incidents import CureNote, Incident
-from detector.service.detection.members import Member
-from detector.service.detection.standing_waits import newest_of
+from detector.service.detection.incident.incidents import CureNote, Incident
+from detector.service.detection.incident.standing_waits import newest_of
+from detector.service.detection.membership.members import Member
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber, process_of
 from stilltrue.protocol.cure import Cured, CureRequest, PartyCured

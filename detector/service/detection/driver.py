@@ -19,12 +19,12 @@ from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.ops.patience import Patience
-from detector.service.detection.colour_budget import ColourBudget
-from detector.service.detection.coverage import Membership
 from detector.service.detection.current_verdicts import CurrentVerdicts
 from detector.service.detection.evaluator import Evaluator
-from detector.service.detection.incidents import Incident, Incidents
-from detector.service.detection.members import Member, MemberRecord, MemberState, Roster
+from detector.service.detection.incident.incidents import Incident, Incidents
+from detector.service.detection.membership.colour_budget import ColourBudget
+from detector.service.detection.membership.coverage import Membership
+from detector.service.detection.membership.members import Member, MemberRecord, MemberState, Roster
 from detector.service.detection.pending_asks import PendingAsks
 from detector.service.detection.snapshot_verdicts import SnapshotVerdicts
 from detector.service.detection.verification_rounds import Rounds

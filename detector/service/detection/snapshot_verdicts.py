@@ -13,11 +13,11 @@ from detector.core.scope import bears, narrowed
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
-from detector.service.detection.coverage import Membership
 from detector.service.detection.current_verdicts import CurrentVerdicts, Key, key_of
 from detector.service.detection.evaluator import Evaluator
-from detector.service.detection.incidents import Incidents
-from detector.service.detection.members import Roster
+from detector.service.detection.incident.incidents import Incidents
+from detector.service.detection.membership.coverage import Membership
+from detector.service.detection.membership.members import Roster
 from detector.service.detection.pending_asks import PendingAsks
 from detector.service.detection.verification_rounds import Rounds
 from detector.service.metrics import Metrics

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from detector.service.detection.members import Member
+from detector.service.detection.membership.members import Member
 from stilltrue.model import ProcessName
 from stilltrue.protocol.stacks import StacksFound
 

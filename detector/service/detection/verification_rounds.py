@@ -12,7 +12,7 @@ from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Ver
 from detector.core.protocol.assembler import Assembled
 from detector.ops.clock import Clock
 from detector.ops.patience import Patience
-from detector.service.detection.members import Roster
+from detector.service.detection.membership.members import Roster
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
 from stilltrue.model import ProcessId, ProcessName, SnapshotId

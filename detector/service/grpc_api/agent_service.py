@@ -16,9 +16,9 @@ from google.protobuf.message import DecodeError
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.cure.cures import Cures
-from detector.service.detection.colour_budget import ColourRefusedError
 from detector.service.detection.driver import Driver
-from detector.service.detection.members import Member, NameBoundError, NameTakenError, Sight, TooManyMembersError
+from detector.service.detection.membership.colour_budget import ColourRefusedError
+from detector.service.detection.membership.members import Member, NameBoundError, NameTakenError, Sight, TooManyMembersError
 from detector.service.detection.stacks import StacksRequests
 from detector.service.grpc_api.agent_stream import (
     MARKERS_PER_TURN,

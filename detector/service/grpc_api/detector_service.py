@@ -15,8 +15,8 @@ from detector.service.answers import agent_to_wire, incident_to_wire, plan_to_wi
 from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
+from detector.service.detection.incident.standing_waits import now_waiting
 from detector.service.detection.stacks import StacksRequests
-from detector.service.detection.standing_waits import now_waiting
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.security import who_is
 from detector.service.settings import Settings

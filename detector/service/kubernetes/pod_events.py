@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 from detector.core.times import write_time
 from detector.ops.logs import Log
-from detector.service.detection.expected import POD_LABEL
-from detector.service.detection.incidents import Incident
-from detector.service.detection.members import Member
+from detector.service.detection.incident.incidents import Incident
+from detector.service.detection.membership.expected import POD_LABEL
+from detector.service.detection.membership.members import Member
 from detector.service.kubernetes.api import Api, ApiError, ApiServer
 from detector.service.notify import summary
 from stilltrue.model import PartyName, ProcessName, process_of

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Any
 
 from detector.ops.logs import Log
-from detector.service.detection.expected import Pods
+from detector.service.detection.membership.expected import Pods
 from detector.service.kubernetes.api import Api, ApiError, ApiServer
 
 READ_SECONDS = 5.0

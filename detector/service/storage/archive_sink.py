@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from detector.core.protocol.assembler import Assembled
 from detector.ops.logs import Log
-from detector.service.detection.incidents import Incident
+from detector.service.detection.incident.incidents import Incident
 from detector.service.metrics import Metrics
 from detector.service.storage.compactor import Compactor
 from stilltrue.model import ProcessId, ProcessName, Verdict

@@ -23,8 +23,8 @@ from typing import TypeVar
 from detector.core.protocol.assembler import Assembled
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
-from detector.service.detection.incidents import Incident
-from detector.service.detection.members import MemberRecord
+from detector.service.detection.incident.incidents import Incident
+from detector.service.detection.membership.members import MemberRecord
 from detector.service.metrics import Metrics
 from detector.service.storage.judged_snapshot import JudgedSnapshot
 from detector.service.storage.packed_documents import PackedDocuments

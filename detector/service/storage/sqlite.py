@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from detector.service.detection.incidents import CureNote, Incident
-from detector.service.detection.members import MemberRecord
+from detector.service.detection.incident.incidents import CureNote, Incident
+from detector.service.detection.membership.members import MemberRecord
 from stilltrue.v1 import detector_pb2 as pb
 
 T = TypeVar("T")

@@ -20,8 +20,8 @@ from detector.core.verdict import write_verdict
 from detector.ops.http import Answer
 from detector.service.answers import agent_to_wire, incident_to_wire
 from detector.service.detection.driver import Driver
-from detector.service.detection.incidents import Incident
-from detector.service.detection.members import MemberState
+from detector.service.detection.incident.incidents import Incident
+from detector.service.detection.membership.members import MemberState
 from detector.service.documents import written_agent, written_incident, written_summary
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.changes import changes_between

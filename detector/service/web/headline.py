@@ -8,8 +8,8 @@ from enum import Enum
 
 from detector.core.counting import counted
 from detector.core.times import duration
-from detector.predicates.explain import shortened
-from detector.service.detection.incidents import Incident
+from detector.predicates.evidence.explain import shortened
+from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import Coverage, Holds, PartyName, ProcessName, Verdict, process_of
 
 _TROUBLE = frozenset({"deadlock", "gridlock", "token-lost", "token-duplicated", "lost-message", "orphaned-resource"})

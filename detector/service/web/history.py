@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from detector.core.counting import counted
-from detector.service.detection.incidents import Incident
+from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import PartyName, process_of
 
 WEEK_SECONDS = 7 * 86400.0

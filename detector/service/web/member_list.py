@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from detector.service.detection.members import Member, MemberState
+from detector.service.detection.membership.members import Member, MemberState
 
 PER_PAGE = 200
 SEARCH_MAX = 200

@@ -23,9 +23,9 @@ from detector.core.times import duration, seconds_of, write_time
 from detector.drawing.draw import Format
 from detector.ops.http import Answer
 from detector.service.detection.driver import Driver
-from detector.service.detection.incidents import Incident
-from detector.service.detection.members import Member, MemberState
-from detector.service.detection.standing_waits import newest_of, now_waiting
+from detector.service.detection.incident.incidents import Incident
+from detector.service.detection.incident.standing_waits import newest_of, now_waiting
+from detector.service.detection.membership.members import Member, MemberState
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.changes import Changes, changes_between
 from detector.service.web.headline import Level, age, headline, level_of

@@ -7,8 +7,8 @@ from typing import Any
 
 from detector.core.snapshot import Snapshot
 from detector.graph import victims
-from detector.predicates import freed
 from detector.predicates.deadlock import Deadlock
+from detector.predicates.evidence import freed
 from stilltrue.model import PartyName
 
 Function = Callable[..., Any]

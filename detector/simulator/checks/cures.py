@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from detector.core.incident_identity import Core, cores_of
 from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.snapshot import Snapshot
-from detector.predicates import freed
+from detector.predicates.evidence import freed
 from detector.simulator.checks import oracle
 from detector.simulator.world.aborted import aborts, is_task
 from detector.simulator.world.state import Lock, Party, Process

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from detector.archive.list_columns import lengths, whole
+from detector.archive.rows.list_columns import lengths, whole
 from detector.graph.columns import Ints
 from detector.spark.giant.shard_store import ShardFolder, Shards, shards_of
 

@@ -21,7 +21,7 @@ from pyarrow import fs
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from detector.archive.list_columns import whole
+from detector.archive.rows.list_columns import whole
 from detector.graph.columns import Bools, Ints
 from detector.graph.open_waits import OpenWaits
 from detector.graph.reduction import initial, run_to_end

@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from detector.archive.offsets import EVERYTHING
 from detector.archive.reader import ColumnError, columns_schema
-from detector.archive.schema import TABLES
+from detector.archive.rows.schema import TABLES
 from detector.ops.address import AddressError, parse_address
 from detector.spark.batch import spark_schema
 from detector.spark.source.bounds import PUSHDOWN, bounds

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from detector.analysis.assembly import HEADER, assembled, attendance, split
 from detector.analysis.verdicts import FOUND, verdicts_on
 from detector.archive.deduplicate import by_archive, once
-from detector.archive.schema import REPORTS
+from detector.archive.rows.schema import REPORTS
 from detector.core.predicate import Predicate
 from detector.spark.streaming.progress import Newest
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from detector.analysis.assembly import HEADER_SOURCE, header_rows
 from detector.archive.deduplicate import by_archive
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles
-from detector.archive.schema import REPORTS, conformed
+from detector.archive.rows.schema import REPORTS, conformed
 from detector.spark.streaming.interval_set import NONE
 from detector.spark.streaming.progress import Progress
 

@@ -34,7 +34,7 @@ from detector.analysis.assembly import HEADER_SOURCE, STATE_REPORT_COLUMNS, WAIT
 from detector.analysis.results import CountsError
 from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for
 from detector.archive.files import ArchiveFiles
-from detector.archive.schema import conformed
+from detector.archive.rows.schema import conformed
 from detector.core.registry import PredicateSettings, find_predicates
 from detector.ops.atomic_file import sync
 from detector.spark.batch import native_prefix, spark_schema

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from detector.archive.files import ArchiveFiles
-from detector.archive.row_encoder import verdict_row
-from detector.archive.schema import SCHEMA_VERSION
+from detector.archive.rows.row_encoder import verdict_row
+from detector.archive.rows.schema import SCHEMA_VERSION
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import ask, find_predicate, predicate_names
 from tests.synthetic.random_snapshots import random_snapshots

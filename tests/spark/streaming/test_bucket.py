@@ -17,8 +17,8 @@ import pytest
 from detector.analysis.assembly import STATE_REPORT_COLUMNS, WAIT_REPORT_COLUMNS, header_rows
 from detector.archive.compact import compact
 from detector.archive.files import ArchiveFiles
-from detector.archive.row_decoder import verdict_of
-from detector.archive.schema import conformed
+from detector.archive.rows.row_decoder import verdict_of
+from detector.archive.rows.schema import conformed
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
 from detector.spark.streaming.bucket import Assembled, Patience, assemble, fragment_schema

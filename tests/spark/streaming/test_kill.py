@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from detector.archive.compact import compact
-from detector.archive.row_decoder import verdict_of
+from detector.archive.rows.row_decoder import verdict_of
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.streaming.pipeline import StreamPlan, verdicts

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from detector.archive.files import ArchiveFiles
 from detector.archive.offsets import Index
-from detector.archive.row_decoder import verdict_of
+from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.core.document.reader import parse_document
 from detector.core.protocol.assembler import Assembled, Outcome

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from detector.analysis.results import CountsError
 from detector.archive.files import ArchiveFiles
-from detector.archive.row_decoder import verdict_of
+from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate, find_predicates
 from detector.spark.session import _retrying

@@ -1,0 +1,1 @@
+"""What an analysis finds beyond verdicts: incidents, near misses, potential deadlocks, coverage."""

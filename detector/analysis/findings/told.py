@@ -1,0 +1,25 @@
+"""What the detector itself said of each incident while it lasted: its waits and victims, from the archive's own rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from detector.archive.rows.schema import INCIDENTS
+from detector.archive.units import Archive
+
+LINES_MAX = 50
+"""Sentences kept of one incident."""
+_COLUMNS = pa.schema([INCIDENTS.field(name) for name in ("snapshot", "begun", "id", "seen", "waits", "archive")])
+
+
+def told_waits(archive: Archive) -> dict[str, tuple[str, ...]]:
+    """The sentences about each incident by its id, as of its newest row; nothing of what cannot be read."""
+    found: dict[str, tuple[str, ...]] = {}
+    seen: dict[str, float] = {}
+    for unit in archive.units("incidents"):
+        rows, _ = unit.read(archive.store, _COLUMNS)
+        for row in rows.to_pylist():
+            if row["waits"] and (row["seen"] or 0.0) >= seen.get(row["id"], 0.0):
+                seen[row["id"]] = row["seen"] or 0.0
+                found[row["id"]] = tuple(row["waits"][:LINES_MAX])
+    return found

@@ -1,0 +1,1 @@
+"""Snapshots as rows and columns of the archive, and back: the schema, encoders and decoders."""

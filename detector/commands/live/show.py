@@ -1,0 +1,119 @@
+"""``stilltrue show``: one snapshot or incident, as text, as the document that ``evaluate`` reads, or as a picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from detector.commands.live.incidents import find_incident, print_one
+from detector.commands.shared import names
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
+from detector.commands.shared.output import FORMS, Output, print_data, print_names
+from detector.commands.shared.render import console, escape, holds_text, listed, print_verdict, styled, table
+from detector.commands.shared.run import CommandError
+from detector.core.document.reader import parse_document
+from detector.core.snapshot import Snapshot
+from detector.core.times import duration, local_time
+from detector.drawing.draw import Format
+from detector.predicates.evidence.explain import sentence
+from detector.service.web.picture import picture_of
+from stilltrue.model import Verdict
+from stilltrue.protocol.wire.verdict import verdict_from_wire
+from stilltrue.v1 import detector_pb2 as pb
+
+_WAITS_MAX = 50
+
+
+@click.command(short_help="Show one snapshot or incident as text, document or picture.")
+@click.argument("id", metavar="ID", shell_complete=names.shown)
+@click.option(
+    "-o", "--output", "--format", "form", type=click.Choice([*FORMS, *(each.value for each in Format)]), default="text",
+    show_default=True, envvar="STILLTRUE_SHOW_FORMAT", show_envvar=True,
+    help="json (or yaml) is the snapshot document that 'evaluate' reads; dot, svg, graphml and links draw the wait-for graph, "
+    "space-time draws processes as lines, the cut across them, and calls as arrows.",
+)  # fmt: skip
+@detector_option
+@timeout_option
+def show(id: str, form: str, endpoint: Endpoint, timeout_seconds: float) -> None:
+    """Show the snapshot ID (a number, or 'latest'), or the incident ID (i-...).
+
+    For an incident, json and the pictures show the snapshot in which it was first seen.
+
+    \b
+    Example:
+      stilltrue show latest
+      stilltrue show i-3fa9c2b1d0 --format svg > deadlock.svg
+      stilltrue show 17 --format json | stilltrue evaluate deadlock -
+    """
+    with detector_stub(endpoint) as stub:
+        incident = find_incident(stub, id, timeout_seconds) if id.startswith("i-") else None
+        if incident is not None and form in {Output.TEXT, Output.WIDE, Output.NAME}:
+            print_one(incident, Output(form))
+            return
+        number = incident.first_snapshot if incident is not None else _number(id)
+        answer = stub.GetSnapshot(pb.GetSnapshotRequest(id=number), timeout=timeout_seconds)
+    if form == "json":
+        sys.stdout.write(answer.document_json + "\n")
+        return
+    if form == Output.YAML:
+        print_data(json.loads(answer.document_json), Output.YAML)
+    elif form == Output.NAME:
+        print_names([str(answer.summary.ref.id)])
+    elif form in {Output.TEXT, Output.WIDE}:
+        _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
+        _print_snapshot(answer, snapshot)
+    else:
+        sys.stdout.write(picture_of(answer, Format(form), incident.predicate if incident is not None else ""))
+
+
+def _number(text: str) -> int:
+    """Parse a snapshot id; 0 means the newest."""
+    if text == "latest":
+        return 0
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**63:
+        raise CommandError(f"{text!r} is not a snapshot number, an incident id (i-...) or 'latest'")
+    return int(text)
+
+
+def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
+    out = console()
+    summary, ref = answer.summary, answer.summary.ref
+    out.print(
+        f"snapshot {ref.id}: {escape(summary.outcome)}, began {local_time(ref.begun)}, trigger: {escape(summary.begun_by)}, "
+        f"took {duration(ref.ended - ref.begun)}, {ref.members} members"
+    )
+    if summary.missing:
+        out.print(f"  [yellow]missing: {escape(listed(summary.missing))}[/]")
+    rows = [
+        (escape(name), escape(state.service) or "-", state.activity.value, escape(_facts(state.facts)))
+        for name, state in sorted(snapshot.processes.items())
+    ]
+    out.print(table(("process", "service", "activity", "facts"), rows, flexible={"facts"}))
+    for index, wait in enumerate(snapshot.waits.waits()):
+        if index == _WAITS_MAX:
+            out.print(f"  and {len(snapshot.waits) - _WAITS_MAX} more waits (--format json has them all)")
+            break
+        out.print(f"  {escape(sentence(wait, ref.ended))}")
+    for message in snapshot.in_transit[:_WAITS_MAX]:
+        out.print(
+            f"  in transit from {escape(message.source)} to {escape(message.target or 'unknown')}: {escape(message.what)}"
+        )
+    verdicts = [verdict_from_wire(verdict) for verdict in answer.verdicts]
+    out.print()
+    out.print(table(("predicate", "scope", "answer", "evidence"), map(_verdict_row, verdicts), flexible={"evidence"}))
+    for verdict in verdicts:
+        if verdict.core and verdict.snapshot.scope == "all":
+            out.print()
+            print_verdict(verdict)
+
+
+def _verdict_row(verdict: Verdict) -> tuple[str, ...]:
+    answer = styled(verdict.holds, verdict.predicate, holds_text(verdict))
+    return escape(verdict.predicate), escape(verdict.snapshot.scope), answer, escape(verdict.witness.text)
+
+
+def _facts(facts: Any) -> str:
+    return " ".join(f"{name}={value}" for name, value in facts.items()) or "-"

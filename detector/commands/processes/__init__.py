@@ -1,0 +1,1 @@
+"""Commands that run something until they are ended, or look after its state."""

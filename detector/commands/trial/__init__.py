@@ -1,0 +1,1 @@
+"""Commands to try it out: worlds, scenarios, the demo."""

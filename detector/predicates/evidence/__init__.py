@@ -1,0 +1,1 @@
+"""What a verdict shows: its parties, witness, explanation and suggested victims."""

@@ -1,0 +1,77 @@
+"""Describes the components of a verdict's core one by one, for verdicts whose core has several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from detector.core.snapshot import Snapshot
+from detector.predicates.evidence.explain import sentences, shortened
+from stilltrue.model import PartyName, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreComponent:
+    """One component of a core: a summary, a sentence for each of its waits (a bounded number), and the parties behind it."""
+
+    text: str
+    waits: tuple[str, ...]
+    behind: tuple[PartyName, ...]
+
+
+class CoreComponents:
+    """The components of the core of ``verdict`` on ``snapshot``; the graph is read once, however many are asked for."""
+
+    def __init__(self, verdict: Verdict, snapshot: Snapshot) -> None:
+        self._verdict = verdict
+        self._snapshot = snapshot
+
+    def of(self, core: Sequence[PartyName]) -> CoreComponent:
+        """Describe the component ``core`` (sorted); a sole component keeps the verdict's words."""
+        verdict = self._verdict
+        if len(core) == len(verdict.core):
+            return CoreComponent(text=verdict.witness.text, waits=verdict.explanation, behind=verdict.behind)
+        own = [wait for party in core for wait in self._waits.get(party, ())]
+        return CoreComponent(
+            text=f"{len(core)} parties wait for each other: {', '.join(shortened(core))}",
+            waits=sentences(self._snapshot, own, len(own)),
+            behind=self._behind(core),
+        )
+
+    @cached_property
+    def _waits(self) -> dict[PartyName, list[int]]:
+        """The waits of each party of the core, as positions in the columns."""
+        columns, core = self._snapshot.waits, frozenset(self._verdict.core)
+        inside = np.fromiter((name in core for name in columns.names), np.bool_, len(columns.names))
+        found: dict[PartyName, list[int]] = {}
+        for index in np.flatnonzero(inside[columns.waiter]).tolist():
+            found.setdefault(columns.names[columns.waiter[index]], []).append(index)
+        return found
+
+    @cached_property
+    def _waiting_for(self) -> dict[PartyName, list[PartyName]]:
+        """For each party, those of the verdict's ``behind`` that wait for it."""
+        columns, behind = self._snapshot.waits, frozenset(self._verdict.behind)
+        inside = np.fromiter((name in behind for name in columns.names), np.bool_, len(columns.names))
+        waiter = np.repeat(columns.waiter, columns.sizes())
+        along = inside[waiter]
+        found: dict[PartyName, list[PartyName]] = {}
+        for source, target in zip(waiter[along].tolist(), columns.targets[along].tolist(), strict=True):
+            found.setdefault(columns.names[target], []).append(columns.names[source])
+        return found
+
+    def _behind(self, core: Sequence[PartyName]) -> tuple[PartyName, ...]:
+        """The parties of ``behind`` that wait, directly or transitively, for a party in ``core``."""
+        if not self._verdict.behind:
+            return ()
+        reached: set[PartyName] = set()
+        worklist = list(core)
+        while worklist:
+            for waiter in self._waiting_for.get(worklist.pop(), ()):
+                if waiter not in reached:
+                    reached.add(waiter)
+                    worklist.append(waiter)
+        return tuple(sorted(reached))

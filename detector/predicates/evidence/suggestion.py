@@ -1,0 +1,42 @@
+"""Adds suggested victims to a deadlock verdict: parties whose abort would free all others. Nothing is aborted by us."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from detector.core.snapshot import Snapshot
+from detector.graph.reduction import Reduction
+from detector.graph.remainder import RemainderGraph
+from detector.graph.victims import victims
+from detector.predicates.evidence.explain import shortened
+from detector.predicates.evidence.preference import Costs, Preference, PreferenceError
+from stilltrue.model import Holds, Verdict
+
+
+def with_suggestion(
+    verdict: Verdict,
+    snapshot: Snapshot,
+    reduction: Reduction,
+    graph: RemainderGraph | None,
+    preference: Preference,
+    never: Sequence[str],
+) -> Verdict:
+    """Add the victims to a TRUE verdict, with a sentence that says whether a smaller set may exist.
+
+    A failing preference costs the suggestion, which then says so, never the verdict.
+    """
+    if verdict.holds is not Holds.TRUE or graph is None:
+        return verdict
+    try:
+        found = victims(snapshot.waits, reduction, graph, Costs(snapshot, preference, tuple(never)))
+    except PreferenceError as error:
+        return replace(verdict, explanation=(*verdict.explanation, f"no victims suggested: {error}"))
+    names = snapshot.waits.named(found.parties)
+    if not names:
+        text = "no victims found: every candidate is excluded"
+    else:
+        sure = "the fewest possible" if found.exact else "fewer may suffice"
+        who = "1 party" if len(names) == 1 else f"{len(names)} parties"
+        text = f"aborting {who} would free all {len(verdict.remainder)} ({sure}): {', '.join(shortened(names))}"
+    return replace(verdict, victims=names, explanation=(*verdict.explanation, text))

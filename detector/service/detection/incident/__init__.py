@@ -1,0 +1,1 @@
+"""One deadlock seen in many snapshots: incidents, their cores, labels and waits."""

@@ -1,0 +1,292 @@
+"""Incidents: one deadlock seen in many snapshots is one incident, with one id, from the first verdict to its end.
+
+Rules:
+
+1. Two cores are the same incident if they share a party in the very same wait (same incarnation, same wait number): a stuck
+   party stays stuck, so a core that grows, or shrinks while it is being resolved, is still the same incident. The same
+   names in new waits are a new incident.
+2. Each strongly connected part of a verdict's core is a core by itself, and the id comes from it
+   (:mod:`detector.core.incident_identity`).
+3. An incident ends on proof alone: a definite verdict, on a snapshot that began after the incident was last seen, no longer
+   shows it, and of every process of its core there is word, by a report of the same incarnation or by its end (a goodbye,
+   a later incarnation, or forgotten). UNDETERMINED neither opens nor ends one; silence ends none.
+4. Seen again after it ended, it is open again under its own id.
+5. A deadlock is a gridlock too, one that no deadline ends; it is one incident all the same, the deadlock's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+from detector.core.incident_identity import Core, WaitKey, detection_seconds, incident_id
+from detector.core.protocol.assembler import Assembled
+from detector.predicates.evidence.core_components import CoreComponent
+from detector.service.detection.incident.seen_cores import SeenCores, seen_cores
+from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, process_of
+
+CURES_MAX = 20
+"""How many notes about cures one incident keeps."""
+
+
+class CureNote(NamedTuple):
+    """What was done to end an incident, or came of it: when (seconds since the epoch), by whom, and what."""
+
+    at: float
+    who: str
+    text: str
+
+
+SEEN_PER_SECOND_MAX = 200
+"""How many incidents a second are told to be still there: each once a second, or less often where there are more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """One deadlock. Times in seconds since the epoch; ``keys`` are the waits that it is known by."""
+
+    id: str
+    predicate: str
+    scope: str
+    core: tuple[PartyName, ...]
+    behind: tuple[PartyName, ...]
+    opened: float
+    seen: float
+    closed: float | None = None
+    formed: float | None = None
+    first_snapshot: SnapshotId
+    last_snapshot: SnapshotId
+    text: str = ""
+    waits: tuple[str, ...] = ()
+    ending: str = ""
+    keys: tuple[WaitKey, ...] = ()
+    cures: tuple[CureNote, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether it has not ended."""
+        return self.closed is None
+
+    def detection_seconds(self) -> float | None:
+        """See :func:`~detector.core.incident_identity.detection_seconds`."""
+        return detection_seconds(self.formed, self.opened)
+
+    def runs(self) -> frozenset[tuple[ProcessName, int]]:
+        """The processes of its core, each with its incarnation."""
+        return frozenset((process_of(PartyName(name)), incarnation) for name, incarnation, _ in self.keys)
+
+
+class Incidents:
+    """All open incidents, and what changes them. ``changed`` is called with each new state of an incident."""
+
+    def __init__(
+        self,
+        *,
+        open_ones: Iterable[Incident] = (),
+        changed: Callable[[Incident], None],
+        opened: Callable[[Incident], None],
+        find: Callable[[str], Incident | None],
+    ) -> None:
+        """``open_ones``: open before a restart; ``opened``: called with each new one; ``find``: a closed one by id."""
+        self.notes = 0
+        """How many notes about cures were made, so that pages notice."""
+        self._open: dict[str, Incident] = {}
+        self._by_wait: dict[tuple[str, WaitKey], set[str]] = {}
+        self._by_process: dict[tuple[ProcessName, int], set[str]] = {}
+        self._count: Counter[str] = Counter()
+        self._shown: Counter[ProcessName] = Counter()
+        """How many parties of each process are in open incidents, or behind them."""
+        self._told: dict[str, float] = {}
+        """By incident, when ``changed`` was last called."""
+        self._ended: set[tuple[ProcessName, int]] = set()
+        self._changed = changed
+        self._opened = opened
+        self._find = find
+        for incident in open_ones:
+            self._put(incident)
+
+    def open_ones(self) -> list[Incident]:
+        """Those that have not ended, the newest first."""
+        return sorted(self._open.values(), key=lambda incident: (-incident.opened, incident.id))
+
+    def shows(self, process: ProcessName) -> bool:
+        """Whether a party of the process is in an open incident, or behind it."""
+        return self._shown[process] > 0
+
+    def count(self, predicate: str) -> int:
+        """How many of a predicate are open."""
+        return self._count[predicate]
+
+    def concerns(self, verdict: Verdict) -> bool:
+        """Whether a verdict can begin, confirm or end an incident."""
+        return bool(verdict.core) or self._count[verdict.predicate] > 0
+
+    def cores_in(self, verdict: Verdict, assembled: Assembled) -> SeenCores | None:
+        """The cores of a verdict, for :meth:`saw`; None if it can neither open nor end an incident. Thread-safe."""
+        if verdict.snapshot.scope != "all" or verdict.holds is Holds.UNDETERMINED:
+            return None  # rule 3; and every core of a scope is one of all
+        known = frozenset(key for predicate, key in list(self._by_wait) if predicate == verdict.predicate)
+        return seen_cores(verdict, assembled, known)
+
+    def saw(self, seen: SeenCores, now: float, *, opens: bool = True) -> bool:
+        """A verdict was given: whether an incident began or ended by it. ``opens``: whether it may open new ones."""
+        verdict = seen.verdict
+        again: dict[str, list[Core]] = {}
+        new: list[Core] = []
+        for core in seen.cores:
+            known = self._known(verdict.predicate, core)
+            if known is None:
+                new.append(core)
+            else:
+                again.setdefault(known.id, []).append(core)
+        for known_id, parts in again.items():
+            self._see(self._open[known_id], parts, verdict, now)
+        ended = self._end_unseen(seen, again, now)
+        for core in new if opens else ():
+            self._begin(core, seen, now)
+        return bool(opens and new) or ended
+
+    def over(self, process: ProcessId, why: str, now: float) -> None:
+        """Rule 3: an incarnation of a process is over. An incident ends with the last process of its core."""
+        run = process.instance, process.incarnation
+        affected = [self._open[name] for name in sorted(self._by_process.get(run, ()))]
+        if affected:
+            self._ended.add(run)
+        for incident in affected:
+            if incident.runs() <= self._ended:
+                self._close(incident, f"{process.instance} is no longer a member: {why}", now)
+
+    def note(self, id: str, note: CureNote) -> None:
+        """Something was done to end an incident; it may have ended by now."""
+        incident = self._open.get(id) or self._find(id)
+        if incident is None:
+            return
+        self.notes += 1
+        fresh = replace(incident, cures=(*incident.cures, note)[-CURES_MAX:])
+        if fresh.open:
+            self._put(fresh)
+        self._changed(fresh)
+
+    def _known(self, predicate: str, core: Core) -> Incident | None:
+        """Rule 1: the oldest open incident that shares a wait with ``core``."""
+        ids = set().union(*(self._by_wait.get((predicate, key), ()) for key in core.keys))
+        return min((self._open[each] for each in ids), key=lambda incident: (incident.opened, incident.id), default=None)
+
+    def _see(self, incident: Incident, parts: list[Core], verdict: Verdict, now: float) -> None:
+        """An incident is seen again: update its core."""
+        parties = tuple(sorted(party for part in parts for party in part.parties))
+        alone = len(parties) == len(verdict.core)
+        fresh = replace(
+            incident,
+            core=parties,
+            behind=verdict.behind if alone else incident.behind,
+            keys=tuple(sorted(key for part in parts for key in part.keys)),
+            seen=now,
+            last_snapshot=verdict.snapshot.id or incident.last_snapshot,
+        )
+        self._put(fresh)
+        again_seconds = max(1.0, len(self._open) / SEEN_PER_SECOND_MAX)
+        due = now - self._told.get(incident.id, incident.seen) >= again_seconds
+        if fresh.core != incident.core or due or fresh.behind != incident.behind:
+            self._told[incident.id] = now
+            self._changed(fresh)
+
+    def _begin(self, core: Core, seen: SeenCores, now: float) -> None:
+        verdict = seen.verdict
+        new_id = incident_id(verdict.predicate, core.keys)
+        snapshot = verdict.snapshot.id or SnapshotId(0)
+        before = self._find(new_id)
+        if before is not None:  # rule 4
+            incident = replace(before, closed=None, ending="", seen=now, last_snapshot=snapshot, keys=core.keys)
+        else:
+            component = seen.components.get(core.keys) or CoreComponent(text=verdict.witness.text, waits=(), behind=())
+            incident = Incident(
+                id=new_id,
+                predicate=verdict.predicate,
+                scope=verdict.snapshot.scope,
+                core=core.parties,
+                behind=component.behind,
+                opened=now,
+                seen=now,
+                formed=core.formed,
+                first_snapshot=snapshot,
+                last_snapshot=snapshot,
+                text=component.text,
+                waits=component.waits,
+                keys=core.keys,
+            )
+        self._put(incident)
+        if before is None:
+            self._opened(incident)
+        self._told[incident.id] = now
+        self._changed(incident)
+
+    def _end_unseen(self, seen: SeenCores, again: Collection[str], now: float) -> bool:
+        """Rule 3: end the incidents that the verdict proves to be over."""
+        verdict, begun = seen.verdict, seen.verdict.snapshot.begun
+        unseen = [
+            incident
+            for incident in self._open.values()
+            if incident.predicate == verdict.predicate
+            and incident.id not in again
+            and begun is not None
+            and begun >= incident.seen
+            and self._proven(incident, seen)
+        ]
+        for incident in unseen:
+            self._close(incident, _how(incident, seen), now)
+        return bool(unseen)
+
+    def _proven(self, incident: Incident, seen: SeenCores) -> bool:
+        """Whether every process of the core is accounted for, and the answer is not only about others."""
+        if any(name not in seen.words and (name, run) not in self._ended for name, run in incident.runs()):
+            return False
+        return seen.verdict.holds is Holds.FALSE or not seen.in_force.issuperset(incident.keys)
+
+    def _put(self, incident: Incident) -> None:
+        self._remove(incident.id)
+        self._open[incident.id] = incident
+        self._count[incident.predicate] += 1
+        self._shown.update(map(process_of, (*incident.core, *incident.behind)))
+        for key in incident.keys:
+            self._by_wait.setdefault((incident.predicate, key), set()).add(incident.id)
+        for run in incident.runs():
+            self._by_process.setdefault(run, set()).add(incident.id)
+
+    def _remove(self, id: str) -> None:
+        before = self._open.pop(id, None)
+        if before is None:
+            return
+        self._count[before.predicate] -= 1
+        for name in map(process_of, (*before.core, *before.behind)):
+            self._shown[name] -= 1
+            if not self._shown[name]:
+                del self._shown[name]
+        for key in before.keys:
+            _discard(self._by_wait, (before.predicate, key), id)
+        for run in before.runs():
+            _discard(self._by_process, run, id)
+
+    def _close(self, incident: Incident, ending: str, now: float) -> None:
+        self._remove(incident.id)
+        self._told.pop(incident.id, None)
+        self._ended &= self._by_process.keys()
+        self._changed(replace(incident, closed=now, ending=ending))
+
+
+def _how(incident: Incident, seen: SeenCores) -> str:
+    """How an incident ended: which parties' waits are over."""
+    freed = list(dict.fromkeys(key[0] for key in incident.keys if key not in seen.in_force))
+    who = f"{', '.join(freed[:3])}{' and others' if len(freed) > 3 else ''} went on" if freed else "all could go on again"
+    return f"{who} before snapshot {seen.verdict.snapshot.id}"
+
+
+K = TypeVar("K")
+
+
+def _discard(index: dict[K, set[str]], at: K, id: str) -> None:
+    index[at].discard(id)
+    if not index[at]:
+        del index[at]

@@ -1,0 +1,1 @@
+"""Who takes part: members, the expected ones, and what an answer covers."""

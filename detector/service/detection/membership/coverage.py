@@ -1,0 +1,199 @@
+"""Which members an answer speaks for, and what it may say when they are not all there.
+
+Rules:
+
+1. A member is *blind* when an answer cannot speak for it: it did not report, or parts of it are out of its agent's sight. It
+   is *partly* covered when something about it is unknown that may matter.
+2. An answer *speaks for all* when a member that was not seen could make it wrong: a FALSE of ``deadlock``, a TRUE of
+   ``termination``. The other answers rest on what was seen, and stand.
+3. While members of before a restart are not back, an answer that speaks for all is UNDETERMINED: gathering.
+4. Until the members that a scope expects have joined, so is one about everybody's state (termination, quiescence, tokens).
+5. So is one about deadlocks while an incident is open whose processes did not report.
+6. A TRUE that speaks for all, of members of which one has joined less than a lease ago, says so; it opens no incident and is no
+   alert. Where one joins after such a TRUE, the next answers say that the question is open again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from detector.core.counting import counted
+from detector.core.membership_doubt import About, MembershipDoubt, speaks_for_all, with_words, withheld
+from detector.core.scope import bears
+from detector.core.snapshot import Snapshot
+from detector.core.times import clock, duration
+from detector.predicates.evidence.explain import shortened
+from detector.service.detection.incident.incidents import Incident
+from detector.service.detection.membership.expected import Expected
+from detector.service.detection.membership.members import Member, Roster, unknowns
+from detector.service.settings import Settings
+from stilltrue.model import BlindSpot, Coverage, Holds, ProcessName, ProcessState, Verdict
+from stilltrue.protocol.report import Report
+
+SPOTS_MAX = 50
+
+
+class Qualified(NamedTuple):
+    """A verdict as it may be said; ``firm``: it may open incidents and raise alerts (rule 6)."""
+
+    verdict: Verdict
+    firm: bool
+
+
+class _Said(NamedTuple):
+    members: frozenset[ProcessName]
+    at: float
+    snapshot: int | None
+
+
+class Membership:
+    """Qualifies verdicts by who was there. ``incidents`` are those open."""
+
+    def __init__(self, roster: Roster, settings: Settings) -> None:
+        self.expected = Expected(settings.expected)
+        self._roster = roster
+        self._lease_seconds = settings.lease_seconds
+        self._labels: dict[str, Mapping[str, str]] = {"all": {}} | {scope.name: scope.labels for scope in settings.scopes}
+        self._before: frozenset[ProcessName] = frozenset()
+        self._joined: dict[ProcessName, ProcessState] = {}
+        self._true: dict[tuple[str, str], _Said] = {}
+        self._covered: dict[str, tuple[Snapshot, Mapping[ProcessName, Report], Coverage]] = {}
+        """By scope, what answers on the newest view cover: the same for every predicate."""
+
+    def restored(self) -> None:
+        """The members of before a restart are in the roster."""
+        self._before = frozenset(member.name for member in self._roster.all())
+        for member in self._roster.all():
+            self.joined(member)
+
+    def joined(self, member: Member) -> None:
+        """A process joined. Those that left in good order count as joined until the last member has left."""
+        self._joined[member.name] = ProcessState(service=member.process.service, labels=member.labels)
+
+    def left(self) -> None:
+        """A member left."""
+        if not len(self._roster):
+            self._joined.clear()
+
+    def doubts(self, view: Snapshot, incidents: Sequence[Incident]) -> tuple[MembershipDoubt, ...]:
+        """Rules 3 to 5: what answers on ``view`` may not say yet; ``incidents`` are those open."""
+        return (*self._gathering(view), *self._unjoined(view), *_unconfirmed(view, incidents))
+
+    def qualified(
+        self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], doubts: Sequence[MembershipDoubt]
+    ) -> Qualified:
+        """``verdict``, given on ``view``, with its coverage, and not more certain than the membership allows."""
+        coverage = self._coverage(view, reports)
+        verdict = withheld(replace(verdict, coverage=coverage), doubts)
+        if verdict.holds is Holds.FALSE and coverage.members < coverage.expected:
+            verdict = with_words(verdict, _covers(coverage))
+        return self._remembered(verdict, view)
+
+    def _gathering(self, view: Snapshot) -> Iterator[MembershipDoubt]:
+        """Rule 3."""
+        found = ((name, self._roster.get(name)) for name in view.missing)
+        out = [name for name, member in found if member is not None and member.restored]
+        if out:
+            there = self._before.intersection((*view.processes, *view.missing))
+            text = f"gathering, {len(there) - len(out)} of {len(there)} back since the restart; not yet: {_few(out)}"
+            yield MembershipDoubt(about=About.ALL, text=text, decisive=tuple(out))
+
+    def _unjoined(self, view: Snapshot) -> Iterator[MembershipDoubt]:
+        """Rule 4."""
+        scope = view.ref.scope
+        if scope not in self.expected:
+            return
+        doubt = self.expected.doubt(scope, self._joined_in(scope))
+        if doubt:
+            yield MembershipDoubt(about=About.STATES, text=doubt)
+
+    def _joined_in(self, scope: str) -> dict[ProcessName, ProcessState]:
+        labels = self._labels[scope]
+        return {name: state for name, state in self._joined.items() if bears(state, labels)}
+
+    def _remembered(self, verdict: Verdict, view: Snapshot) -> Qualified:
+        """Rule 6."""
+        at = verdict.predicate, verdict.snapshot.scope
+        begun = verdict.snapshot.begun or 0.0
+        before = self._true.get(at)
+        firm = verdict.holds is not Holds.TRUE or not speaks_for_all(verdict)
+        if firm and before is None:
+            return Qualified(verdict, firm=True)
+        members = [member for name in view.processes if (member := self._roster.get(name)) is not None]
+        if firm:
+            new = [] if before is None else [m for m in members if m.name not in before.members and m.joined_at > before.at]
+            if before is not None and new and verdict.holds is not Holds.TRUE:
+                verdict = with_words(
+                    verdict, f"open again: {_few([m.name for m in new])} joined after it was true of "
+                    f"{counted(len(before.members), 'member')} (snapshot {before.snapshot})",
+                )  # fmt: skip
+            return Qualified(verdict, firm=True)
+        self._true[at] = _Said(frozenset(view.processes), begun, verdict.snapshot.id)
+        newest = max(members, key=lambda member: member.joined_at, default=None)
+        if newest is None or at[1] in self.expected or begun - newest.joined_at >= self._lease_seconds:
+            return Qualified(verdict, firm=True)
+        age = duration(max(0.0, begun - newest.joined_at))
+        words = f"but the membership is young: {newest.name} joined {age} earlier, and more may join (serve --expect)"
+        return Qualified(with_words(verdict, words), firm=False)
+
+    def _coverage(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
+        """Rule 1."""
+        known = self._covered.get(view.ref.scope)
+        if known is None or known[0] is not view or known[1] is not reports:
+            known = self._covered[view.ref.scope] = view, reports, self._counted(view, reports)
+        return known[2]
+
+    def _counted(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
+        blind = [BlindSpot(process=name, reasons=(self._absence(name, view),)) for name in view.missing]
+        partly = []
+        for name in view.processes:
+            member, report = self._roster.get(name), reports.get(name)
+            unseen = () if member is None else member.unseen()
+            if unseen:
+                blind.append(BlindSpot(process=name, reasons=unseen))
+            elif report is not None and (unknown := tuple(unknowns(report))):
+                partly.append(BlindSpot(process=name, reasons=unknown))
+        there = len(view.processes) + len(view.missing)
+        scope = view.ref.scope
+        wanted = there + (self.expected.lacking(scope, self._joined_in(scope)) if scope in self.expected else 0)
+        return Coverage(
+            members=there - len(blind),
+            expected=wanted,
+            blind=tuple(sorted(blind, key=lambda spot: spot.process)[:SPOTS_MAX]),
+            partly=tuple(partly[:SPOTS_MAX]),
+        )
+
+    def _absence(self, name: ProcessName, view: Snapshot) -> str:
+        if name in view.set_aside:
+            return f"its report was set aside: {view.set_aside[name]}"
+        member = self._roster.get(name)
+        if member is None:
+            return "left while the snapshot was taken"
+        why = "".join(f": {text}" for text in member.sight.blind[:1]) if member.sight is not None else ""
+        return f"{'lost' if member.lost_at is not None else 'did not report'}, last seen {clock(member.heard_at)}{why}"
+
+
+def _unconfirmed(view: Snapshot, incidents: Iterable[Incident]) -> Iterator[MembershipDoubt]:
+    """Rule 5."""
+    missing = frozenset(view.missing)
+    done: set[str] = set()
+    for incident in incidents if missing else ():
+        absent = sorted(name for name, _ in incident.runs() if name in missing)
+        if absent and incident.predicate not in done:
+            done.add(incident.predicate)
+            text = f"{incident.id} was last confirmed at {clock(incident.seen)}, without a report from {_few(absent)} since"
+            yield MembershipDoubt(
+                about=About.FALSE_OF_PREDICATE, predicate=incident.predicate, text=text, decisive=tuple(absent)
+            )
+
+
+def _covers(coverage: Coverage) -> str:
+    blind = [spot.process for spot in coverage.blind]
+    who = f"; blind: {_few(blind)}" if blind else ""
+    return f"covers {coverage.members} of {coverage.expected} members{who}"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(shortened(names))

@@ -1,0 +1,166 @@
+"""Cures in the service: who may, what is refused, what is written down, and the button on the incident's page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+import grpc
+import pytest
+
+from detector.core.document.reader import read_document
+from detector.predicates.deadlock import Deadlock
+from detector.predicates.evidence.freed import freed_by
+from detector.service.cure.audit import BYTES_MAX, FILES_KEPT, NAME, Audit
+from detector.service.grpc_api.roles import Role, roles_for
+from detector.service.settings import SettingError, Settings
+from stilltrue.v1 import detector_pb2 as pb
+from tests.service.browser import Page
+
+REFUSED = grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def refusal(detector: Any, incident: str) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await detector.stub.Cure(pb.CureRequest(incident=incident), timeout=30)
+    return refused.value.code(), str(refused.value.details())
+
+
+async def stuck_in(detector: Any, *processes: Any) -> str:
+    """The id of the incident, once it is open."""
+    await detector.join(*processes)
+    while not (found := await detector.incidents()):
+        await detector.ask()
+    return str(found[0].id)
+
+
+async def test_a_cure_says_what_it_would_do_does_it_and_writes_it_down(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    stuck = deadlock(a, b)
+    a.cures = b.cures = stuck.cure
+    async with start_detector(tmp_path, allow_cure=True) as detector:
+        name = await stuck_in(detector, a, b)
+        plan = await detector.stub.Cure(pb.CureRequest(incident=name, preview=True), timeout=30)
+        assert [one.party for one in plan.victims] == [one for one in stuck.core if one not in plan.freed]
+        assert plan.victims[0].aborted
+        assert a.asked_to_cure + b.asked_to_cure == [], "a preview asks nobody"
+        done = await detector.stub.Cure(pb.CureRequest(incident=name), timeout=30)
+        assert (done.over, done.text) == (True, f"{name} is over as of snapshot {done.snapshot}")
+        (asked,) = a.asked_to_cure + b.asked_to_cure
+        assert (asked.incident, [one.party for one in asked.victims]) == (name, [one.party for one in plan.victims])
+        assert all(one.waits for one in asked.victims), "the waits it is known by"
+        (incident,) = await detector.incidents()
+        assert [note.text for note in incident.cures] == [f"{plan.victims[0].party}: its call ended", done.text]
+        assert (await refusal(detector, name))[0] is REFUSED
+        assert await refusal(detector, "i-none") == (grpc.StatusCode.NOT_FOUND, "there is no open incident i-none")
+    lines = [json.loads(line) for line in (tmp_path / NAME).read_text().splitlines()]
+    assert [line["what"] for line in lines] == ["cure begun", "cure done", "cure over"]
+    assert all(line["incident"] == name and "127.0.0.1" in line["who"] for line in lines)
+
+
+async def test_whoever_does_not_allow_it_is_not_touched(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    async with start_detector(tmp_path / "1") as detector:
+        code, text = await refusal(detector, await stuck_in(detector, a, b))
+        assert (code, "--allow-cure" in text) == (REFUSED, True)
+    c, d = process("a"), process("b")
+    deadlock(c, d)
+    async with start_detector(tmp_path / "2", allow_cure=True) as detector:
+        name = await stuck_in(detector, c, d)
+        code, text = await refusal(detector, name)
+        assert (code, "STILLTRUE_ALLOW_CURE" in text) == (REFUSED, True)
+        plan = await detector.stub.Cure(pb.CureRequest(incident=name, preview=True), timeout=30)
+        assert [one.aborted for one in plan.victims] == [False]
+    assert not (tmp_path / "2" / NAME).exists()
+
+
+async def test_without_an_audit_log_nothing_is_done(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
+    a, b = process("a"), process("b")
+    stuck = deadlock(a, b)
+    a.cures = b.cures = stuck.cure
+    async with start_detector(tmp_path, allow_cure=True) as detector:
+        name = await stuck_in(detector, a, b)
+        (tmp_path / NAME).mkdir()
+        code, text = await refusal(detector, name)
+        assert (code, "audit log" in text) == (REFUSED, True)
+        assert a.asked_to_cure + b.asked_to_cure == []
+
+
+async def test_the_pages_ask_first_and_take_no_form_of_another_site(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    stuck = deadlock(a, b)
+    a.cures = b.cures = stuck.cure
+    async with start_detector(tmp_path, allow_cure=True) as detector, aiohttp.ClientSession() as http:
+        url = f"{detector.web}/incidents/{await stuck_in(detector, a, b)}/cure"
+        api = url.replace("/incidents/", "/api/v1/incidents/")
+        for form in ({}, {"secret": "guessed"}):
+            async with http.post(url, data=form) as answer:
+                assert answer.status == 403
+        async with http.post(api, data="{}") as answer:
+            assert answer.status == 415
+        async with http.get(api) as answer:
+            assert len((await answer.json())["victims"]) == 1
+        assert a.asked_to_cure + b.asked_to_cure == []
+        async with http.post(api, json={}) as answer:
+            assert answer.status == 202
+        assert len(a.asked_to_cure + b.asked_to_cure) == 1
+
+
+async def test_an_operator_ends_an_incident_in_the_browser(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    a, b = process("a"), process("b")
+    stuck = deadlock(a, b)
+    a.cures = b.cures = stuck.cure
+    async with start_detector(tmp_path, allow_cure=True, period_seconds=0.2) as detector:
+        name = await stuck_in(detector, a, b)
+        await page.look_at(f"{detector.web}/incidents/{name}")
+        await page.run("document.querySelector('a.button').click()")
+        await page.until("!!document.querySelector('button.deed')")
+        assert "frees 3 other parties" in await page.run("document.querySelector('[role=status]').textContent")
+        assert a.asked_to_cure + b.asked_to_cure == []
+        await page.run("document.querySelector('button.deed').click()")
+        await page.until("document.querySelector('h1')?.textContent.includes('ended after')")
+        await page.until("document.querySelector('main').textContent.includes('is over as of snapshot')")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_those_who_are_said_to_go_on_are_all_that_were_stuck_but_the_victims(seed: int) -> None:
+    random = Random(seed)
+    names = [f"p{at % 5}/x{at}" for at in range(random.randint(2, 14))]
+    waits = []
+    for waiter in names:
+        among = random.sample(names, random.randint(1, 3 if len(names) > 2 else 1))
+        if random.random() < 0.85:
+            waits.append({"waiter": waiter, "among": among, "needs": random.randint(1, len(among))})
+    document = {"id": 1, "waits": waits}
+    snapshot = read_document(document)
+    verdict = Deadlock().evaluate(snapshot)
+    assert sorted([*freed_by(snapshot, frozenset(verdict.victims)), *verdict.victims]) == sorted(verdict.remainder)
+    assert freed_by(snapshot, frozenset()) == ()
+
+
+def test_it_is_for_operators_and_off_by_default() -> None:
+    assert roles_for("/stilltrue.v1.DetectorService/Cure") == {Role.OPERATOR}
+    assert not Settings().allow_cure
+    with pytest.raises(SettingError, match="--roles-file"):
+        Settings(host="10.0.0.1", allow_plaintext=True, allow_cure=True)
+
+
+def test_the_audit_log_is_rotated(tmp_path: Path) -> None:
+    audit = Audit(tmp_path)
+    for number in range(FILES_KEPT + 3):
+        audit.write(0.0, "cure done", "alice", text="x" * BYTES_MAX, number=number)
+    assert len(list(tmp_path.iterdir())) == FILES_KEPT + 1
+    assert json.loads((tmp_path / NAME).read_text())["number"] == FILES_KEPT + 2
+    assert json.loads((tmp_path / f"{NAME}.1").read_text())["number"] == FILES_KEPT + 1

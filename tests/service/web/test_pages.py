@@ -1,0 +1,343 @@
+"""The pages: the answer first, colour for trouble alone, ages that count, and nothing from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from detector.service.detection.incident.incidents import Incident
+from detector.service.detection.membership.members import Member, MemberState, Roster
+from detector.service.web import pages
+from detector.service.web.headline import Headline, Level, headline, level_of
+from detector.service.web.member_list import member_list
+from stilltrue.model import (
+    BlindSpot,
+    Coverage,
+    Holds,
+    PartyName,
+    ProcessId,
+    ProcessName,
+    SnapshotId,
+    SnapshotRef,
+    Verdict,
+    Witness,
+)
+
+PATIENCE_SECONDS = 30.0
+WATCHERS = 300
+CHROMIUM = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--timeout=3000", "--dump-dom",
+)  # fmt: skip
+
+
+def verdict(
+    predicate: str, holds: Holds, text: str = "why", *, scope: str = "all", coverage: Coverage | None = None
+) -> Verdict:
+    ref = SnapshotRef(id=SnapshotId(7), begun=100.0, scope=scope)
+    return Verdict(
+        predicate=predicate, holds=holds, witness=Witness(kind="k", parties=(), text=text), snapshot=ref, coverage=coverage
+    )
+
+
+def incident(id: str, *core: str, behind: int = 0, formed: float | None = 50.0, predicate: str = "deadlock") -> Incident:
+    return Incident(
+        id=id, predicate=predicate, scope="all", core=tuple(map(PartyName, core)), opened=60.0, seen=70.0, formed=formed,
+        behind=tuple(PartyName(f"x/{n}") for n in range(behind)), first_snapshot=SnapshotId(1), last_snapshot=SnapshotId(2),
+    )  # fmt: skip
+
+
+def said(verdicts: list[Verdict], incidents: list[Incident], members: int = 2) -> Headline:
+    services = {"orders-1": "orders", "orders-2": "orders", "stock-1": "stock"}
+    return headline(verdicts, incidents, members, lambda name: services.get(name, name))
+
+
+def test_an_open_incident_is_the_headline_with_its_age_and_its_services() -> None:
+    found = said([], [incident("i", "orders-1/A", "orders-2/B", "stock-1/C", behind=4)])
+    assert found == Headline(
+        level=Level.TROUBLE, text="Deadlocked", extent="2 services, 3 parties; 4 more wait behind them", since=50.0
+    )
+
+
+def test_of_several_incidents_the_oldest_deadlock_gives_the_age() -> None:
+    younger, oldest = incident("b", "orders-1/A", formed=80.0), incident("a", "stock-1/C", formed=None)
+    grid = incident("g", "stock-1/D", formed=1.0, predicate="gridlock")
+    found = said([], [younger, grid, oldest])
+    assert (found.text, found.since, found.extent) == ("Deadlocked", 60.0, "2 services, 3 parties")
+    assert found.detail == "3 incidents are open; this is the age of the oldest"
+    assert said([], [grid]).text == "Gridlocked"
+
+
+def test_nothing_stuck_says_as_of_when_and_for_whom() -> None:
+    blind = (BlindSpot(process=ProcessName("mute"), reasons=("lost",)),)
+    found = said([verdict("deadlock", Holds.FALSE, coverage=Coverage(members=1, expected=2, blind=blind))], [])
+    assert found == Headline(level=Level.FINE, text="Nothing is stuck", at=100.0, detail="covers 1 of 2 members; blind: mute")
+
+
+def test_what_is_not_known_is_not_called_health() -> None:
+    assert said([], [], members=0).level is Level.DOUBT
+    assert said([], []).level is Level.DOUBT
+    found = said([verdict("deadlock", Holds.UNDETERMINED, "a did not report")], [])
+    assert (found.level, found.detail) == (Level.DOUBT, "a did not report")
+
+
+def test_a_lost_token_is_trouble_and_an_end_is_none() -> None:
+    found = said([verdict("token-lost", Holds.TRUE, "0 of 1"), verdict("deadlock", Holds.FALSE)], [])
+    assert (found.level, found.text) == (Level.TROUBLE, "token-lost: 0 of 1")
+    assert said([verdict("termination", Holds.TRUE), verdict("deadlock", Holds.FALSE)], []).level is Level.FINE
+    assert level_of(verdict("termination", Holds.TRUE)) is None
+    assert said([verdict("token-lost", Holds.TRUE, scope="shop"), verdict("deadlock", Holds.FALSE)], []).level is Level.FINE
+
+
+async def test_the_overview_says_it_first_and_the_incident_shows_ages_that_go_on(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a", service="orders"), process("b", service="stock")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        _, _, body = await detector.fetch("/")
+        assert "No process has joined yet" in body
+        await detector.join(a, b)
+        verdict = await detector.ask()
+        _, _, body = await detector.fetch("/")
+        assert re.search(
+            r"<h1>Deadlocked for <span data-since=\"[\d.]+\">.*</span>: 2 services, 2 parties; 2 more wait behind them</h1>",
+            body,
+        )
+        assert "<title>Deadlocked: 2 services, 2 parties; 2 more wait behind them - Stilltrue</title>" in body
+        assert "predicates need facts that nobody declares</summary>" in body
+        (incident,) = await detector.incidents()
+        _, _, first = await detector.fetch(f"/incidents/{incident.id}")
+        assert f"Aborting <b>{verdict.victims[0]}</b> would free them all." in first
+        assert f"<li>{stuck.core[0]} has waited <span data-since=" in first
+        stuck.cure()
+        async with asyncio.timeout(PATIENCE_SECONDS):  # on a busy machine a snapshot may miss a member
+            while "Nothing is stuck, as of <time" not in (await detector.fetch("/"))[2]:
+                await detector.ask()
+        _, _, ended = await detector.fetch(f"/incidents/{incident.id}")
+        assert "ended after" in ended
+        assert "as it was when it was first seen" in ended
+
+
+async def versions_of(events: aiohttp.ClientResponse, count: int) -> list[str]:
+    """The next versions that a stream of events tells."""
+    found: list[str] = []
+    while len(found) < count:
+        line = (await events.content.readline()).decode()
+        assert line, "the stream has ended"
+        found += [line.removeprefix("data: ").strip()] if line.startswith("data: ") else []
+    return found
+
+
+async def test_a_page_learns_of_what_changes_at_once(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        _, _, body = await detector.fetch("/")
+        seen = re.findall(r'data-version="(\w+)"', body)[0]
+        async with aiohttp.ClientSession() as http, http.get(f"{detector.web}/live?seen={seen}") as events:
+            assert events.headers["Content-Type"] == "text/event-stream"
+            await detector.join(process("a"))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                assert await versions_of(events, 1) != [seen]
+
+
+async def test_hundreds_of_watchers_share_one_look_at_the_members(
+    start_detector: Any, process: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    looks: list[Roster] = []
+    all_of = Roster.all
+
+    def all_counted(roster: Roster) -> list[Member]:
+        looks.append(roster)
+        return all_of(roster)
+
+    async with start_detector(tmp_path) as detector:
+        monkeypatch.setattr(Roster, "all", all_counted)
+        async with contextlib.AsyncExitStack() as stack:
+            http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+            streams = [await stack.enter_async_context(http.get(f"{detector.web}/live?seen=")) for _ in range(WATCHERS)]
+            first = await asyncio.gather(*(versions_of(stream, 1) for stream in streams))
+            began, looks[:] = time.monotonic(), []
+            await detector.join(process("a"))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                second = await asyncio.gather(*(versions_of(stream, 1) for stream in streams))
+            seconds = time.monotonic() - began
+            assert first != second
+            assert len({version for versions in second for version in versions}) == 1, "all hear of the same"
+            assert (await detector.fetch("/healthz"))[0] == 200
+    assert looks
+    assert len(looks) < 10 * (seconds + 2), "it is made a few times a second, not for each watcher"
+
+
+async def test_lost_members_come_first_and_all_are_listed(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    lost, live = process("zz"), process("aa")
+    async with start_detector(tmp_path, lease_seconds=1) as detector:
+        await detector.join(lost, live)
+        await lost.kill()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "1 lost" not in (body := (await detector.fetch("/members"))[2]):
+                await detector.ask()
+        assert body.index("<td data-label=process>zz") < body.index("<td data-label=process>aa")
+
+
+async def test_in_a_browser_times_are_local_and_no_error_is_seen(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        assert os.environ.get("CI") != "true", "chromium is not here"
+        pytest.skip("chromium is not here")
+    a, b = process("a<b>", service="orders"), process("b", service="stock")
+    deadlock(a, b)
+    async with start_detector(tmp_path / "data") as detector:
+        await detector.join(a, b)
+        await detector.ask()
+        environment = {**os.environ, "TZ": "Asia/Tokyo"}
+        run = await asyncio.create_subprocess_exec(
+            chromium, *CHROMIUM, f"--user-data-dir={tmp_path}/browser", detector.web, env=environment,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        async with asyncio.timeout(60):
+            page = (await run.communicate())[0].decode()
+    assert "times are Asia/Tokyo" in page, "the script ran"
+    assert "Deadlocked for" in page
+    assert "a&lt;b&gt;/X#1 has waited" in page
+    assert '<input id="filter"' in page
+    assert re.search(r'role="alert" hidden', page), "the page is fresh"
+
+
+async def test_members_are_searched_and_come_in_pages(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        await detector.join(process("a", labels={"zone": "x"}), process("b"), process("c", service="shop"))
+        for query, names in {
+            "search=ZONE%3Dx": ["a"],
+            "search=sho": ["c"],
+            "state=live&page=9": ["a", "b", "c"],
+            "state=lost": [],
+        }.items():
+            _, _, body = await detector.fetch(f"/members?{query}")
+            assert re.findall(r"data-label=process>(\w+)<", body) == names, query
+        _, _, body = await detector.fetch("/members?search=%22%3E%3Cscript%3E")
+        assert "<script>" not in body
+
+
+def test_times_of_day_within_a_sentence_are_the_browsers() -> None:
+    about = 1_700_000_000.0  # 2023-11-14T22:13:20Z
+    shown = pages._timed("<b> as of 22:13:19; since 11:00:00, not as of 00:05:00", about)
+    assert str(shown).startswith("&lt;b&gt; as of <time datetime=2023-11-14T22:13:19Z>")
+    assert "since 11:00:00, not as of <time datetime=2023-11-15T00:05:00Z>" in str(shown)
+    assert pages._timed("as of 25:00:00", about) == "as of 25:00:00"
+    assert pages._timed("as of 22:13:19", None) == "as of 22:13:19"
+
+
+async def test_what_changed_since_another_snapshot_is_on_its_page(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        first = (await detector.ask()).snapshot.id
+        _, _, body = await detector.fetch(f"/snapshots/{first}")
+        assert "Since snapshot" not in body, "there is none before it"
+        await detector.join(b)
+        stuck = deadlock(a, b)
+        second = (await detector.ask()).snapshot.id
+        async with asyncio.timeout(PATIENCE_SECONDS):  # the verdicts are stored after the snapshot
+            while "<li>deadlock: true, was " not in (body := (await detector.fetch(f"/snapshots/{second}?since={first}"))[2]):
+                await asyncio.sleep(0.05)
+        deadlocked = re.findall(r"<li>deadlocked since: ([^<]*)</li>", body)
+        assert len(deadlocked) == 1
+        assert {*stuck.core} <= {*deadlocked[0].split(", ")}
+        assert "<li>joined: b" in body
+        _, _, body = await detector.fetch(f"/snapshots/{first}?since={second}")
+        assert "no longer deadlocked: " in body
+        assert "<li>gone: b" in body
+        _, _, body = await detector.fetch(f"/snapshots/{second}?since={second}")
+        assert "no answer, deadlocked party or member has changed" in body
+        for since in ("99999", "x", "-1"):
+            assert (await detector.fetch(f"/snapshots/{second}?since={since}"))[0] == 200
+
+
+async def test_a_snapshot_that_is_no_longer_kept_comes_from_the_archive(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        number = (await detector.ask()).snapshot.id
+    (tmp_path / "stilltrue.sqlite3").unlink()
+    async with start_detector(tmp_path) as detector:
+        status, _, body = await detector.fetch(f"/snapshots/{number}")
+        assert (status, f"<h1>Snapshot {number}</h1>" in body) == (200, True)
+        assert (await detector.fetch(f"/api/v1/snapshots/{number}/graph"))[0] == 200
+        assert (await detector.fetch("/snapshots/999999"))[0] == 404
+
+
+async def test_snapshots_are_listed_page_by_page_and_by_outcome(
+    start_detector: Any, process: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pages, "_SNAPSHOTS_SHOWN_MAX", 2)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(process("a"))
+        ids = [(await detector.ask()).snapshot.id for _ in range(3)]
+
+        async def listed(query: str) -> list[int]:
+            _, _, body = await detector.fetch(f"/snapshots{query}")
+            return [int(one) for one in re.findall(r"data-label=snapshot>(?:<a href=\"/snapshots/\d+\">)?(\d+)", body)]
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await listed(""))[:1] != ids[-1:]:
+                await asyncio.sleep(0.05)
+        assert await listed("") == [ids[2], ids[1]]
+        _, _, body = await detector.fetch("/snapshots")
+        assert f'href="/snapshots?outcome=&amp;before={ids[1]}"' in body
+        assert (await listed(f"?before={ids[1]}"))[:1] == [ids[0]]
+        assert await listed("?outcome=rejected") == []
+        assert await listed("?before=x&outcome=complete") == [ids[2], ids[1]]
+
+
+def test_a_page_of_members_knows_those_before_and_after_it() -> None:
+    process = ProcessId(service="s", instance=ProcessName("a"), incarnation=1)
+    member = Member(
+        process=process, labels={}, agent="", reactive=False, connected_at=0, heard_at=0, colour=SnapshotId(0), stream=None
+    )
+    found = member_list([member] * 5, lambda _: MemberState.LIVE, {"page": "2", "search": "a"}, counted=2)
+    assert (len(found["members"]), found["first"], found["found"]) == (2, 3, 5)
+    assert (found["before"], found["after"]) == ("?search=a", "?search=a&page=3")
+    assert member_list([member] * 5, lambda _: MemberState.LIVE, {"page": "0x1"}, counted=2)["first"] == 1
+
+
+async def test_scripts_are_sent_compressed_and_kept_by_browsers_until_they_change(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector, aiohttp.ClientSession(auto_decompress=False) as http:
+        _, _, body = await detector.fetch("/")
+        assert "<style>:root{" in body, "nothing else is needed for the first paint"
+        assert 'rel="stylesheet"' not in body
+        (live,) = re.findall(r'src="(/static/live.js[?]v=\w+)"', body)
+        for path, accepted, coding, kept in (
+            (live, "gzip, br", "gzip", "immutable"),
+            (live, "gzip;q=0, br", None, "immutable"),
+            (live, "identity", None, "immutable"),
+            ("/static/live.js?v=other", "gzip", "gzip", "no-store"),
+            ("/", "gzip", None, "no-store"),
+        ):
+            async with http.get(detector.web + path, headers={"Accept-Encoding": accepted}) as answer:
+                sent = await answer.read()
+                assert answer.headers.get("Content-Encoding") == coding, (path, accepted)
+                assert kept in answer.headers["Cache-Control"], (path, accepted)
+                text = gzip.decompress(sent) if coding else sent
+                assert path == "/" or text == (Path(pages.__file__).parent / "static" / "live.js").read_bytes()
+
+
+def test_all_that_the_pages_load_is_under_400_kb_compressed() -> None:
+    folder = Path(pages.__file__).parent / "static"
+    assert sum(len(gzip.compress(file.read_bytes())) for file in folder.iterdir() if file.suffix in {".js", ".css"}) < 400_000
