@@ -73,10 +73,16 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
             text=text,
             roots=_roots(callback, *arguments),
             ends=_speaks(callback, arguments),
-            when=when if name.rsplit(".", 1)[-1] in _CERTAIN else None,
+            when=when if name.rsplit(".", 1)[-1] in _CERTAIN or _is_aiohttps(callback) else None,
             loop=loop,
             spoken=partial(_spoken_by, callback, arguments),
         )
+
+
+def _is_aiohttps(callback: Any) -> bool:
+    """Whether it is the timer of aiohttp's ``ClientTimeout``, which cancels what is in it."""
+    code, names, _ = compat.called_in(callback)
+    return code is not None and code.co_qualname == "TimeoutHandle.__call__" and names.get("__name__") == "aiohttp.helpers"
 
 
 def protocols(loop: asyncio.AbstractEventLoop) -> Iterator[Actor]:
