@@ -26,10 +26,11 @@ class View:
 
     ``inside``: the processes of a group (None: there is none), outside which everybody can move.
     ``members``: the processes that may receive a request (None: all there are). ``doubt``: a request in transit, which no
-    server has seen, counts as one that will be answered: anybody may have it.
+    server has seen, counts as one that will be answered: anybody may have it. ``stops``: tasks may stop others.
     """
 
     deadlines: bool = True
+    stops: bool = True
     members: frozenset[ProcessName] | None = None
     doubt: bool = False
     inside: frozenset[ProcessName] | None = None
@@ -105,6 +106,8 @@ def _can_be_had(lock: Lock, left: set[Party]) -> bool:
 
 def _can_be_stopped(who: Party, left: set[Party], view: View) -> bool:
     """Whether another task may cancel it. For a wait for some of several, a report cannot express that."""
+    if not view.stops:
+        return False
     others = stoppers(who)
     if view.doubt and others and who.block is not None and 1 < who.block.needs < len(who.block.calls):
         return True

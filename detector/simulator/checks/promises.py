@@ -26,6 +26,7 @@ class Instant:
     outside: int
     outside_before: int
     stuck: frozenset[PartyName]
+    stuck_unless_stopped: frozenset[PartyName]
     knowable: frozenset[PartyName]
     core: frozenset[PartyName]
     knowable_core: frozenset[PartyName]
@@ -56,6 +57,7 @@ def instant(world: World, members: frozenset[ProcessName], *, outside_before: in
         outside=world.outside,
         outside_before=outside_before,
         stuck=stuck,
+        stuck_unless_stopped=oracle.stuck(world, View(members=members, stops=False)) if world.has_jobs else stuck,
         knowable=knowable,
         core=oracle.core(world, stuck, View(members=members)) if few else frozenset(),
         knowable_core=oracle.core(world, stuck, View(members=members, doubt=True)) if few else frozenset(),
@@ -141,16 +143,18 @@ def _remainder(world: World, verdict: Verdict, about: str) -> None:
 
 
 def _stuck(world: World, verdict: Verdict, about: str, begun: Instant, ended: Instant, *, whole: bool) -> None:
-    """No named party can move when this is said, or ever will; the core is correct.
+    """No named party could move when the snapshot ended, or ever will; the core is correct.
 
-    Somebody who could free one when the last report came may have let go of it before the second look, which finds nobody then.
+    But who could stop one then may have let go of it before the second look, which finds nobody who can.
 
     ``whole``: no wait of a party is left out of the graph for want of confirmation while another of its waits is in it.
     """
     said = frozenset(name for name in verdict.remainder if "~" not in name)
-    if not said <= ended.stuck and (free := said - oracle.stuck(world, View(members=ended.members))):
-        world.breach(f"safe: {about}: {_names(free)} can move")
-        return
+    if not said <= ended.stuck:
+        free = said - (ended.stuck_unless_stopped & oracle.stuck(world, View(members=ended.members)))
+        if free:
+            world.breach(f"safe: {about}: {_names(free)} could move when it ended")
+            return
     world.frozen.update(dict.fromkeys(said, f"snapshot {verdict.snapshot.id}"))
     still = begun.knowable == ended.stuck == said and begun.knowable_core == begun.core == ended.core != frozenset()
     if whole and still and begun.core != {name for name in verdict.core if "~" not in name}:
