@@ -117,24 +117,30 @@ class SnapshotVerdicts:
         if not view:
             seen.doubts.update(dict.fromkeys(doubts))
         verdict, firm = self._membership.qualified(verdict, snapshot, seen.newest.reports, doubts)
-        self._pending_asks.judged(tickets, verdict)
+        try:
+            return verdict, await self._publish(verdict, seen.newest, firm=firm)
+        finally:  # who asks and then looks for the incident finds it
+            self._pending_asks.judged(tickets, verdict)
+
+    async def _publish(self, verdict: Verdict, assembled: Assembled, *, firm: bool) -> bool:
+        """Make it the current verdict, and tell the incidents of it; whether that is news."""
         key, number = key_of(verdict), verdict.snapshot.id or SnapshotId(0)
         if number < self._newest.get(key, 0):
-            return verdict, False  # a newer snapshot, whose round was shorter, has spoken already
+            return False  # a newer snapshot, whose round was shorter, has spoken already
         self._newest[key] = number
         now = self._clock.now()
         self._metrics.judged(verdict, now, firm=firm)
         news = self._current.given(verdict)
         if news:
             self._log.info(
-                "verdict changed", predicate=name, scope=verdict.snapshot.scope, holds=verdict.holds.value,
+                "verdict changed", predicate=verdict.predicate, scope=verdict.snapshot.scope, holds=verdict.holds.value,
                 snapshot=verdict.snapshot.id, text=verdict.witness.text,
             )  # fmt: skip
         if not self._incidents.concerns(verdict):
-            return verdict, news
-        found = await asyncio.to_thread(self._incidents.cores_in, verdict, seen.newest)
+            return news
+        found = await asyncio.to_thread(self._incidents.cores_in, verdict, assembled)
         touched = found is not None and self._incidents.saw(found, self._clock.now(), opens=firm)
-        return verdict, news or touched
+        return news or touched
 
     async def _verdict(self, name: str, view: Snapshot) -> Verdict:
         return await self._evaluator.verdict(name, view) if view.processes else nobody_reported(name, view)

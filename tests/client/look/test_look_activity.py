@@ -76,9 +76,16 @@ def test_an_ordinary_process_at_rest_has_nothing_that_acts(alone: Callable[..., 
 
 def test_a_done_callback_that_runs_is_at_work(alone: Callable[..., Agent], gate: Gate) -> None:
     front, back = alone("front"), alone("back")
-    with serving(back, Get=echo) as address, grpc.insecure_channel(address) as channel:
+    added = threading.Event()  # what is added to a call that is over runs at once, in this very thread
+
+    def replies_then(request: bytes, context: Any) -> bytes:
+        assert added.wait(PATIENCE_SECONDS)
+        return request
+
+    with serving(back, Get=replies_then) as address, grpc.insecure_channel(address) as channel:
         get: Any = front.channel(channel).unary_unary("/s/Get")
         get.future(b"").add_done_callback(gate.work)
+        added.set()
         gate.is_reached()
         (text,) = acting(front)
         assert "a callback of gRPC's" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from detector.core.document.reader import parse_document
 from detector.predicates.deadlock import Deadlock as DeadlockPredicate
+from detector.service.detection.incident.incidents import Incidents
 from detector.service.settings import scope_from_text
 from stilltrue.model import CallNumber, Holds, ProcessName, Witness
 from stilltrue.protocol.report import Caller, Seen
@@ -123,6 +125,24 @@ async def test_waits_that_an_open_incident_shows_are_wished_about_rarely_and_new
             await a.say(wish=agent_pb2.Wish(reason="blocked for 0.200 s"))
             while a.recorder.colour <= verdict.snapshot.id:
                 await asyncio.sleep(0.01)
+
+
+async def test_who_asks_finds_the_incident_that_the_answer_opened(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_cores = Incidents.cores_in
+
+    def find_cores_slowly(self: Incidents, *of: Any) -> Any:
+        time.sleep(0.3)  # on a thread of its own, as with thousands of parties
+        return find_cores(self, *of)
+
+    monkeypatch.setattr(Incidents, "cores_in", find_cores_slowly)
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        deadlock(a, b)
+        assert (await detector.ask()).holds == TRUE
+        assert len((await detector.stub.ListIncidents(detector_pb2.ListIncidentsRequest())).incidents) == 1
 
 
 async def test_the_waits_of_an_open_incident_age(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
