@@ -22,6 +22,8 @@ from detector.archive.writer import ArchiveWriter
 from detector.commands.archives.analyze import analyze as command
 from tests.synthetic.hostile_archives import HARMLESS, NAMES, doubted_run, wanted, written
 
+pytestmark = pytest.mark.slow  # a server of object storage
+
 ARCHIVE, OUT = "s3://stilltrue-tests/archive", "s3://stilltrue-tests/out"
 KEYS = pa.schema([("archive", pa.string()), ("snapshot", pa.int64()), ("predicate", pa.string()), ("holds", pa.string())])
 

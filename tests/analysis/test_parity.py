@@ -23,6 +23,8 @@ from detector.core.registry import find_predicates
 from stilltrue.model import Holds, Verdict
 from tests.synthetic.hostile_archives import HARMLESS, LOSSY, NAMES, Key, doubted_run, verdict_rows, wanted, written
 
+pytestmark = pytest.mark.slow  # whole archives
+
 
 @pytest.fixture(scope="module")
 def truth() -> Mapping[Key, Verdict]:

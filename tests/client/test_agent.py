@@ -216,6 +216,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_multiprocessing_has_started_says_goodbye_too(detector: Any, tmp_path: Path) -> None:
     program = tmp_path / "children.py"  # spawned children must find it
     program.write_text(CHILDREN)
@@ -224,6 +225,7 @@ def test_a_process_that_multiprocessing_has_started_says_goodbye_too(detector: A
     detector.wait_for(lambda: detector.kinds("spawn")[-1:] == ["goodbye"])
 
 
+@pytest.mark.slow
 def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector(detector: Any) -> None:
     script = textwrap.dedent(
         """
@@ -238,6 +240,7 @@ def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector
     assert not detector.kinds("alone")
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_at_once_says_goodbye_too_or_was_never_a_member(detector: Any) -> None:
     script = "import sys, stilltrue; stilltrue.Agent('orders', instance=sys.argv[1], detector=sys.argv[2]).start()"
     names = [f"hasty-{n}" for n in range(5)]

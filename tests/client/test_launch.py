@@ -14,6 +14,8 @@ import pytest
 
 from stilltrue import launch
 
+pytestmark = pytest.mark.slow  # a process each
+
 PROGRAM = """
 import os, sys
 from concurrent.futures import ThreadPoolExecutor

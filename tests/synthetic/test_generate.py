@@ -20,6 +20,7 @@ def _rows(folder: Path, table: str) -> pa.Table:
     return pa.concat_tables([rows for file in store.scan(table).files for rows in store.read(file)])
 
 
+@pytest.mark.slow
 def test_one_process_or_two_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generating, "REPORTS_PER_FILE", 72)
     done: list[int] = []
