@@ -7,6 +7,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 BIN := .venv/bin
 READY := .venv/.ready
 LIGHT := .venv/.light
+# All tests of these rooms start processes, or are slow for another reason: the inner loop does not even collect them.
+SLOW_ROOMS := apps archive bench checkpoints cluster commands helm live mutants service sidecar simulator spark transparency
 PROTOS := protos/stilltrue/v1
 PROTO_OUT := clients/python
 CPUS ?= 2
@@ -39,7 +41,7 @@ field: setup ## published deadlocks, with the real libraries and servers: the ta
 	$(BIN)/pytest tests/field -m field -n $(CPUS) --max-worker-restart 0 --benchmark-disable
 
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
-	$(BIN)/pytest tests -q -m "not slow and not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests $(SLOW_ROOMS:%=--ignore tests/%) -q -m "not slow and not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 

@@ -147,8 +147,10 @@ def test_who_stops_a_loop_lets_its_runner_cancel_what_runs_there(alone: Callable
     threads = [threading.Thread(target=run), threading.Thread(target=beside if stops else over.wait)]
     for thread in threads:
         thread.start()
-    report = report_when(front, lambda report: bool(report.waits))
-    seen = of(look_at(front, report), "front/Do#")
+    seen = None
+    while seen is None or not seen.unchanged:  # at first the call may still be on its way
+        report = report_when(front, lambda report: bool(report.waits))
+        seen = of(look_at(front, report), "front/Do#")
     over.set()
     loop.call_soon_threadsafe(world.go.set)
     loop.call_soon_threadsafe(loop.stop)
