@@ -7,7 +7,6 @@ server = grpc.server(agent.pool(ThreadPoolExecutor(4)), interceptors=[agent.serv
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import logging
 import os
@@ -18,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
-from weakref import WeakMethod, WeakSet
+from weakref import WeakSet
 
 import grpc
 import grpc.aio
@@ -47,6 +46,7 @@ from stilltrue.runtime.declared.atomic import atomic
 from stilltrue.runtime.declared.declared_waits import holding, waiting_for
 from stilltrue.runtime.introspection.observation import Observer
 from stilltrue.runtime.introspection.sight import Sight
+from stilltrue.runtime.membership import hooks
 from stilltrue.runtime.membership.goodbye import say_goodbye_in_children
 from stilltrue.runtime.membership.stamp_keys import StampKeys
 from stilltrue.runtime.parties import Parties
@@ -117,7 +117,12 @@ class Agent:
         self._for_threads = ForThreads(self._session)
         self.aio = ForTasks(self._session)
         """Locks, semaphores and queues for tasks: ``agent.aio.Lock()``."""
-        _register_hooks(self)
+        hooks.register(
+            at_exit=self.close,
+            before_fork=self._before_fork,
+            after_fork_in_parent=self._after_fork_in_parent,
+            after_fork_in_child=self._after_fork_in_child,
+        )
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -395,28 +400,6 @@ def _loaded(module: str) -> Any:
     They are loaded when an agent is made, and not later: if that fails, it fails before anything is recorded.
     """
     return importlib.import_module(module)
-
-
-def _register_hooks(agent: Agent) -> None:
-    """Close the agent at exit and restart it in a forked child, without keeping it alive."""
-    atexit.register(_weakly(agent.close))
-    os.register_at_fork(
-        before=_weakly(agent._before_fork),  # noqa: SLF001 - the agent's own hooks
-        after_in_parent=_weakly(agent._after_fork_in_parent),  # noqa: SLF001
-        after_in_child=_weakly(agent._after_fork_in_child),  # noqa: SLF001
-    )
-
-
-def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """Calls ``method`` if its object is still there."""
-    weak = WeakMethod(method)
-
-    def call() -> None:
-        known = weak()
-        if known is not None:
-            known()
-
-    return call
 
 
 def _with_keys(settings: Settings, given: Mapping[str, object]) -> tuple[Settings, StampKeys]:

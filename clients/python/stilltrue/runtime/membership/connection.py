@@ -21,12 +21,10 @@ from stilltrue.model import CallNumber, SnapshotId, WaitNumber
 from stilltrue.protocol.cure import Cured, CureRequest
 from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.stacks import StacksFound
-from stilltrue.protocol.wire.cure import cure_from_wire, cured_to_wire
-from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
 from stilltrue.protocol.wire.report import report_to_wire
-from stilltrue.protocol.wire.stacks import found_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime.membership.credentials import Security
+from stilltrue.runtime.membership.questions import Questions
 from stilltrue.runtime.membership.triggers import SnapshotRequests
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.transport.transport import Transport
@@ -44,8 +42,6 @@ FOLLOW_SECONDS = 1.0
 GOODBYE_SECONDS_MAX = 0.5
 HASTY_GOODBYE_SECONDS_MAX = 0.25
 """For a process that ends before its first session could be welcomed, in the session's first second."""
-LOOKS_MAX = 64
-"""Answers to the verification round that await sending; what is dropped counts as no answer: doubt."""
 _USERS_OF_GRPC: list[grpc.ServerCredentials] = []
 """Keeps gRPC's core from shutting down between two sessions, until the process ends.
 
@@ -98,12 +94,7 @@ class Connection:
         ``stacks`` finds what the parties stand in that have not moved for long; it may take its time.
         """
         self._live = live
-        self._look = look or live.look
-        self._looks: deque[Look] = deque(maxlen=LOOKS_MAX)
-        self._cure = cure
-        self._find_stacks = stacks
-        self._stacks: deque[StacksFound] = deque(maxlen=LOOKS_MAX)
-        self._cured: deque[Cured] = deque(maxlen=LOOKS_MAX)
+        self._questions = Questions(live, self._ring, look, cure, stacks)
         self._rename = rename
         self._sight = sight
         self._transport = transport
@@ -286,21 +277,6 @@ class Connection:
                 self._ring()
             else:
                 self._live.post(report)
-        elif kind == "look":
-            self._looks.append(self._seen(request_from_wire(response.look)))
-            self._ring()
-        elif kind == "cure" and self._cure is not None:
-            request = cure_from_wire(response.cure)
-            cured = self._cure(request)
-            for one in cured.parties:
-                text = "cure: incident=%s party=%s aborted=%s: %s"
-                _LOGGER.warning(text, request.incident, one.party, str(one.aborted).lower(), one.text)
-            self._cured.append(cured)
-            self._ring()
-        elif kind == "stacks" and self._find_stacks is not None:
-            threading.Thread(
-                target=self._look_for_stacks, args=(response.stacks.number,), name="stilltrue-stacks", daemon=True
-            ).start()
         elif kind == "welcome":
             patience.cancel()
             self._lease_seconds = max(0.1, response.welcome.lease_seconds)
@@ -309,23 +285,8 @@ class Connection:
             self._taken_since = None
             self.welcomed.set()
             _LOGGER.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
-
-    def _seen(self, request: LookRequest) -> Look:
-        """What the verification round asks for; of what cannot be looked at nothing is said: doubt."""
-        try:
-            return self._look(request)
-        except Exception:  # noqa: BLE001 - the stream must outlive a look that fails
-            self._live.report_failure("a look")
-            return Look(snapshot=request.snapshot)
-
-    def _look_for_stacks(self, number: int) -> None:
-        try:
-            found = StacksFound(number=number) if self._find_stacks is None else self._find_stacks(number)
-        except Exception:  # noqa: BLE001 - the application must not notice
-            self._live.report_failure("a look for stacks")
-            return
-        self._stacks.append(found)
-        self._ring()
+        else:
+            self._questions.heard(response)
 
     def _tick_seconds(self) -> float:
         """When to look for parties that are blocked for long again.
@@ -356,8 +317,8 @@ class Connection:
                 agent=f"python/{__version__}",
                 reactive=self._settings.reactive,
                 looks=True,
-                cures=self._cure is not None,
-                stacks=self._find_stacks is not None,
+                cures=self._questions.cures,
+                stacks=self._questions.stacks,
                 sight=None if self._sight is None else pb.Sight(**self._sight()),
             )
         )
@@ -370,12 +331,7 @@ class Connection:
                 live.catch_up()
             self._rung = False
             yield from self._reports()
-            while self._looks:
-                yield pb.ConnectRequest(looked=look_to_wire(self._looks.popleft()))
-            while self._cured:
-                yield pb.ConnectRequest(cured=cured_to_wire(self._cured.popleft()))
-            while self._stacks:
-                yield pb.ConnectRequest(stacks_found=found_to_wire(self._stacks.popleft()))
+            yield from self._questions.answers()
             if self._closing.is_set():
                 yield pb.ConnectRequest(goodbye=pb.Goodbye())
                 self._said_goodbye.set()
