@@ -66,7 +66,7 @@ def spacetime_of(snapshot: Snapshot, verdict: Verdict) -> str:
         *(_arrow(call, count) for call, count in calls.items()),
         *_in_transit(snapshot, lines, cut),
         *_legend(bottom + 32, left_out),
-        style="max-width:100%;height:auto", font_family=FONT,
+        font_family=FONT,
     )  # fmt: skip
 
 

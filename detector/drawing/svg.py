@@ -52,7 +52,6 @@ def svg_of(scene: Scene) -> str:
         _line(MARGIN, 58, _cut(scene.subtitle, int(width / 7.2)), 12.5, full=scene.subtitle),
         graph,
         *_legend(scene, height - 19),
-        style="max-width:100%;height:auto",
         font_family=FONT,
     )
 

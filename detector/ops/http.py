@@ -25,9 +25,22 @@ from detector.ops.address import host_of, is_loopback
 from detector.ops.logs import Log
 
 TEXT = "text/plain; charset=utf-8"
+_POLICY = (
+    "default-src 'none'; style-src {styles}; script-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+def policy(styles: str = "'self'") -> str:
+    """What a browser may load and run of an answer: the server's own files, and nothing that stands in the page.
+
+    ``styles``: the sources of its styles, such as the digest of one that does stand in the page.
+    """
+    return _POLICY.format(styles=styles)
+
+
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Content-Security-Policy": policy(),
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }

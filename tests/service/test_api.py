@@ -82,10 +82,11 @@ async def test_every_path_is_answered_as_it_is_described(
 
 async def test_lists_are_filtered_and_cut(start_detector: Any, process: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path) as detector:
-        await detector.join(process("a", labels={"zone": "x"}), process("b"), process("c", service="shop"))
+        for one in (process("a", labels={"zone": "x"}), process("b"), process("c", service="shop")):
+            await detector.join(one)
         for query, names in {
             "": ["a", "b", "c"], "limit=2": ["a", "b"], "limit=2&offset=2": ["c"], "search=ZONE%3Dx": ["a"],
-            "search=sho": ["c"], "state=lost": [],
+            "search=sho": ["c"], "state=lost": [], "sort=newest+first": ["c", "b", "a"],
         }.items():  # fmt: skip
             found = await get(detector, f"members?{query}")
             assert [member["process"] for member in found["members"]] == names, query

@@ -28,7 +28,7 @@ from detector.service.web.changes import changes_between
 from detector.service.web.graph import graph_of
 from detector.service.web.headline import headline
 from detector.service.web.history import kind_of, seen_before
-from detector.service.web.member_list import searched
+from detector.service.web.member_list import ORDERS, searched
 from detector.service.web.pages import FindSnapshot
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
@@ -138,13 +138,14 @@ class Api:
 
     async def _members(self, query: Query) -> Any:
         state = _one_of(query, "state", ("", *(each.value for each in MemberState)))
+        order = ORDERS[_one_of(query, "sort", ("", *ORDERS)) or "name"]
         text = query.get("search", "").lower()
-        written = [
-            written_agent(agent_to_wire(member, now))
-            for member, now in ((each, self._driver.state_of(each)) for each in self._driver.roster.all())
+        found = [
+            (member, now)
+            for member, now in ((each, self._driver.state_of(each)) for each in sorted(self._driver.roster.all(), key=order))
             if (not state or now.value == state) and text in searched(member)
         ]
-        return _page(sorted(written, key=lambda one: one["process"]), query, "members", lambda one: one)
+        return _page(found, query, "members", lambda one: written_agent(agent_to_wire(*one)))
 
     async def _snapshots(self, query: Query) -> Any:
         limit = _number(query, "limit", LIMIT_DEFAULT, LIMIT_MAX)

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from detector.core.protocol.assembler import Outcome
 from detector.core.times import duration, seconds_of, write_time
 from detector.drawing.draw import Format
-from detector.ops.http import Answer
+from detector.ops.http import Answer, policy
 from detector.service.detection.driver import Driver
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.incident.standing_waits import newest_of, now_waiting
@@ -33,7 +33,7 @@ from detector.service.web.history import recurrence, seen_before
 from detector.service.web.live import STEP_SECONDS, LiveVersions
 from detector.service.web.member_list import member_list
 from detector.service.web.picture import picture_of
-from detector.service.web.static_files import digest, static_answer, static_file
+from detector.service.web.static_files import digest, static_answer, static_file, style_policy
 from stilltrue.model import Evidence, PartyName, Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
@@ -333,7 +333,7 @@ class Pages:
         """A page made from a template."""
         page = self._templates.get_template(f"{template}.html.jinja")
         body = page.render(title=title, live=live, icon=icon, now=time.time(), version=self._version(), **values)
-        return Answer(body=body + "\n", content_type=_HTML)
+        return Answer(body=body + "\n", content_type=_HTML, headers={"Content-Security-Policy": policy(style_policy())})
 
 
 def _level(verdict: Verdict) -> str:

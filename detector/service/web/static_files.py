@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 from functools import cache
@@ -24,6 +25,12 @@ def static_file(name: str) -> bytes:
 def digest(name: str) -> str:
     """What the address of a script ends with: another one when it changes, so that a browser may keep it."""
     return hashlib.sha256(static_file(name)).hexdigest()[:16]
+
+
+@cache
+def style_policy() -> str:
+    """The source of the style that stands in each page, as a content security policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(static_file('style.css')).digest()).decode()}'"
 
 
 def static_answer(name: str, version: str) -> Answer | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import gzip
+import hashlib
 import os
 import re
 import shutil
@@ -217,12 +219,17 @@ async def test_in_a_browser_times_are_local_and_no_error_is_seen(
 
 async def test_members_are_searched_and_come_in_pages(start_detector: Any, process: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path) as detector:
-        await detector.join(process("a", labels={"zone": "x"}), process("b"), process("c", service="shop"))
+        for one in (process("a", labels={"zone": "x"}), process("b"), process("c", service="shop")):
+            await detector.join(one)
         for query, names in {
             "search=ZONE%3Dx": ["a"],
             "search=sho": ["c"],
             "state=live&page=9": ["a", "b", "c"],
             "state=lost": [],
+            "sort=service": ["a", "b", "c"],
+            "sort=newest+first": ["c", "b", "a"],
+            "sort=longest+silent+first&search=sho&state=live&page=1": ["c"],
+            "sort=by+colour": ["a", "b", "c"],
         }.items():
             _, _, body = await detector.fetch(f"/members?{query}")
             assert re.findall(r"data-label=process>(\w+)<", body) == names, query
@@ -311,9 +318,9 @@ def test_a_page_of_members_knows_those_before_and_after_it() -> None:
     member = Member(
         process=process, labels={}, agent="", reactive=False, connected_at=0, heard_at=0, colour=SnapshotId(0), stream=None
     )
-    found = member_list([member] * 5, lambda _: MemberState.LIVE, {"page": "2", "search": "a"}, counted=2)
+    found = member_list([member] * 5, lambda _: MemberState.LIVE, {"page": "2", "search": "a", "sort": "name"}, counted=2)
     assert (len(found["members"]), found["first"], found["found"]) == (2, 3, 5)
-    assert (found["before"], found["after"]) == ("?search=a", "?search=a&page=3")
+    assert (found["before"], found["after"]) == ("?search=a&sort=name", "?search=a&sort=name&page=3")
     assert member_list([member] * 5, lambda _: MemberState.LIVE, {"page": "0x1"}, counted=2)["first"] == 1
 
 
@@ -336,6 +343,18 @@ async def test_scripts_are_sent_compressed_and_kept_by_browsers_until_they_chang
                 assert kept in answer.headers["Cache-Control"], (path, accepted)
                 text = gzip.decompress(sent) if coding else sent
                 assert path == "/" or text == (Path(pages.__file__).parent / "static" / "live.js").read_bytes()
+
+
+async def test_a_browser_takes_no_style_that_somebody_puts_into_a_page(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector, aiohttp.ClientSession() as http:
+        for path in ("/", "/members", "/incidents", "/snapshots"):
+            async with http.get(detector.web + path) as answer:
+                body, policy = await answer.text(), answer.headers["Content-Security-Policy"]
+            assert "unsafe" not in policy
+            (style,) = re.findall("<style>(.*?)</style>", body, re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+            assert f"style-src 'sha256-{digest}'" in policy, "the page's own style, and no other"
+            assert re.findall(r"<\w[^>]* style=", body) == []
 
 
 def test_all_that_the_pages_load_is_under_400_kb_compressed() -> None:

@@ -174,10 +174,20 @@
              nodeOverlap: 24, nestingFactor: 1.2, componentSpacing: 60, numIter: many > 100 ? 300 : 1000 };
   }
 
+  /* Cytoscape would add a style element, which the page's policy forbids; what it says is in style.css. */
+  function ownStyleSheet() {
+    const id = "__________cytoscape_stylesheet";
+    if (document.getElementById(id)) return;
+    const there = document.createElement("template");
+    there.id = id;
+    document.head.append(there);
+  }
+
   function draw() {
     const all = elements();
     const drawn = all.filter((one) => !one.data.source).length;
     if (view) view.destroy();
+    ownStyleSheet();
     view = window.cytoscape({ container: canvas, elements: all, style: style(), wheelSensitivity: 0.3, minZoom: 0.05, maxZoom: 4,
       layout: { name: "circle", sort: (a, b) => ROLES.indexOf(a.data("role")) - ROLES.indexOf(b.data("role")), avoidOverlap: true } });
     view.layout(layout(drawn)).run();
