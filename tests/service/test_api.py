@@ -156,5 +156,6 @@ def test_the_same_methods_of_other_pods_are_the_same_kind_of_incident() -> None:
     assert kind_of(now) == ("Place", "Reserve")
     found = seen_before(now, known)
     assert [each.id for each in found] == ["c", "b"]
-    assert recurrence(found) == "seen 2 times before within a week"
+    assert recurrence(found) == "third time within a week"
+    assert recurrence(found * 5) == "11 times within a week"
     assert recurrence([]) == ""

@@ -97,7 +97,7 @@ async def test_ten_questions_are_answered_within_two_clicks_each(
         await operator.begins()  # since when exactly, did it happen before, what waits behind
         await operator.clicks_on("h2 a", now.id)
         await operator.reads("the last wait of its core began")
-        await operator.reads("seen 1 time before within a week")
+        await operator.reads("second time within a week")
         await operator.reads(before)
         for party in now.behind:
             await operator.reads(party)

@@ -37,6 +37,7 @@ ANSWER_SECONDS_MAX = 3.0
 SNAPSHOTS_MAX = 5
 """How many snapshots are taken to see whether it is over: the freed need a moment to go on."""
 SETTLE_SECONDS = 0.3
+_ABLE = "its call will be aborted; a thread that waits for a lock stays there, and keeps what it holds"
 _SETTING = "STILLTRUE_ALLOW_CURE=true"
 
 
@@ -188,7 +189,7 @@ class Cures:
         if not member.cures:
             why = f"its process does not allow it ({_SETTING}), or its agent ({member.agent or 'unknown'}) is too old"
             return PartyCured(party=victim, aborted=False, text=why)
-        return PartyCured(party=victim, aborted=True, text="its call will be aborted")
+        return PartyCured(party=victim, aborted=True, text=_ABLE)
 
     # -- doing it ------------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from detector.core.counting import counted
 from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import PartyName, process_of
 
 WEEK_SECONDS = 7 * 86400.0
+_ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _NUMBER = re.compile(r"#?\d+$")
 
 
@@ -32,8 +32,11 @@ def seen_before(incident: Incident, known: Iterable[Incident]) -> list[Incident]
 
 
 def recurrence(before: list[Incident]) -> str:
-    """``"seen 2 times before within a week"``; empty for the first."""
-    return f"seen {counted(len(before), 'time')} before within a week" if before else ""
+    """``"third time within a week"``; empty for the first."""
+    if not before:
+        return ""
+    times = len(before) + 1
+    return f"{_ORDINALS[times - 2]} time within a week" if times - 2 < len(_ORDINALS) else f"{times} times within a week"
 
 
 def _begun(incident: Incident) -> float:
