@@ -11,7 +11,7 @@ from detector.graph.columns import Bools, WaitColumns
 from detector.graph.partial import ReductionBounds, bounds
 from detector.graph.reduction import Reduction
 from detector.predicates.deadlock import ended_holders, stuck_bounds
-from detector.predicates.evidence.blocked import blocked_verdict, certain_graph
+from detector.predicates.evidence.blocked import as_of, blocked_verdict, certain_graph
 from detector.predicates.evidence.explain import sentence, shortened
 from stilltrue.model import Holds, PartyName, Verdict, Witness, has_ended
 
@@ -33,7 +33,12 @@ class OrphanedResource:
         """TRUE with those that wait for an ended holder (the core), and those behind them."""
         found = orphaned_bounds(snapshot)
         verdict = blocked_verdict(self.name, snapshot, found, certain_graph(snapshot, found))
-        return _told(verdict, snapshot) if verdict.holds is Holds.TRUE else verdict
+        if verdict.holds is Holds.TRUE:
+            return _told(verdict, snapshot)
+        if verdict.holds is Holds.FALSE:  # that a deadlocked party could move would be untrue
+            text = f"no party was stuck behind a holder that has ended {as_of(snapshot)}"
+            return replace(verdict, witness=replace(verdict.witness, text=text))
+        return verdict
 
 
 def orphaned_bounds(snapshot: Snapshot) -> ReductionBounds:

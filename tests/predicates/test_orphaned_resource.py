@@ -47,6 +47,12 @@ def test_a_wait_with_a_deadline_ends_by_itself() -> None:
     assert ask(LEFT, wait("shop/a", GONE, deadline=LATE)).holds is Holds.FALSE
 
 
+def test_of_the_deadlocked_it_does_not_say_that_they_could_move() -> None:
+    verdict = ask(wait("shop/a", "shop/b"), wait("shop/b", "shop/a"))
+    assert verdict.holds is Holds.FALSE
+    assert verdict.witness.text == "no party was stuck behind a holder that has ended when the snapshot began"
+
+
 def test_a_holder_for_which_nobody_waits_is_nothing() -> None:
     assert ask(LEFT).holds is Holds.FALSE
     assert ask(LEFT, wait("shop/a", "shop/b")).holds is Holds.FALSE

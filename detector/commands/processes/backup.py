@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from detector.commands.shared.run import CommandError
+from detector.core.counting import counted
 from detector.service.storage.backup import BackupError, back_up
 from detector.service.storage.sqlite import DamagedError
 
@@ -31,4 +32,4 @@ def backup(target: Path, *, data: Path) -> None:
         files = back_up(data, target)
     except (BackupError, DamagedError, OSError) as error:
         raise CommandError(str(error)) from None
-    click.echo(f"backed up {data} to {target}: {files} files")
+    click.echo(f"backed up {data} to {target}: {counted(files, 'file')}")

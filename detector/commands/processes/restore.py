@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from detector.commands.shared.run import CommandError
+from detector.core.counting import counted
 from detector.service.storage.backup import BackupError
 from detector.service.storage.backup import restore as put_back
 from detector.service.storage.sqlite import ArchiveInUseError, DamagedError, NewerStateError
@@ -32,4 +33,4 @@ def restore(source: Path, *, data: Path) -> None:
         files = put_back(source, data)
     except (BackupError, NewerStateError, ArchiveInUseError, DamagedError, OSError) as error:
         raise CommandError(str(error)) from None
-    click.echo(f"restored {source} to {data}: {files} files")
+    click.echo(f"restored {source} to {data}: {counted(files, 'file')}")
