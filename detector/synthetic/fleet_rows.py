@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from detector.archive.rows.list_columns import listed
 from detector.archive.rows.schema import REPORTS
+from detector.core.waits.channels import PERHAPS_MAX, perhaps_of
 from detector.synthetic.fleet_model import Calls, Fleet, Served, Times, Whole, rank_in
 
 NUMBER_NEXT = 10**12
@@ -201,7 +202,7 @@ class FleetRows:
         begins = np.searchsorted(self._served_key[workers], np.arange(count + 1))
         place = calls.at * self._width + calls.callee
         busy = begins[place + 1] - begins[place]
-        absent = self._gone.sum(axis=1)[calls.at]
+        absent = np.minimum(self._gone.sum(axis=1)[calls.at], PERHAPS_MAX)
         sizes = np.where(unseen, absent, np.where(queued, busy, there.astype(np.int64)))
         offset = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         wait = np.repeat(np.arange(len(sizes)), sizes)
@@ -216,12 +217,10 @@ class FleetRows:
         shown = ("'s pool workers (", _text(busy), " of ", size, " busy, ", _text(full), " queued)")
         pool = _concatenated("a worker for ", self._call_method, " in ", callee, *shown)
         worded = pc.if_else(pa.array(queued), pool, _concatenated("the reply of ", callee, " to ", self._call_method))
-        named = pa.array(
-            [" or ".join(sorted(self._fleet.names[at] for at in np.flatnonzero(gone).tolist())) for gone in self._gone]
+        perhaps = pa.array(
+            [perhaps_of(sorted(self._fleet.names[at] for at in np.flatnonzero(gone).tolist())) for gone in self._gone]
         )
-        what = pc.if_else(
-            pa.array(unseen), _concatenated("a reply, perhaps of ", named.take(pa.array(calls.at)), " (no report)"), worded
-        )
+        what = pc.if_else(pa.array(unseen), perhaps.take(pa.array(calls.at)), worded)
         kept = np.flatnonzero(sizes > 0)
         fields = {name: _take(values, kept) for name, values in (common | {"what": what}).items()}
         kind = REPORTS.field("resolved").type.value_type.field("among").type

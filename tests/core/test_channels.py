@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from detector.core.waits.channels import CallLocation, Channels, Orphan, Where, set_aside
+from detector.core.waits.channels import PERHAPS_MAX, CallLocation, Channels, Orphan, Where, set_aside
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Bounds, Recorder
@@ -269,3 +269,14 @@ def test_the_next_try_of_a_call_that_was_answered_with_a_failure_may_be_at_the_m
     served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0)
     fleet.servers["s1"].replied(served, failed=True)
     assert fleet.place(made, missing=("s2",)).where is Where.MISSING
+
+
+def test_of_thousands_of_missing_members_the_first_are_named_and_the_others_counted() -> None:
+    fleet = Fleet("s1")
+    made, _ = fleet.send()
+    report = _report(fleet.caller)
+    absent = [ProcessId(service="s", instance=ProcessName(f"m{at:04d}"), incarnation=1) for at in reversed(range(3_000))]
+    place = Channels({report.process.instance: report}, absent).place(report.process, report.made[0])
+    assert place.among == tuple(f"m{at:04d}" for at in range(PERHAPS_MAX))
+    assert place.what.endswith(f" or m{PERHAPS_MAX - 1:04d} or {3_000 - PERHAPS_MAX} others (no report)")
+    assert made.number == report.made[0].number

@@ -17,6 +17,12 @@ from typing import NamedTuple
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName
 from stilltrue.protocol.report import Answered, Caller, OutstandingCall, Pool, Report, Seen, ServedCall
 
+PERHAPS_MAX = 32
+"""How many missing members a wait names that may have its call: only reports of theirs can tell, and they may be thousands.
+
+Together, all missing members move or none of them does, so that the first few stand for all.
+"""
+
 
 class Where(Enum):
     """Where a call is when its caller waits for it."""
@@ -83,6 +89,9 @@ class Channels:
         self._served: dict[tuple[Caller, CallNumber], list[tuple[ProcessName, ServedCall]]] = {}
         self._seen: dict[Caller, list[tuple[ProcessName, Seen]]] = {}
         self._pools: dict[tuple[ProcessName, str], _PoolView] = {}
+        self.absent = tuple(map(PartyName, sorted(self._missing)[:PERHAPS_MAX]))
+        """Those of the missing members whom waits name that depend on all of them."""
+        self._perhaps = CallLocation(where=Where.MISSING, among=self.absent, what=perhaps_of(sorted(self._missing)))
         for name in sorted(reports):
             self._index(name, reports[name])
 
@@ -161,11 +170,7 @@ class Channels:
 
     def _perhaps_missing(self) -> CallLocation | None:
         """The members without a report, any of which may have the call; None when there are none."""
-        absent = sorted(self._missing)
-        if not absent:
-            return None
-        what = f"a reply, perhaps of {' or '.join(absent)} (no report)"
-        return CallLocation(where=Where.MISSING, among=tuple(map(PartyName, absent)), what=what)
+        return self._perhaps if self._missing else None
 
     def _has_lost_a_server(self, call: OutstandingCall) -> bool:
         """Whether a server of the call's channel is gone, perhaps with what the call carried: this only adds doubt."""
@@ -213,6 +218,13 @@ class Channels:
                     text = _contradiction(name, seen, source)
                     found += [Orphan(name, seen.caller.process, text)] if text else []
         return found
+
+
+def perhaps_of(missing: Sequence[str]) -> str:
+    """What a call waits for that one of the ``missing`` members may have, in words."""
+    others = len(missing) - PERHAPS_MAX
+    named = [*missing[:PERHAPS_MAX], f"{others} others"] if others > 0 else missing
+    return f"a reply, perhaps of {' or '.join(named)} (no report)"
 
 
 def _contradiction(server: ProcessName, seen: Seen, source: Report) -> str:

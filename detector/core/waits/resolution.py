@@ -143,7 +143,7 @@ class Resolution:
             holders = tuple(dict.fromkeys(hold.party for hold in holds))
             return _Awaited(holders, resource)
         if self._missing and process_of(PartyName(resource)) not in self._reports:  # fleet-wide: a missing member may hold it
-            return _Awaited(tuple(PartyName(name) for name in sorted(self._missing)), f"{resource}, holder unknown")
+            return _Awaited(self.channels.absent, f"{resource}, holder unknown")
         return _FREE
 
     def in_transit(self) -> Iterator[Message]:

@@ -77,6 +77,8 @@ class Driver:
         self._initiator = Initiator(settings.timing, first=snapshot_store.first_id)
         self._colours = ColourBudget(clock.now())
         self._patience = Patience()
+        self.unread: Callable[[], bool] = lambda: False
+        """Whether reports that have come wait to be read: nobody is late meanwhile."""
         self._rounds = Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics, patience=self._patience)
         self._verdicts = SnapshotVerdicts(
             settings=settings,
@@ -150,7 +152,7 @@ class Driver:
     def reported(self, member: Member, report: Report) -> None:
         """A report came."""
         self._check_colour(report.snapshot)
-        self._heard(member)
+        self.heard(member)
         member.colour = max(member.colour, report.snapshot)
         member.report = report
         self._step(lambda now: self._initiator.reported(report, now))
@@ -160,7 +162,7 @@ class Driver:
         refusal = self._initiator.refusal(member.process, after, snapshot)
         if refusal is not None:
             self._check_colour(snapshot)
-            self._heard(member)
+            self.heard(member)
             member.colour = max(member.colour, snapshot)
             self._initiator.late(member.name, snapshot)
             self._metrics.report_refused(refusal.value.replace(" ", "_"))
@@ -175,7 +177,7 @@ class Driver:
     def leased(self, member: Member, colour: SnapshotId, reports_dropped: int, stamps_refused: int) -> None:
         """An agent says that it lives."""
         self._check_colour(colour)
-        self._heard(member)
+        self.heard(member)
         member.colour = max(member.colour, colour)
         self._metrics.agent_dropped(max(0, reports_dropped - member.reports_dropped))
         member.reports_dropped = reports_dropped
@@ -189,7 +191,7 @@ class Driver:
 
     def requested(self, member: Member, reason: str = "") -> None:
         """A process requests a snapshot. That the waits of an open incident go on is news only now and then."""
-        self._heard(member)
+        self.heard(member)
         if reason.startswith(STILL_BLOCKED) and self.incidents.shows(member.name):
             now = self._clock.now()
             if now < self._known_request_at + KNOWN_REQUEST_SECONDS_MIN:
@@ -238,7 +240,8 @@ class Driver:
         self.incidents.over(member.process, why, self._clock.now())
         self._snapshot_store.member(member.name, None)
 
-    def _heard(self, member: Member) -> None:
+    def heard(self, member: Member) -> None:
+        """A member lives."""
         member.heard_at = self._clock.now()
         if member.lost_at is not None and self.roster.is_member(member):
             self._join(member, member)
@@ -364,6 +367,8 @@ class Driver:
         """Time has passed: who has not reported is late, unless the loop was held up."""
         now = self._clock.now()
         self._patience.held(now - at, now)
+        if self.unread():
+            self._patience.unread(now)
         if now < self._patience.due(at):
             self._arm(now)
         else:

@@ -85,6 +85,7 @@ class AgentServicer:
         self._metrics = metrics
         self._log = log
         self._news, self._writes = Turns(NEWS_PER_TURN), Turns(MARKERS_PER_TURN)
+        driver.unread = lambda: self._news.crowded
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The service, for :meth:`grpc.aio.Server.add_generic_rpc_handlers`."""
@@ -208,6 +209,7 @@ class AgentServicer:
             check_moments("cut_at", (report.cut_at,))
             self._driver.reported(member, report)
             return
+        self._driver.heard(member)
         await self._news.mine()
         if (message := found.message()) is None:
             self._take(member, self._read(data), reader)

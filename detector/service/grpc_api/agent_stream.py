@@ -69,6 +69,11 @@ class Turns:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._armed = False
 
+    @property
+    def crowded(self) -> bool:
+        """Whether somebody waits for a turn."""
+        return bool(self._waiting)
+
     async def mine(self) -> None:
         """Wait until it is one's turn."""
         if self._left and not self._waiting:

@@ -36,6 +36,7 @@ class Member:
         self._colour = 0
         self._call: grpc.aio.StreamStreamCall[bytes, bytes] | None = None
         self._writing = asyncio.Lock()
+        self._spoken = False
         self.welcomed = asyncio.Event()
 
     async def run(self) -> None:
@@ -71,12 +72,14 @@ class Member:
 
     def _reported(self, snapshot: int) -> bytes:
         after, self._colour = self._colour, max(self._colour, snapshot)
+        self._spoken = True
         report = self._fleet.report(self._index, snapshot, min(after, snapshot - 1))
         return REPORT_TAG + bytes(_varint(len(report))) + report
 
     async def lease(self) -> None:
-        """Say that it lives."""
-        if self._call is not None:
+        """Say that it lives, unless a report has done so since the last time."""
+        spoken, self._spoken = self._spoken, False
+        if self._call is not None and not spoken:
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 await self._write(self._call, pb.ConnectRequest(lease=pb.Lease(colour=self._colour)).SerializeToString())
 

@@ -24,6 +24,7 @@ from stilltrue.protocol.stacks import StacksFound
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime.membership.credentials import Security
+from stilltrue.runtime.membership.leases import Leases
 from stilltrue.runtime.membership.questions import Questions
 from stilltrue.runtime.membership.triggers import SnapshotRequests
 from stilltrue.runtime.recorder import LockedRecorder
@@ -111,6 +112,7 @@ class Connection:
         self._refused: grpc.StatusCode | None = None
         self._absent_since: float | None = time.monotonic()  # None: it has been logged
         self._lease_seconds = 3.0
+        self._leases = Leases(pb.Hello(), 0.0)
         self._followed_at = 0.0
         self._addresses = deque(address.strip() for address in settings.detector.split(","))
         self._report_bytes_max = 0
@@ -273,7 +275,7 @@ class Connection:
         if kind == "mark":
             report = self._live.marked(SnapshotId(response.mark.snapshot), map(CallNumber, response.mark.settled))
             if report is None:
-                self._triggers.lease_due = True  # it has been cut for: the lease says so
+                self._leases.demanded = True  # it has been cut for: the lease says so
                 self._ring()
             else:
                 self._live.post(report)
@@ -309,20 +311,19 @@ class Connection:
 
     def _requests(self, over: threading.Event) -> Iterator[pb.ConnectRequest]:
         live = self._live
-        yield pb.ConnectRequest(
-            hello=pb.Hello(
-                process=process_to_wire(live.recorder.process),
-                labels=self._settings.labels,
-                colour=live.recorder.colour,
-                agent=f"python/{__version__}",
-                reactive=self._settings.reactive,
-                looks=True,
-                cures=self._questions.cures,
-                stacks=self._questions.stacks,
-                sight=None if self._sight is None else pb.Sight(**self._sight()),
-            )
+        hello = pb.Hello(
+            process=process_to_wire(live.recorder.process),
+            labels=self._settings.labels,
+            colour=live.recorder.colour,
+            agent=f"python/{__version__}",
+            reactive=self._settings.reactive,
+            looks=True,
+            cures=self._questions.cures,
+            stacks=self._questions.stacks,
+            sight=None if self._sight is None else pb.Sight(**self._sight()),
         )
-        leased = time.monotonic()
+        self._leases = leases = Leases(hello, time.monotonic())
+        yield pb.ConnectRequest(hello=hello)
         while not over.is_set():
             self._follow_keys()
             try:
@@ -330,17 +331,17 @@ class Connection:
             except Empty:
                 live.catch_up()
             self._rung = False
-            yield from self._reports()
+            for report in self._reports():
+                leases.reported()
+                yield report
             yield from self._questions.answers()
             if self._closing.is_set():
                 yield pb.ConnectRequest(goodbye=pb.Goodbye())
                 self._said_goodbye.set()
                 return
             now = time.monotonic()
-            if self._triggers.lease_due or now - leased >= self._lease_seconds / 3:
-                self._triggers.lease_due = False
-                leased = now
-                yield self._lease()
+            if leases.due(now, self._lease_seconds) and leases.must_send(lease := self._lease(), now):
+                yield pb.ConnectRequest(lease=lease)
             yield from self._pleas(now)
 
     def _reports(self) -> Iterator[pb.ConnectRequest]:
@@ -353,17 +354,16 @@ class Connection:
                 continue
             yield pb.ConnectRequest(report=message)
 
-    def _lease(self) -> pb.ConnectRequest:
+    def _lease(self) -> pb.Lease:
         live = self._live
         if self._transport is not None:
             self._transport.learn()
-        lease = pb.Lease(
+        return pb.Lease(
             colour=live.recorder.colour,
             reports_dropped=live.dropped,
             stamps_refused=live.recorder.refused + live.stamps_refused,
             sight=None if self._sight is None else pb.Sight(**self._sight()),
         )
-        return pb.ConnectRequest(lease=lease)
 
     def _pleas(self, now: float) -> Iterator[pb.ConnectRequest]:
         while self._asked:

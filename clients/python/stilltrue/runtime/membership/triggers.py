@@ -20,7 +20,6 @@ class SnapshotRequests:
         self._requested = WaitNumber(0)
         self._again_at = 0.0
         self._again_seconds = AGAIN_SECONDS_MIN
-        self.lease_due = False
 
     def poll(self, live: LockedRecorder, now: float) -> str:
         """The reason to request a snapshot now; empty if there is none. ``now`` is monotonic."""
