@@ -20,10 +20,10 @@ A, B = ProcessName("a"), ProcessName("b")
 class Pair:
     """Process a calls process b, several calls at once, each served at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, copies_max: int = 1) -> None:
         self.a = Recorder(process=ProcessId(service="a", instance=A, incarnation=1), reactive=True)
         self.b = Recorder(process=ProcessId(service="b", instance=B, incarnation=1), reactive=True)
-        self.channel = ChannelRecord("b")
+        self.channel = ChannelRecord("b", copies_max=copies_max)
         self.waiter = PartyName("a/task")
 
     def call(self, deadline: float | None = None, *, known_to_server: float | None = None, method: str = "/b/Do") -> ClientCall:
@@ -103,7 +103,7 @@ def test_a_call_that_is_over_counts_as_come(needs: int) -> None:
 
 
 def test_two_fan_outs_of_one_party_do_not_share_the_names_that_stand_for_their_targets() -> None:
-    pair = Pair()
+    pair = Pair(copies_max=2)
     calls = [pair.call() for _ in range(6)]
     for made in calls[:3]:
         _serve_twice(pair, made)
@@ -114,6 +114,30 @@ def test_two_fan_outs_of_one_party_do_not_share_the_names_that_stand_for_their_t
     waits = pair.resolved()
     assert len(waits) == 8
     assert len({wait.waiter for wait in waits}) == 7
+
+
+def test_a_call_that_is_made_once_and_is_said_to_be_in_two_places_is_in_one_of_them() -> None:
+    """Somebody has forged its stamp, or a mesh mirrors requests: each place may be the true one, with its own deadline."""
+    pair = Pair()
+    made = pair.call()
+    forged, _ = pair.b.arrived(pair.a._stamp(made.number), method="/b/Do", now=0.0)
+    pair.b.started(forged, deadline=9.0)
+    pair.waits(made, needs=1)
+    waits = pair.resolved()
+    assert said(waits) == [
+        ("a/task", 1, ("b/Do#1", "b/Do#2"), 9.0),
+        ("a/task", 1, ("b/Do#1",), None),
+        ("a/task", 1, ("b/Do#2",), 9.0),
+    ]
+    assert [wait.uncoloured for wait in waits] == [False, True, True]
+
+
+def test_a_call_that_may_be_repeated_waits_for_any_of_its_places() -> None:
+    pair = Pair(copies_max=2)
+    made = pair.call()
+    _serve_twice(pair, made)
+    pair.waits(made, needs=1)
+    assert said(pair.resolved()) == [("a/task", 1, ("b/Do#1", "b/Do#2"), None)]
 
 
 def _serve_twice(pair: Pair, made: ClientCall) -> None:

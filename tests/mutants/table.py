@@ -330,7 +330,7 @@ MUTANTS = (
     Mutant(
         "a forged colour burns the numbers to come",
         "stilltrue.protocol.recorder",
-        "if stamp.colour - self.colour > self._bounds.colour_jump_max:",
+        "if not self._jumps.grants(stamp.colour - self.colour, now):",
         "if False:",
         "tests/client/protocol/test_recorder.py::test_a_forged_colour_does_not_burn_the_numbers_to_come",
     ),

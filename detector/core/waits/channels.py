@@ -41,6 +41,8 @@ class CallLocation:
 
     ``server`` is the process that has it, if known; ``served`` and ``answered`` are its records there. ``repeated``: perhaps
     the server has lost the caller without knowing yet, and the request is in transit to another (a later look decides).
+    ``claims``: a call that is made once is said to be in several places, and it is in one of these. The others come from
+    somebody who forged its stamp, or who copies requests (a mesh that mirrors traffic).
     """
 
     where: Where
@@ -50,6 +52,7 @@ class CallLocation:
     served: ServedCall | None = None
     answered: Answered | None = None
     repeated: bool = False
+    claims: tuple[CallLocation, ...] = ()
 
 
 class Orphan(NamedTuple):
@@ -115,7 +118,8 @@ class Channels:
         memories = self._seen.get(caller, ())
         answers = [(name, answer) for name, seen in memories if (answer := seen.answer(call.number)) is not None]
         if heard and not call.hedged:  # answered as well: one of the two got the stamp from somebody who passed it on
-            return self._held(heard, repeated=call.copies_max > 1 or (bool(answers) and call.copies_max > 0))
+            held = self._held(heard, repeated=call.copies_max > 1 or (bool(answers) and call.copies_max > 0))
+            return held if call.copies_max > 1 or len(heard) == 1 else self._contested(held, heard)
         if answers and (call.hedged or call.doubtful) and len(records) + len(answers) < call.copies_max:
             elsewhere = self._perhaps_missing() if call.doubtful else None  # which may have answered it, too
             return elsewhere or CallLocation(where=Where.UNKNOWN)  # a copy may be on its way, whatever became of the others
@@ -160,6 +164,10 @@ class Channels:
         where = Where.SERVED if served.serving else Where.QUEUED
         what = " or ".join(texts)
         return CallLocation(where=where, among=tuple(among), what=what, server=name, served=served, repeated=repeated)
+
+    def _contested(self, held: CallLocation, records: list[tuple[ProcessName, ServedCall]]) -> CallLocation:
+        """A call that can be in one place only, and is said to be in several."""
+        return replace(held, claims=tuple(self._held([one]) for one in records))
 
     def _unseen(self, call: OutstandingCall) -> CallLocation:
         """No member that reported has it: anybody may have it, and answer it, unless a missing member may have it."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, product
 
 from detector.core.waits.cancellation import Cancellation, with_ways_out
 from detector.core.waits.channels import CallLocation, Channels, Where
@@ -24,18 +25,25 @@ from stilltrue.protocol.report import (
 
 _STAND_IN = re.compile(r"(.+)~\d+\.\d+")
 
+CHOICES_MAX = 64
+"""Of a wait for calls that are each said to be in several places: how many combinations of these are looked at."""
+
 UNKNOWN_FACT = "unknown"
 """The value of a fact that may or may not still be in transit: not an amount, so that no sum includes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
-    """What one target of a wait resolves to: 1 of ``among`` until ``deadline``, or (if empty) something that ends by itself."""
+    """What one target of a wait resolves to: 1 of ``among`` until ``deadline``, or (if empty) something that ends by itself.
+
+    ``claims``: it is one of these, and nobody knows which.
+    """
 
     among: tuple[PartyName, ...]
     what: str = ""
     deadline: float | None = None
     doubtful: bool = False
+    claims: tuple[_Awaited, ...] = ()
 
 
 _FREE = _Awaited(())
@@ -82,25 +90,10 @@ class Resolution:
     def _resolve(self, report: Report, wait: LocalWait) -> Iterator[Wait]:
         """One local wait as waits for parties; a target that may come by itself counts as come."""
         awaited = [self._awaited(report, wait, target) for target in wait.among]
-        lasting = [target for target in awaited if target.among]
-        if any(target.doubtful for target in lasting):
-            wait = replace(wait, certain=False)
-        needs = wait.needs - (len(awaited) - len(lasting))
-        if needs <= 0:
-            return
-        if needs == len(lasting):  # all of them: each is a wait of its own, and all must end
-            for target in lasting:
-                yield _wait(wait.ending(target.deadline), target.among, 1, target.what or wait.what)
-            return
-        ends = sorted(target.deadline for target in lasting if target.deadline is not None)
-        if not ends:
-            yield from _some(wait, lasting, needs)
-        elif len(ends) >= needs:  # deadlines alone end it, at the latest when enough of them have passed
-            yield from _some(wait.ending(ends[needs - 1]), lasting, needs)
-        else:  # until the last deadline it is the one wait; after it, what is left of it: both must end
-            yield from _some(wait.ending(ends[-1]), lasting, needs)
-            endless = [target for target in lasting if target.deadline is None]
-            yield from _some(wait, endless, needs - len(ends))
+        yield from _lasting(wait, awaited)
+        if any(target.claims for target in awaited):  # each of them may be the true one, and none is for certain
+            for chosen in islice(product(*(target.claims or (target,) for target in awaited)), CHOICES_MAX):
+                yield from _lasting(replace(wait, certain=False), chosen)
 
     def _awaited(self, report: Report, wait: LocalWait, target: Target) -> _Awaited:
         match target:
@@ -120,7 +113,9 @@ class Resolution:
         place = self.channels.place(report.process, call)
         if wait.uncoloured and place.served is not None and place.served.sent != call.received:
             return _FREE  # an item is in transit, or the counts are of different times
-        return _Awaited(place.among, place.what, _earlier(call.deadline, place.served), place.repeated)
+        claims = tuple(_Awaited(one.among, one.what, _earlier(call.deadline, one.served)) for one in place.claims)
+        ends = [claim.deadline for claim in claims] or [_earlier(call.deadline, place.served)]
+        return _Awaited(place.among, place.what, _first(ends), place.repeated, claims)
 
     def _next_item(self, party: PartyName) -> _Awaited:
         """The next item of the stream that ``party`` reads: its caller must send it."""
@@ -217,6 +212,29 @@ class Resolution:
             yield Message(source=process_of(served.party), target=source, what=f"{items} items of {call.method}")
 
 
+def _lasting(wait: LocalWait, awaited: Sequence[_Awaited]) -> Iterator[Wait]:
+    """A wait for targets, without those that end by themselves."""
+    lasting = [target for target in awaited if target.among]
+    if any(target.doubtful for target in lasting):
+        wait = replace(wait, certain=False)
+    needs = wait.needs - (len(awaited) - len(lasting))
+    if needs <= 0:
+        return
+    if needs == len(lasting):  # all of them: each is a wait of its own, and all must end
+        for target in lasting:
+            yield _wait(wait.ending(target.deadline), target.among, 1, target.what or wait.what)
+        return
+    ends = sorted(target.deadline for target in lasting if target.deadline is not None)
+    if not ends:
+        yield from _some(wait, lasting, needs)
+    elif len(ends) >= needs:  # deadlines alone end it, at the latest when enough of them have passed
+        yield from _some(wait.ending(ends[needs - 1]), lasting, needs)
+    else:  # until the last deadline it is the one wait; after it, what is left of it: both must end
+        yield from _some(wait.ending(ends[-1]), lasting, needs)
+        endless = [target for target in lasting if target.deadline is None]
+        yield from _some(wait, endless, needs - len(ends))
+
+
 def _some(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iterator[Wait]:
     """``needs`` of several targets, each itself 1 of a set: an auxiliary party represents each set of several."""
     if needs == len(lasting):
@@ -253,8 +271,11 @@ def _stood_for(wait: LocalWait, lasting: Sequence[_Awaited], needs: int) -> Iter
 
 def _earlier(deadline: float | None, served: ServedCall | None) -> float | None:
     """The deadline of a call as its caller knows it, or as its server does: an interceptor or gRPC itself may have set one."""
-    known = [end for end in (deadline, served.deadline if served is not None else None) if end is not None]
-    return min(known, default=None)
+    return _first((deadline, served.deadline if served is not None else None))
+
+
+def _first(ends: Iterable[float | None]) -> float | None:
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _wait(wait: LocalWait, among: tuple[PartyName, ...], needs: int, what: str) -> Wait:

@@ -29,11 +29,11 @@ def test_agents_push_the_numbers_on_by_a_rate_and_no_faster() -> None:
     budget = ColourBudget(now=0.0)
     budget.spend(AHEAD_MAX, 0, 0.0)
     with pytest.raises(ColourRefusedError, match="too far ahead"):
-        budget.spend(AHEAD_MAX + 2000, AHEAD_MAX, 1.0)
+        budget.spend(AHEAD_MAX + 3000, AHEAD_MAX, 1.0)
     budget.spend(AHEAD_MAX, AHEAD_MAX, 1.0)
     budget.spend(AHEAD_MAX + 1000, AHEAD_MAX, 1.5)
     with pytest.raises(ColourRefusedError):
-        budget.spend(AHEAD_MAX + 1600, AHEAD_MAX + 1000, 1.5)
+        budget.spend(AHEAD_MAX + 5000, AHEAD_MAX + 1000, 1.5)
 
 
 def test_steps_that_each_were_allowed_do_not_reach_the_end_of_the_numbers() -> None:

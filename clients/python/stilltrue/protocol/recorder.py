@@ -41,6 +41,7 @@ from stilltrue.model import (
 )
 from stilltrue.protocol.activity import Activities
 from stilltrue.protocol.call_state import AWAIT, END, GO_ON, HANG_UP, HOLD_BACK, SETTLE, START, TAKE, ClientState, ServerState
+from stilltrue.protocol.colour_jumps import ColourJumps
 from stilltrue.protocol.doubts import Doubts
 from stilltrue.protocol.ledger import NO_REPLY, NO_WAIT, ChannelRecord, ClientCall, OpenWait, ServerCall, is_blocked
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
@@ -68,6 +69,9 @@ class Bounds:
     doubts_max: int = 1_000
     doubt_seconds_max: float = 30.0
     colour_jump_max: int = 10**9
+    """By which messages may raise the colour at once, before the first marker; after it, also how much may be saved up."""
+    colours_per_second: int = 1000
+    """How fast they may raise it after the first marker: as fast as no detector counts, however many stamps are forged."""
     story_max: int = 512
 
 
@@ -95,6 +99,7 @@ class Recorder:
         """Calls made or served before a renaming that are not over."""
         self._labels = dict(labels or {})
         self._bounds = bounds = bounds or Bounds()
+        self._jumps = ColourJumps(bounds.colour_jump_max, bounds.colours_per_second)
         self._observe = observe
         self._held: frozenset[PartyName] = frozenset()
         self._holds_seen: tuple[Hold, ...] = ()
@@ -126,13 +131,16 @@ class Recorder:
 
     def marked(self, snapshot: SnapshotId, now: float) -> Report | None:
         """An explicit marker came (rule 6): the cut it makes, or None when the process has cut for it already."""
-        return self._cut(snapshot, now) if snapshot > self.colour else None
+        if snapshot <= self.colour:
+            return None
+        self._jumps.follows(snapshot - self.colour, now)
+        return self._cut(snapshot, now)
 
     def coloured(self, stamp: Stamp | None, now: float) -> Report | None:
         """A message is about to be handled: the cut that its colour demands first (rule 2), if any."""
         if stamp is None or stamp.colour <= self.colour:
             return None
-        if stamp.colour - self.colour > self._bounds.colour_jump_max:
+        if not self._jumps.grants(stamp.colour - self.colour, now):
             self.refused += 1  # no detector counts so fast: a forged stamp must not burn the numbers to come
             return None
         return self._cut(stamp.colour, now)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-AHEAD_MAX = 10**9
-"""All that agents may be ahead at once: what a detector that has lost its state has to catch up with."""
+AHEAD_MAX = 10**10
+"""All that agents may be ahead at once: what a detector that has lost its state has to catch up with.
 
-PER_SECOND = 1000.0
-"""How fast that is granted anew. 2**53 numbers last for 280,000 years of it."""
+It is more than forged stamps can push an agent to (:mod:`stilltrue.protocol.colour_jumps`): what an outsider says to an honest
+process does not get that process refused.
+"""
+
+PER_SECOND = 2000.0
+"""How fast that is granted anew. 2**53 numbers last for 140,000 years of it."""
 
 
 class ColourRefusedError(Exception):
