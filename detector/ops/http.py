@@ -60,6 +60,8 @@ class Answer:
     """What follows the body, as long as the client reads."""
 
 
+Note = Callable[[web.BaseRequest, Answer], None]
+"""Is told of each request, and how it is answered."""
 Handler = Callable[[web.BaseRequest], Awaitable[Answer | None]]
 """Answers a request; None: there is no such page."""
 
@@ -79,9 +81,11 @@ class HttpServer:
         connections_max: int = 500,
         stream_seconds_max: float = 600.0,
         streams_max: int = 1000,
+        note: Note | None = None,
     ) -> None:
         """``hosts``: the names to answer to. None given: on loopback its names, elsewhere any."""
         self._handler = handler
+        self._note = note
         self._log = log
         self._hosts = frozenset(hosts)
         self._methods = frozenset(methods)
@@ -133,6 +137,8 @@ class HttpServer:
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         self._silent.pop(request.protocol, None)
         answer = await self._answer(request)
+        if self._note is not None:
+            self._note(request, answer)
         body = answer.body.encode() if isinstance(answer.body, str) else answer.body
         headers = {**_HEADERS, **answer.headers, "Content-Type": answer.content_type, "Server": "stilltrue"}
         if answer.stream is not None and request.method == "GET":

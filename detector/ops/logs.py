@@ -9,8 +9,10 @@ import sys
 from collections.abc import Mapping
 
 from detector.ops.clock import utc_milliseconds
-from detector.ops.text import printable
+from detector.ops.text import cut, printable
 
+TEXT_CHARACTERS_MAX = 4000
+"""What is written of one value: who sends megabytes of names does not fill the disk with lines about them."""
 _PLAIN = re.compile(r"[^\s\"=]+")
 _FIELDS = "stilltrue_fields"
 
@@ -54,11 +56,19 @@ class LineFormatter(logging.Formatter):
             values["logger"] = record.name
         if record.exc_info:
             values["traceback"] = self.formatException(record.exc_info)
+        values = {name: _cut(value) for name, value in values.items()}
         return json.dumps(values, default=str) if self._as_json else _logfmt(values)
 
 
 def _logfmt(values: Mapping[str, object]) -> str:
     return " ".join(f"{name}={_quoted(value)}" for name, value in values.items() if value is not None)
+
+
+def _cut(value: object) -> object:
+    if value is None or isinstance(value, int | float):
+        return value
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= TEXT_CHARACTERS_MAX else cut(text, TEXT_CHARACTERS_MAX)
 
 
 def _quoted(value: object) -> str:

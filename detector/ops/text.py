@@ -18,6 +18,21 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
+def cut(text: str, characters_max: int) -> str:
+    """The beginning and the end of a long text, and how much is left out.
+
+    Examples
+    --------
+    >>> cut("abcdefghij", 4)
+    'ab... (6 characters) ...ij'
+    """
+    left_out = len(text) - characters_max
+    if left_out <= 0:
+        return text
+    half = characters_max // 2
+    return f"{text[: characters_max - half]}... ({left_out} characters) ...{text[-half:]}"
+
+
 def printable_json(written: str) -> str:
     """JSON that says the same, with what :func:`printable` escapes as JSON's own escapes."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)

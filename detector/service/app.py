@@ -50,7 +50,8 @@ from stilltrue.v1 import detector_pb2_grpc
 _STOP_SECONDS = 0.5
 _ARCHIVE_SECONDS = 10.0
 """Time to write the rest of the archive before the service ends, also on slow disks."""
-_MESSAGE_HEADROOM = 4
+_MESSAGE_BYTES_BEYOND = 2**20
+"""How much larger than a report a message may be, to be refused in our words. gRPC refuses what is larger before it reads it."""
 COLLECTED_AFTER = (10_000, 10, 50)
 """Python's cyclic collector: a full collection walks over every report of a fleet, while all else waits for tenths of a second.
 
@@ -131,16 +132,17 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     archive_service = ArchiveService(settings)
     questions = DetectorServicer(
         driver=driver, cures=cures, stacks=stacks, snapshot_store=snapshot_store, archive_service=archive_service,
-        settings=settings, predicates=evaluator.names,
+        settings=settings, predicates=evaluator.names, roles=roles,
     )  # fmt: skip
-    guard = Guard(roles, metrics.report_refused, log, AccessLog(settings.data, clock, log) if settings.access_log else None)
+    access_log = AccessLog(settings.data, clock, log) if settings.access_log else None
+    guard = Guard(roles, metrics.report_refused, log, access_log)
     server, healthy = _server(settings, agents, questions, [guard])
     web = Web(
         driver=driver, cures=cures, operators=roles, on_loopback=is_loopback(settings.http_host),
         snapshot_store=snapshot_store, archived=archive_service.snapshot, metrics=metrics, log=log, hosts=settings.http_names,
         roles=None if settings.http_open else roles, base_path=settings.base_path,
         external_url=settings.external_url, trace_url=settings.trace_url,
-        proxy_user=ProxyUser(settings.proxy_user_header, settings.proxy_networks),
+        proxy_user=ProxyUser(settings.proxy_user_header, settings.proxy_networks), access_log=access_log,
     )  # fmt: skip
     try:
         port = _bind(server, settings, log)
@@ -272,7 +274,7 @@ def _server(
         interceptors=guards,
         options=[
             ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", min(2**31 - 1, _MESSAGE_HEADROOM * settings.report_bytes_max)),
+            ("grpc.max_receive_message_length", min(2**31 - 1, settings.report_bytes_max + _MESSAGE_BYTES_BEYOND)),
             ("grpc.max_send_message_length", -1),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
             ("grpc.keepalive_permit_without_calls", 1),

@@ -122,7 +122,9 @@ class Settings:
         "processes allow it (STILLTRUE_ALLOW_CURE); beyond this machine it needs --roles-file",
     )
     access_log: bool = _text(
-        False, "write who asks, watches, lists and reads, and who is refused, to access.jsonl in --data (at most 6 MiB)"
+        False,
+        "write who asks, watches, lists and reads, over gRPC and HTTP, and who is refused, to access.jsonl in --data "
+        "(at most 6 MiB)",
     )
     notify_url: str = _text("", "URL to notify of each incident that opens or ends")
     kubernetes_events: str = _text(
@@ -137,7 +139,7 @@ class Settings:
         0.5, 0.001, 3600, "minimum average time between snapshots requested by processes", was="wish_seconds_min"
     )
     triggers_burst_max: int = _bounded(5, 1, 1000, "burst size for snapshots requested by processes", was="wishes_burst_max")
-    give_up_seconds: float = _bounded(2.0, 0.01, 600, "how long a snapshot waits for a silent member")
+    give_up_seconds: float = _bounded(1.5, 0.01, 600, "how long a snapshot waits for a silent member")
     suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the previous one")
     pending_snapshots_max: int = _bounded(4, 1, 1000, "snapshots in progress at once")
     look_give_up_seconds: float = _bounded(

@@ -250,6 +250,33 @@ async def wishes(target: Target) -> None:
     await forever(*[partial(wish, number) for number in range(3)])
 
 
+@flood
+async def leases_of_many(target: Target) -> None:
+    """Sixty agents that say that they live, and nothing else, as fast as they can."""
+
+    async def live(number: int) -> None:
+        async with target.channel() as channel:
+            call = agent_pb2_grpc.AgentServiceStub(channel).Connect()  # type: ignore[no-untyped-call]
+            process = snapshot_pb2.ProcessId(service="flood", instance=f"lives-{number}", incarnation=time.time_ns())
+            await call.write(agent_pb2.ConnectRequest(hello=agent_pb2.Hello(process=process)))
+            while True:
+                await call.write(agent_pb2.ConnectRequest(lease=agent_pb2.Lease()))
+
+    await forever(*[partial(live, number) for number in range(60)])
+
+
+@flood
+async def reports_of_megabytes(target: Target) -> None:
+    """Each a hundred times, with 2 MB of names: they are refused."""
+
+    def again(report: snapshot_pb2.Report) -> Iterable[snapshot_pb2.Report]:
+        for number in range(2000):
+            report.waits.add(waiter=f"late/{number}", number=number + 1, among=[snapshot_pb2.Target(party="x" * 1000)], needs=1)
+        return [report] * 100
+
+    await forever(*[partial(_lies, target, f"large-{number}", again) for number in range(3)])
+
+
 # -- strangers ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from detector.core.protocol.assembler import Outcome, Refusal
 from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
@@ -106,6 +108,42 @@ def test_a_member_that_reports_again_is_waited_for_as_long_as_the_others() -> No
     story.tell(story.initiator.asked(3, 4.0))
     story.report("a", 3, 4.1)
     assert story.initiator.due(4.1) == 6.0
+
+
+def test_who_reports_much_too_late_is_waited_for_briefly_still() -> None:
+    """Reports of long ago that come all the time make nobody wait for those that do not come."""
+    story = Story("a", "b")
+    story.tell(story.initiator.asked(1, 0.0))
+    story.report("a", 1, 0.1)
+    story.tell(story.initiator.ticked(2.0))
+    story.tell(story.initiator.asked(2, 3.0))
+    assert story.report("b", 1, 3.1) == ["refuse b: late"]
+    story.report("a", 2, 3.1)
+    assert story.initiator.due(3.1) == 3.25
+
+
+def test_who_reports_a_little_too_late_is_waited_for_as_the_others() -> None:
+    story = Story("a", "b", timing=replace(TIMING, suspect_seconds=1.0))
+    story.tell(story.initiator.asked(1, 0.0))
+    story.report("a", 1, 0.1)
+    story.tell(story.initiator.ticked(2.0))
+    story.tell(story.initiator.asked(2, 3.0))
+    story.report("a", 2, 3.1)
+    story.tell(story.initiator.ticked(4.0))
+    story.tell(story.initiator.asked(3, 4.1))
+    story.report("b", 2, 4.2)
+    story.report("a", 3, 4.2)
+    assert story.initiator.due(4.2) == 6.1
+
+
+def test_processes_that_request_snapshots_take_no_place_from_questions() -> None:
+    timing = replace(TIMING, pending_snapshots_max=3, triggers_burst_max=10)
+    story = Story("a", "mute", timing=timing)
+    begun = [story.tell(story.initiator.requested(ProcessName("mute"), 0.0)) for _ in range(3)]
+    assert begun == [["begin 1 of a mute"], ["begin 2 of a mute"], []]
+    assert story.tell(story.initiator.asked(1, 0.1)) == ["begin 3 of a mute"]
+    assert story.tell(story.initiator.asked(2, 0.2)) == []
+    assert story.tell(story.initiator.ticked(2.0))[-1].startswith("begin 4")
 
 
 def test_a_caller_is_told_once_that_a_doubt_of_its_is_settled() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +17,12 @@ from detector.archive.journal import FILE, Journal
 from detector.commands.processes.webhook import Webhook
 from detector.core.document.reader import parse_document
 from detector.core.document.values import DocumentError
+from detector.core.document.writer import write_document
+from detector.core.protocol.assembler import PendingSnapshot
+from detector.core.registry import ask, find_predicate, predicate_names
 from detector.ops.address import AddressError, parse_address
 from detector.ops.logs import Log
+from detector.service.grpc_api.report_reader import ReportReader, check_times, split
 from detector.service.grpc_api.roles import SecurityError, read_grants
 from detector.service.settings import SettingError, expectations_from_texts, predicate_settings_from_texts, scope_from_text
 from detector.sidecar.http2 import frames
@@ -27,15 +31,21 @@ from detector.sidecar.http2.messages import MessageCounter
 from detector.sidecar.http2.relay import Relay
 from detector.sidecar.interception import timeout_of
 from detector.simulator.scenario.language import ScenarioError, parse
+from stilltrue.model import ProcessName, SnapshotId
+from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import decode, encode
 from stilltrue.protocol.stamp_tag import StampTags
+from stilltrue.protocol.wire.cure import cure_from_wire, cured_from_wire
+from stilltrue.protocol.wire.look import look_from_wire, request_from_wire
 from stilltrue.protocol.wire.report import report_from_wire, report_to_wire
+from stilltrue.protocol.wire.stacks import found_from_wire
 from stilltrue.protocol.wire.values import MalformedError, process_from_wire
 from stilltrue.settings import SettingRefusedError, read_settings
 from stilltrue.v1 import agent_pb2, snapshot_pb2
 
 Target = Callable[[bytes], object]
 TARGETS: dict[str, Target] = {}
+PREDICATES = [find_predicate(name, None) for name in predicate_names()]
 TAGS = StampTags(["the-key-of-the-fuzzed-fleet"])
 
 
@@ -67,6 +77,64 @@ def hellos(data: bytes) -> None:
         process_from_wire(agent_pb2.ConnectRequest.FromString(data).hello.process)
     except (DecodeError, MalformedError):
         return
+
+
+@target
+def agent_messages(data: bytes) -> None:
+    """Whatever an agent sends after its hello; a report is the same whether its heading is read by itself or not."""
+    me = ProcessName("orders")
+    try:
+        message = agent_pb2.ConnectRequest.FromString(data)
+        look_from_wire(me, message.looked)
+        cured_from_wire(me, message.cured)
+        found_from_wire(me, message.stacks_found)
+        found = split(data)
+        if found is not None and (short := found.message()) is not None:
+            assert message.WhichOneof("message") == "report"
+            assert "nan" in str(short) or short == message.report
+            ReportReader().decoded(short, found)
+    except (DecodeError, MalformedError):
+        return
+
+
+@target
+def detector_messages(data: bytes) -> None:
+    """Whatever a detector sends to an agent."""
+    try:
+        message = agent_pb2.ConnectResponse.FromString(data)
+        request_from_wire(message.look)
+        cure_from_wire(message.cure)
+    except (DecodeError, MalformedError):
+        return
+
+
+def _reports(data: bytes) -> Iterator[Report]:
+    """Two reports, of the processes a and b, whatever names the bytes give them."""
+    half = len(data) // 2
+    for name, part in (("a", data[:half]), ("b", data[half:])):
+        message = snapshot_pb2.Report.FromString(part)
+        message.process.CopyFrom(snapshot_pb2.ProcessId(service=name, instance=name, incarnation=1))
+        message.snapshot, message.after = 1, 0
+        yield report_from_wire(message)
+
+
+@target
+def assemblies(data: bytes) -> None:
+    """Reports that are taken make a snapshot, which every predicate judges, and which is written and read again."""
+    try:
+        reports = list(_reports(data))
+        for report in reports:
+            check_times(report)
+    except (DecodeError, MalformedError):
+        return
+    members = {report.process.instance: report.process for report in reports}
+    pending = PendingSnapshot(snapshot=SnapshotId(1), members=members, begun=10.0, begun_by="fuzz")
+    for report in reports:
+        pending.offer(report)
+    assembled = pending.assembled(11.0)
+    for predicate in PREDICATES:
+        ask(predicate, assembled.snapshot)
+    parse_document(json.dumps(write_document(assembled.snapshot)), file="written")
 
 
 @target

@@ -187,8 +187,8 @@ MUTANTS = (
     Mutant(
         "who has reported is still under suspicion",
         "detector.core.protocol.initiator",
-        "        self._suspects.discard(name)\n        meant",
-        "        meant",
+        "            self._suspects.discard(process)\n",
+        "            pass\n",
         "tests/core/test_initiator.py::test_a_member_that_reports_again_is_waited_for_as_long_as_the_others",
     ),
     Mutant(

@@ -5,9 +5,10 @@ Rules:
 1. Ids only rise; a process's colour that is ahead advances them.
 2. A snapshot begins when one is asked for, when a process requests one (a bounded number of times a second), and once a
    period, but not while another is in progress or being judged, nor right after one that took long. Never more than
-   ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one has ended.
+   ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one has ended. The last place is for
+   questions: processes that request snapshots all the time hold no question up.
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
-   ``give_up_seconds``; it is incomplete then.
+   ``give_up_seconds``; it is incomplete then. Who reports later than that is waited for briefly still.
 4. A question is answered from a snapshot that began after it.
 5. While many processes join at once (a detector's restart, a rollout) only questions begin snapshots, for a bounded time: what
    half of a fleet reports is worth little, and reading it keeps the other half waiting.
@@ -28,6 +29,8 @@ from detector.core.waits.resolved import Resolved
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
 
+BEGUN_MAX = 1000
+"""Snapshots of which it is remembered when they began."""
 CROWD_LASTS_PAUSES = 5
 """Rule 6: how many pauses a crowd lasts beyond the last moment at which many questions waited."""
 
@@ -43,7 +46,7 @@ class Timing:
     period_seconds: float = 1.0
     trigger_seconds_min: float = 0.5
     triggers_burst_max: int = 5
-    give_up_seconds: float = 2.0
+    give_up_seconds: float = 1.5
     suspect_seconds: float = 0.25
     pending_snapshots_max: int = 4
     rush_members: int = 16
@@ -90,6 +93,7 @@ class Initiator:
         self.next_id = first
         self._members: dict[ProcessName, ProcessId] = {}
         self._pending: dict[SnapshotId, PendingSnapshot] = {}
+        self._begun: dict[SnapshotId, float] = {}
         self._tickets: dict[SnapshotId, tuple[int, ...]] = {}
         self._asking: list[int] = []
         self._requester: ProcessName | None = None
@@ -172,14 +176,14 @@ class Initiator:
     def due(self, now: float) -> float:
         """When :meth:`ticked` has something to do next (seconds; infinity: never)."""
         times = [self._deadline(pending) for pending in self._pending.values()]
-        if not self.paused and len(self._pending) < self.timing.pending_snapshots_max:
+        if self._has_room():
             if self._is_periodic():
                 times.append(self._periodic_due())
             if self._requester is not None:
                 granted = now + (1 - self._allowance_now(now)) * self.timing.trigger_seconds_min
                 times.append(max(granted, self._rush_until()))
-            if self._asking:
-                times.append(self._crowd_until(now))
+        if self._asking and self._has_room(question=True):
+            times.append(self._crowd_until(now))
         return max(now, min(times, default=math.inf))
 
     # -- reports -------------------------------------------------------------------------------------------------------
@@ -187,8 +191,7 @@ class Initiator:
     def reported(self, report: Report, now: float) -> list[Effect]:
         """A report came: it serves every pending snapshot in (after, snapshot] (rule 2 of the recorder)."""
         name = report.process.instance
-        self.advance(report.snapshot)
-        self._suspects.discard(name)
+        self.late(name, report.snapshot, now)
         meant = [pending for pending in self._pending.values() if report.after < pending.id <= report.snapshot]
         if not meant:
             return [Refuse(process=name, reason=Refusal.LATE)]
@@ -208,23 +211,28 @@ class Initiator:
         refusals = [pending.refusal(process) for pending in meant]
         return None if None in refusals else next(iter(refusals), Refusal.LATE)
 
-    def late(self, process: ProcessName, snapshot: SnapshotId) -> None:
-        """A report came too late, but its process answers, and has cut for ``snapshot``."""
+    def late(self, process: ProcessName, snapshot: SnapshotId, now: float) -> None:
+        """A report came, too late perhaps, but its process has cut for ``snapshot``.
+
+        It is waited for as the others are from now on (rule 3), if this is the newest snapshot, or not older than one may get.
+        """
+        if snapshot >= self.next_id - 1 or now <= self._begun.get(snapshot, -math.inf) + self.timing.give_up_seconds:
+            self._suspects.discard(process)
         self.advance(snapshot)
-        self._suspects.discard(process)
 
     # -- rules ---------------------------------------------------------------------------------------------------------
 
     def _begin_wanted(self, now: float) -> list[Effect]:
         """Rule 2: begin one snapshot if one is wanted and there is room; it serves all pending requests."""
-        if self.paused or len(self._pending) >= self.timing.pending_snapshots_max:
-            return []
         by = self._wanted_by(now)
         if by is None:
             return []
         snapshot = self.next_id
         self.next_id = SnapshotId(snapshot + 1)
         self._pending[snapshot] = PendingSnapshot(snapshot=snapshot, members=self._members, begun=now, begun_by=by)
+        self._begun[snapshot] = now
+        if len(self._begun) > BEGUN_MAX:
+            del self._begun[next(iter(self._begun))]
         for name in self._lost:
             self._pending[snapshot].gone(name)
         self._tickets[snapshot] = tuple(self._asking)
@@ -247,10 +255,15 @@ class Initiator:
         self._settled.clear()
         return settled
 
+    def _has_room(self, *, question: bool = False) -> bool:
+        """Rule 2: whether one more snapshot may be in progress."""
+        most = self.timing.pending_snapshots_max
+        return not self.paused and len(self._pending) < (most if question else max(1, most - 1))
+
     def _wanted_by(self, now: float) -> str | None:
-        if self._asking and now >= self._crowd_until(now):
+        if self._asking and self._has_room(question=True) and now >= self._crowd_until(now):
             return "ask"
-        if now < self._rush_until():
+        if not self._has_room() or now < self._rush_until():
             return None
         if self._requester is not None:
             allowance = self._allowance_now(now)

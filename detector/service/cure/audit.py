@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.core.times import write_time
+from detector.ops.text import printable_json
 
 NAME = "audit.jsonl"
 BYTES_MAX = 2**20
@@ -28,7 +29,7 @@ class Audit:
             self._rotate()
         entry = {"at": write_time(at), "what": what, "who": who, **values}
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, ensure_ascii=True) + "\n")
+            file.write(printable_json(json.dumps(entry, ensure_ascii=True)) + "\n")
 
     def _rotate(self) -> None:
         name = self._path.name

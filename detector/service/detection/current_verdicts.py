@@ -84,9 +84,9 @@ class CurrentVerdicts:
         return differs(verdict, before)
 
     @contextmanager
-    def watching(self, wanted: Callable[[Key], bool]) -> Iterator[Watch]:
-        """A watch that begins with the verdicts as they stand."""
-        if len(self._watches) >= self._watchers_max:
+    def watching(self, wanted: Callable[[Key], bool], *, times: int = 1) -> Iterator[Watch]:
+        """A watch that begins with the verdicts as they stand. ``times`` the bound is what this watcher may exceed it to."""
+        if len(self._watches) >= times * self._watchers_max:
             raise TooManyWatchersError(f"{self._watchers_max} clients are watching already (--watchers-max)")
         watch = Watch(wanted)
         for verdict in self.all():

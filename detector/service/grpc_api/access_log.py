@@ -1,4 +1,6 @@
-"""The access log: who asked the detector what, and who was refused. JSON lines in the data directory, rotated, off by default.
+"""The access log: who asked the detector what, over gRPC and HTTP, and who was refused.
+
+JSON lines in the data directory, rotated, off by default. No tokens, cookies or query strings are in it.
 
 It is not the audit log of cures (:mod:`detector.service.cure.audit`), which is always written, and which no number of questions
 pushes out. An entry here holds nobody up: a thread writes it, and beyond :data:`WAITING_MAX` entries are dropped and counted.
@@ -20,13 +22,14 @@ from detector.service.grpc_api.roles import Role
 NAME = "access.jsonl"
 WAITING_MAX = 1000
 TEXT_CHARACTERS_MAX = 200
+WHO_CHARACTERS_MAX = 1000
 DETAILS = ("predicate", "scope", "incident", "preview", "process", "id", "table")
 """What of a request is written, where it has it."""
 CLOSE_SECONDS_MAX = 2.0
 
 
 class AccessLog:
-    """Entries for each call of the detector's service."""
+    """Entries for each call of the detector's service, and each request for a page."""
 
     def __init__(self, directory: Path, clock: Clock, log: Log) -> None:
         """``directory``: the detector's data directory."""
@@ -39,13 +42,13 @@ class AccessLog:
         self._thread = threading.Thread(target=self._write, name="stilltrue-access-log", daemon=True)
         self._thread.start()
 
-    def note(self, method: str, who: str, roles: Iterable[Role], outcome: str, request: Any = None) -> None:
-        """``method`` was called by ``who``. Never blocks, and never raises."""
-        details = {name: value for name in DETAILS if (value := getattr(request, name, None))}
+    def note(self, what: str, who: str, roles: Iterable[Role], outcome: str, request: Any = None, **more: str | int) -> None:
+        """``who`` called the method ``what``, or made an HTTP request. Never blocks, and never raises."""
+        details = {name: value for name in DETAILS if (value := getattr(request, name, None))} | more
         values = {name: value[:TEXT_CHARACTERS_MAX] if isinstance(value, str) else value for name, value in details.items()}
         entry = {"roles": sorted(role.value for role in roles), "outcome": outcome, **values}
         try:
-            self._waiting.put_nowait((method, who, entry))
+            self._waiting.put_nowait((what, who[:WHO_CHARACTERS_MAX], entry))
         except Full:
             self._dropped += 1
 
@@ -59,11 +62,11 @@ class AccessLog:
 
     def _write(self) -> None:
         while (entry := self._waiting.get()) is not None:
-            method, who, values = entry
+            what, who, values = entry
             if self._dropped:
                 values, self._dropped = {**values, "dropped_before": self._dropped}, 0
             try:
-                self._file.write(self._clock.now(), method, who, **values)
+                self._file.write(self._clock.now(), what, who, **values)
                 self._failed = False
             except OSError as error:
                 if not self._failed:

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
+from detector.ops.text import cut
 from detector.service.cure.cures import Cures
 from detector.service.detection.driver import Driver
 from detector.service.detection.membership.colour_budget import ColourRefusedError
@@ -45,6 +46,8 @@ from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 
 AGENT_SERVICE = "stilltrue.v1.AgentService"
 HELLO_BYTES_MAX = 64 * 1024
+REFUSAL_CHARACTERS_MAX = 500
+"""A refusal may name what it refuses, which may be of any length."""
 _HELLO_SECONDS_MAX = 10.0
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200
@@ -56,7 +59,7 @@ class RefusedError(Exception):
     def __init__(self, status: grpc.StatusCode, text: str, reason: str) -> None:
         super().__init__(text)
         self.status = status
-        self.text = text
+        self.text = cut(text, REFUSAL_CHARACTERS_MAX)
         self.reason = reason
 
 
@@ -131,7 +134,9 @@ class AgentServicer:
             text = f"no hello within {_HELLO_SECONDS_MAX:g} s"
             raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, text, "no_hello") from None
         if isinstance(data, bytes) and len(data) > HELLO_BYTES_MAX:
-            text = f"a hello of {len(data)} bytes; at most {HELLO_BYTES_MAX} are accepted: use fewer or shorter labels"
+            size = len(data)
+            del data  # else the error's traceback keeps it until the next collection
+            text = f"a hello of {size} bytes; at most {HELLO_BYTES_MAX} are accepted: use fewer or shorter labels"
             raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
         request = self._read(data) if isinstance(data, bytes) else pb.ConnectRequest()
         if request.WhichOneof("message") != "hello":
@@ -179,7 +184,7 @@ class AgentServicer:
         """Everything after the hello, until the agent ends the stream."""
         pace, reader = Pace(monotonic()), ReportReader()
         while isinstance(data := await stream.read(), bytes):
-            pause = pace.pause(monotonic())
+            pause = pace.pause(monotonic(), len(data))
             if pause:
                 await asyncio.sleep(pause)
             try:

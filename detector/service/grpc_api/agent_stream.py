@@ -20,6 +20,8 @@ from stilltrue.v1 import agent_pb2 as pb
 _WRITE_SECONDS_MAX = 1.0
 MESSAGES_PER_SECOND = 200.0
 """As fast as one agent is read, after a burst; what is beyond waits in its connection. An agent sends a few each second."""
+MESSAGE_BYTES = 256 * 1024
+"""A message of this size counts as two, and so on: what is read of one agent is bounded in bytes as well."""
 MESSAGES_BURST = 1000
 _REQUESTS_MAX = 64
 """What waits for a slow reader; beyond it the oldest is dropped. A look that does not come leaves its parties in doubt."""
@@ -54,9 +56,10 @@ class Pace:
         """``now``: by the monotonic clock."""
         self._next = now - MESSAGES_BURST / MESSAGES_PER_SECOND
 
-    def pause(self, now: float) -> float:
-        """A message has come: for how long the next one is not read."""
-        self._next = max(self._next, now - MESSAGES_BURST / MESSAGES_PER_SECOND) + 1 / MESSAGES_PER_SECOND
+    def pause(self, now: float, size: int = 0) -> float:
+        """A message of ``size`` bytes has come: for how long the next one is not read."""
+        cost = (1 + size / MESSAGE_BYTES) / MESSAGES_PER_SECOND
+        self._next = max(self._next, now - MESSAGES_BURST / MESSAGES_PER_SECOND) + cost
         return max(0.0, self._next - now)
 
 

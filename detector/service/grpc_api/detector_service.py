@@ -18,7 +18,8 @@ from detector.service.detection.driver import Driver
 from detector.service.detection.incident.standing_waits import now_waiting
 from detector.service.detection.stacks import StacksRequests
 from detector.service.grpc_api.archive_service import ArchiveService
-from detector.service.grpc_api.security import who_is
+from detector.service.grpc_api.roles import Role, Roles
+from detector.service.grpc_api.security import bearer_token, certificate_names, who_is
 from detector.service.settings import Settings
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.protocol.stamp import NUMBER_MAX
@@ -29,6 +30,10 @@ from stilltrue.v1 import detector_pb2_grpc
 DETECTOR_SERVICE = "stilltrue.v1.DetectorService"
 LIST_DEFAULT = 50
 LIST_MAX = 10_000
+SHARE_TIMES = 2
+"""How far beyond a bound a connection is heard that has less than its share: as far as so many times the bound."""
+OPERATOR_TIMES = 3
+"""How far an operator's watch is."""
 REFUSED_SECONDS = 0.2
 """After which a question too many is refused: who asks again at once does not take the others' time."""
 
@@ -54,8 +59,10 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         archive_service: ArchiveService,
         settings: Settings,
         predicates: tuple[str, ...],
+        roles: Roles | None = None,
     ) -> None:
-        """``predicates``: the names there are."""
+        """``predicates``: the names there are. ``roles``: who is an operator; None: nobody is told apart."""
+        self._roles = roles
         self._driver = driver
         self._cures = cures
         self._stacks = stacks
@@ -81,8 +88,17 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
     def _may_ask(self, peer: str) -> bool:
         """Whether one more question may wait. When too many do, a connection with less than its share is still heard."""
         waiting, most = len(self._driver.pending_asks), self._settings.asks_max
-        share = most // (len(self._asking) + 1)
-        return waiting < most or (waiting < 2 * most and self._asking[peer] < share)
+        return waiting < most or (waiting < SHARE_TIMES * most and self._has_less_than_its_share(self._asking, most, peer))
+
+    def _has_less_than_its_share(self, under_way: Counter[str], most: int, peer: str) -> bool:
+        return under_way[peer] < most // (len(under_way) + (peer not in under_way))
+
+    def _times(self, context: Context) -> int:
+        """How far beyond the bound on watches this client is heard: a crowd of readers does not keep an operator out."""
+        if self._roles is not None and Role.OPERATOR in self._roles.of(certificate_names(context), bearer_token(context)):
+            return OPERATOR_TIMES
+        most = self._settings.watchers_max
+        return SHARE_TIMES if self._has_less_than_its_share(self._watching, most, context.peer()) else 1
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:  # noqa: N802
         """The current verdict, then each that differs; a response without a verdict is a heartbeat."""
@@ -94,10 +110,10 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         def wanted(key: Key) -> bool:
             return request.predicate in {"", key[0]} and request.scope in {"", key[1]}
 
-        most = self._settings.watchers_per_connection_max
+        most, times = self._settings.watchers_per_connection_max, self._times(context)
         async with self._one_of(self._watching, most, "--watchers-per-connection-max", context):
             try:
-                with self._driver.current.watching(wanted) as watch:
+                with self._driver.current.watching(wanted, times=times) as watch:
                     while True:
                         news = await watch.news(self._settings.heartbeat_seconds)
                         for verdict in news:

@@ -18,6 +18,7 @@ from typing import Any
 from detector.core.times import write_time
 from detector.core.verdict import write_verdict
 from detector.ops.http import Answer
+from detector.ops.text import printable_json
 from detector.service.answers import agent_to_wire, incident_to_wire
 from detector.service.detection.driver import Driver
 from detector.service.detection.incident.incidents import Incident
@@ -203,7 +204,7 @@ def _one_of(query: Query, name: str, allowed: Sequence[str]) -> str:
 
 
 def _json(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    return Answer(body=json.dumps(value, ensure_ascii=False) + "\n", content_type=_JSON, status=status)
+    return Answer(body=printable_json(json.dumps(value, ensure_ascii=False)) + "\n", content_type=_JSON, status=status)
 
 
 @cache

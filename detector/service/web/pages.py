@@ -22,6 +22,7 @@ from detector.core.protocol.assembler import Outcome
 from detector.core.times import duration, seconds_of, write_time
 from detector.drawing.draw import Format
 from detector.ops.http import Answer, policy
+from detector.ops.text import printable
 from detector.service.detection.driver import Driver
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.incident.standing_waits import newest_of, now_waiting
@@ -94,6 +95,7 @@ class Pages:
             undefined=StrictUndefined,
             trim_blocks=True,
             auto_reload=False,
+            finalize=_shown,
         )
         self._templates.globals.update(
             base=base_path,
@@ -383,3 +385,10 @@ def _nearest(clock: str, about: float) -> float:
 
 def _labels(member: Member) -> list[str]:
     return [f"{name}={value}" for name, value in sorted(member.labels.items())]
+
+
+def _shown(value: object) -> object:
+    """What a page shows of a value: text from outside neither steers a terminal nor turns the direction of a line."""
+    if isinstance(value, Markup):
+        return Markup(printable(str(value)))
+    return printable(value) if isinstance(value, str) else value

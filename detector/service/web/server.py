@@ -7,6 +7,7 @@ operator's bearer token, or the session of a browser that has shown one, or a us
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 
 from aiohttp import web
 
@@ -15,7 +16,8 @@ from detector.ops.logs import Log
 from detector.service import metrics as metric_texts
 from detector.service.cure.cures import Cures
 from detector.service.detection.driver import Driver
-from detector.service.grpc_api.roles import LOOKERS, Roles
+from detector.service.grpc_api.access_log import AccessLog
+from detector.service.grpc_api.roles import LOOKERS, Role, Roles, describe_client
 from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.api import Api
@@ -27,6 +29,8 @@ from stilltrue.v1 import detector_pb2 as pb
 
 _API = "/api/v1/"
 _METHODS = ("GET", "HEAD")
+_PROBES = frozenset({"/healthz", "/readyz"})
+_STATIC = "/static/"
 _CURE = re.compile(r"(/api/v1)?/incidents/([A-Za-z0-9-]{1,64})/cure")
 
 
@@ -50,6 +54,7 @@ class Web:
         external_url: str = "",
         trace_url: str = "",
         proxy_user: ProxyUser | None = None,
+        access_log: AccessLog | None = None,
     ) -> None:
         """``archived`` finds a snapshot that the store no longer has.
 
@@ -62,6 +67,7 @@ class Web:
         """
         users = proxy_user or ProxyUser()
         self._login = _login(roles, users, base_path, external_url)
+        self._token_of = bearer_of if self._login is None else self._login.token_of
         self._base_path = base_path
 
         async def find(number: int) -> pb.GetSnapshotResponse | None:
@@ -72,15 +78,20 @@ class Web:
         self._cure = CurePages(
             cures=cures,
             render=self._pages.html,
-            token_of=bearer_of if self._login is None else self._login.token_of,
+            token_of=self._token_of,
             user_of=users.of,
             roles=operators,
             on_loopback=on_loopback,
             base_path=base_path,
         )
         self._metrics = metrics
+        self._access_log = access_log
+        self._user_of = users.of
+        self._roles = operators
         posts = self._login is not None or cures.allowed
-        self._http = HttpServer(self._answer, log=log, hosts=hosts, methods=(*_METHODS, "POST") if posts else _METHODS)
+        methods = (*_METHODS, "POST") if posts else _METHODS
+        note = self._note if access_log is not None else None
+        self._http = HttpServer(self._answer, log=log, hosts=hosts, methods=methods, note=note)
 
     async def start(self, host: str, port: int) -> int:
         """Listen: the port. Raises ``OSError``."""
@@ -90,18 +101,36 @@ class Web:
         """Listen no more."""
         await self._http.stop()
 
-    async def _answer(self, request: web.BaseRequest) -> Answer | None:
+    def _note(self, request: web.BaseRequest, answer: Answer) -> None:
+        """Tell the access log; of probes and scripts nobody wants to know."""
+        path = self._path(request)
+        if self._access_log is None or path in _PROBES or path.startswith(_STATIC):
+            return
+        user, token = self._user_of(request), self._token_of(request)
+        roles = frozenset[Role]() if self._roles is None else self._roles.of(frozenset(), token, user)
+        names = frozenset({f"user {user}"}) if user else frozenset[str]()
+        who = describe_client(names, token, request.remote or "an unknown address")
+        refused = answer.status >= HTTPStatus.BAD_REQUEST or answer.headers.get("Location", "").endswith("/login")
+        outcome = "refused" if refused and path != "/logout" else "accepted"
+        self._access_log.note(request.method, who, roles, outcome, path=path, status=int(answer.status))
+
+    def _path(self, request: web.BaseRequest) -> str:
+        """The path without that of a reverse proxy."""
         path = request.path
         if self._base_path and f"{path}/".startswith(f"{self._base_path}/"):
-            path = path[len(self._base_path) :] or "/"
+            return path[len(self._base_path) :] or "/"
+        return path
+
+    async def _answer(self, request: web.BaseRequest) -> Answer | None:
+        path = self._path(request)
         if self._login is not None and path in {"/login", "/logout"}:
             return await self._log_in_or_out(self._login, path, request)
         cure = _CURE.fullmatch(path)
         if request.method == "POST" and cure is None:
             raise web.HTTPMethodNotAllowed("POST", ["GET", "HEAD"])
-        if path in {"/healthz", "/readyz"}:
+        if path in _PROBES:
             return Answer(body="ok\n")
-        if self._login is not None and not path.startswith("/static/") and not self._login.allows(request):
+        if self._login is not None and not path.startswith(_STATIC) and not self._login.allows(request):
             return self._login.refuse(request)
         if cure is not None:
             answers = self._cure.answer if cure[1] else self._cure.page

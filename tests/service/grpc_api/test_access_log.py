@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
+from yarl import URL
 
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
@@ -36,6 +38,52 @@ async def test_who_asks_and_who_is_refused_is_written_with_identity_and_role(
         ("prometheus", ["reader"], "Ask", "refused"),
     ]
     assert written[0]["predicate"] == "deadlock"
+
+
+async def test_http_requests_are_in_it_without_secrets_and_steer_no_terminal(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any]
+) -> None:
+    bearer = {"Authorization": "Bearer open sesame"}
+    async with (
+        start_detector(tmp_path / "data", **mutual, access_log=True) as detector,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
+    ):
+        for path, headers in (
+            ("/healthz", {}),
+            ("/static/pages.css", {}),
+            ("/metrics", bearer),
+            ("/members?search=hidden-in-a-query", {}),
+            ("/%1b%5b31m%7f%c2%9b%e2%80%ae" + "x" * 1000, bearer),
+            ("/incidents", {"Accept": "text/html"}),
+            ("/metrics", {"Host": "rebound.example"}),
+        ):
+            url = URL(detector.web + path, encoded=True)
+            async with session.get(url, headers=headers, allow_redirects=False):
+                pass
+        async with session.post(f"{detector.web}/login", data={"token": "wrong-and-secret"}, allow_redirects=False):
+            pass
+        async with session.post(f"{detector.web}/login", data={"token": "open sesame"}, allow_redirects=False):
+            pass
+        async with session.get(f"{detector.web}/members"):
+            pass
+    text = (tmp_path / "data" / NAME).read_text()
+    for secret in ("sesame", "hidden-in-a-query", "wrong-and-secret", "stilltrue-session"):
+        assert secret not in text
+    assert all(line.isprintable() and len(line) < 1000 for line in text.splitlines())
+    written = [
+        (each["what"], each["path"][:9], each["status"], each["outcome"], each["roles"]) for each in entries(tmp_path / "data")
+    ]
+    reader = ["reader"]
+    assert written == [
+        ("GET", "/metrics", 200, "accepted", reader),
+        ("GET", "/members", 401, "refused", []),
+        ("GET", "/\x1b[31m\x7f\x9b\u202e", 404, "refused", reader),
+        ("GET", "/incident", 303, "refused", []),
+        ("GET", "/metrics", 421, "refused", []),
+        ("POST", "/login", 401, "refused", []),
+        ("POST", "/login", 303, "accepted", []),
+        ("GET", "/members", 200, "accepted", reader),
+    ]
 
 
 async def test_without_the_setting_nothing_is_written(start_detector: Any, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from detector.service.detection.incident.incidents import Incidents
 from detector.service.settings import scope_from_text
 from stilltrue.model import CallNumber, Holds, ProcessName, Witness
 from stilltrue.protocol.report import Caller, Seen
-from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
+from stilltrue.v1 import agent_pb2, detector_pb2, detector_pb2_grpc, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
 
@@ -180,6 +180,18 @@ async def test_the_bound_on_watchers(start_detector: Any, process: Any, tmp_path
         with pytest.raises(grpc.RpcError) as error:
             await anext(aiter(detector.stub.Watch(detector_pb2.WatchRequest())))
         assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_crowd_of_watches_on_one_connection_leaves_others_their_share(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path, watchers_max=4, heartbeat_seconds=0.1) as detector:
+        crowd = [aiter(detector.stub.Watch(detector_pb2.WatchRequest())) for _ in range(4)]
+        for watch in crowd:
+            await anext(watch)
+        with pytest.raises(grpc.RpcError, match="--watchers-max"):
+            await anext(aiter(detector.stub.Watch(detector_pb2.WatchRequest())))
+        async with grpc.aio.insecure_channel(detector.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+            other: Any = detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
+            await anext(aiter(other.Watch(detector_pb2.WatchRequest())))
 
 
 async def test_fifty_processes_are_answered_for_at_once(

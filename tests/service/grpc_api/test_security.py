@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,23 @@ async def test_a_watch_ends_when_its_role_is_revoked(
             raise RefusedError(await watch.code(), await watch.details())
 
         assert (await refusal(drained()))[0] is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_crowd_of_readers_keeps_no_operator_from_watching(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority
+) -> None:
+    bounds = {"watchers_max": 1, "heartbeat_seconds": 0.1}
+    async with start_detector(tmp_path / "data", **mutual, **bounds) as detector, AsyncExitStack() as stack:
+
+        async def watch(name: str) -> None:
+            opened = await stack.enter_async_context(channel(detector.address, authority.file, authority.sign(name)))
+            stub: Any = detector_pb2_grpc.DetectorServiceStub(opened)  # type: ignore[no-untyped-call]
+            await anext(aiter(stub.Watch(detector_pb2.WatchRequest(), timeout=SECONDS_MAX)))
+
+        await watch("prometheus")
+        assert (await refusal(watch("prometheus")))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await watch("alice")
+        await watch("alice")
 
 
 async def test_a_name_is_bound_to_the_certificate_that_said_it_first_also_after_a_restart(
