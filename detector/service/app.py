@@ -51,7 +51,7 @@ _STOP_SECONDS = 0.5
 _ARCHIVE_SECONDS = 10.0
 """Time to write the rest of the archive before the service ends, also on slow disks."""
 _MESSAGE_BYTES_BEYOND = 2**20
-"""How much larger than a report a message may be, to be refused in our words. gRPC refuses what is larger before it reads it."""
+"""How much larger than a report a message may be, to be refused in our words; gRPC refuses larger ones before it reads them."""
 COLLECTED_AFTER = (10_000, 10, 50)
 """Python's cyclic collector: a full collection walks over every report of a fleet, while all else waits for tenths of a second.
 
