@@ -60,6 +60,8 @@ class Resolution:
         self._made: dict[tuple[ProcessName, CallNumber], OutstandingCall] = {
             (name, call.number): call for name in reports for call in reports[name].made
         }
+        self._places: dict[tuple[ProcessName, int], CallLocation] = {}
+        """By process and identity of a call, which its report keeps alive: its waits and its messages both ask for it."""
         self._served: dict[PartyName, ServedCall] = {c.party: c for r in reports.values() for c in r.served}
         self._cancellation = Cancellation(reports, self._missing, self._made, self._served)
         self._holds: dict[str, list[Hold]] = {}
@@ -110,7 +112,7 @@ class Resolution:
         call = self._made.get((report.process.instance, number))
         if call is None or call.doubtful:  # it is over, or in doubt: no wait any more (rule 8)
             return _FREE
-        place = self.channels.place(report.process, call)
+        place = self._place(report.process, call)
         if wait.uncoloured and place.served is not None and place.served.sent != call.received:
             return _FREE  # an item is in transit, or the counts are of different times
         claims = tuple(_Awaited(one.among, one.what, _earlier(call.deadline, one.served)) for one in place.claims)
@@ -151,7 +153,14 @@ class Resolution:
         """The messages of one process's calls."""
         report = self._reports[name]
         for call in report.made:
-            yield from self._messages(report, call, self.channels.place(report.process, call))
+            yield from self._messages(report, call, self._place(report.process, call))
+
+    def _place(self, process: ProcessId, call: OutstandingCall) -> CallLocation:
+        at = process.instance, id(call)
+        known = self._places.get(at)
+        if known is None:
+            known = self._places[at] = self.channels.place(process, call)
+        return known
 
     def given_up(self, facts: Collection[str]) -> Iterator[Message]:
         """The requests that their callers have given up, which may carry any of ``facts``."""
@@ -165,7 +174,7 @@ class Resolution:
         for name in sorted(self._reports):
             process = self._reports[name].process
             doubts = [call for call in self._reports[name].made if call.doubtful]
-            answered = [call.number for call in doubts if self.channels.place(process, call).where is Where.REPLY_IN_TRANSIT]
+            answered = [call.number for call in doubts if self._place(process, call).where is Where.REPLY_IN_TRANSIT]
             if answered:
                 found[process] = tuple(answered)
         return found

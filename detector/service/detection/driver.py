@@ -78,7 +78,7 @@ class Driver:
         self._colours = ColourBudget(clock.now())
         self._patience = Patience()
         self.unread: Callable[[], bool] = lambda: False
-        """Whether reports that have come wait to be read: nobody is late meanwhile."""
+        """Whether markers wait to be written, or reports to be read: nobody is late meanwhile."""
         self._rounds = Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics, patience=self._patience)
         self._verdicts = SnapshotVerdicts(
             settings=settings,

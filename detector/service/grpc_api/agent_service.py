@@ -88,7 +88,7 @@ class AgentServicer:
         self._metrics = metrics
         self._log = log
         self._news, self._writes = Turns(NEWS_PER_TURN), Turns(MARKERS_PER_TURN)
-        driver.unread = lambda: self._news.crowded
+        driver.unread = lambda: self._news.crowded() or self._writes.crowded()
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The service, for :meth:`grpc.aio.Server.add_generic_rpc_handlers`."""

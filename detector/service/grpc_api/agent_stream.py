@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
@@ -32,6 +33,8 @@ gRPC takes less than one new stream in each turn, and questions, health and leas
 """
 MARKERS_PER_TURN = 32
 """To how many agents one turn of the loop writes; so many reports come back, a few turns later."""
+CROWDED_SECONDS = 0.5
+"""For how long after the last one had to wait the turns count as crowded."""
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -71,11 +74,11 @@ class Turns:
         self._most = self._left = most
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._armed = False
+        self._crowded_at = -math.inf
 
-    @property
     def crowded(self) -> bool:
-        """Whether somebody waits for a turn."""
-        return bool(self._waiting)
+        """Whether somebody waits for a turn, or did a moment ago: an answer to what was written then is on its way."""
+        return bool(self._waiting) or asyncio.get_running_loop().time() < self._crowded_at + CROWDED_SECONDS
 
     async def mine(self) -> None:
         """Wait until it is one's turn."""
@@ -101,6 +104,7 @@ class Turns:
                 future.set_result(None)
                 self._left -= 1
         if self._waiting:
+            self._crowded_at = asyncio.get_running_loop().time()
             self._arm()
 
 

@@ -96,10 +96,12 @@ class ArchiveSink:
         try:
             from detector.archive.files import ArchiveFiles  # noqa: PLC0415 - pyarrow is an extra
             from detector.archive.journal import Journal  # noqa: PLC0415
+            from detector.archive.without_pandas import spare_pandas  # noqa: PLC0415
             from detector.archive.writer import ArchiveWriter, archive_id  # noqa: PLC0415
         except ImportError:
             self._log.info("archive not kept", reason="pyarrow is not installed")
             return
+        spare_pandas()
         store = ArchiveFiles(self._location)
         try:
             archive = archive_id(self._directory)

@@ -17,14 +17,16 @@ from tests.bench.fleet.bodies import Fleet
 from tests.bench.fleet.measure import Measured, as_json, measured
 
 HEAD = (
-    "| members | joined (s) | snapshots | missing | processor (s) | load (s) | snapshot p50, p99 (ms) | ask p50, p99 (ms) "
-    "| health, worst (ms) | memory, peak (MB) | incidents | answers |\n|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n"
+    "| members | joined (s), processor, load | snapshots | missing | processor (s) | load (s) "
+    "| snapshot p50, p99 (ms) | ask p50, p99 (ms) | health, worst (ms) | memory, peak (MB) | incidents | answers |\n"
+    "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n"
 )
 
 
 def _row(one: Measured) -> str:
     return (
-        f"| {one.members} | {one.joined:.1f} | {one.snapshots} | {one.missing} | {one.processor:.3f} | {one.load:.3f} "
+        f"| {one.members} | {one.joined:.1f}, {one.join_processor:.1f}, {one.join_load:.1f} "
+        f"| {one.snapshots} | {one.missing} | {one.processor:.3f} | {one.load:.3f} "
         f"| {1000 * one.snapshot_p50:.0f}, {1000 * one.snapshot_p99:.0f} | {1000 * one.ask_p50:.0f}, {1000 * one.ask_p99:.0f} "
         f"| {1000 * one.health_worst:.0f} | {one.memory:.0f}, {one.memory_peak:.0f} | {one.incidents} | {one.holds} |\n"
     )

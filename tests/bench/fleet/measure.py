@@ -35,6 +35,8 @@ class Measured:
 
     members: int
     joined: float
+    join_processor: float
+    join_load: float
     snapshots: int
     missing: int
     processor: float
@@ -170,6 +172,7 @@ async def measured(fleet: Fleet, *, seconds: float, warm: float, serve: tuple[st
         async with contextlib.AsyncExitStack() as stack:
             detector = await stack.enter_async_context(child(*command, errors=Path(data) / "log"))
             words = dict(word.split("=", 1) for word in (await detector.line()).split() if "=" in word)
+            started = detector.processor()
             load = await stack.enter_async_context(child(*_load(fleet, words["grpc"])))
             watcher = Watcher(words["grpc"], words["pages"].removeprefix("http://").rstrip("/"))
             worst = [0.0]
@@ -177,6 +180,7 @@ async def measured(fleet: Fleet, *, seconds: float, warm: float, serve: tuple[st
             stack.callback(health.cancel)
             async with asyncio.timeout(JOIN_SECONDS_MAX):
                 joined = float((await load.line()).split()[1])
+            join_processor, join_load = detector.processor() - started, load.processor()
             await asyncio.sleep(warm)
             if profile:
                 await stack.enter_async_context(_profiled(detector.pid, profile, seconds))
@@ -187,6 +191,8 @@ async def measured(fleet: Fleet, *, seconds: float, warm: float, serve: tuple[st
             return Measured(
                 members=fleet.members,
                 joined=joined,
+                join_processor=join_processor,
+                join_load=join_load,
                 **quiet,
                 ask_p50=_percentile(asked.seconds, 50),
                 ask_p99=_percentile(asked.seconds, 99),

@@ -112,15 +112,14 @@ async def _run(fleet: Fleet, address: str, lease_seconds: float) -> None:
     begun = time.monotonic()
     members = [Member(fleet, index, address) for index in range(fleet.members)]
     tasks = [asyncio.create_task(member.run()) for member in members]
+    tasks.append(asyncio.create_task(_leases(members, lease_seconds / 3)))
     while True:
         for member in members:
             await member.welcomed.wait()
         sys.stdout.write(f"joined {time.monotonic() - begun:.3f}\n")
         sys.stdout.flush()
-        leases = asyncio.create_task(_leases(members, lease_seconds / 3))
         while all(member.welcomed.is_set() for member in members):
             await asyncio.sleep(0.1)
-        leases.cancel()
         begun = time.monotonic()
         sys.stdout.write("lost\n")
         sys.stdout.flush()
