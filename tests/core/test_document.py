@@ -182,3 +182,17 @@ def test_needs_defaults_to_one_of_the_different_names() -> None:
 def test_times_are_utc_with_a_z() -> None:
     document = {"waits": [{"waiter": "a", "among": ["a"], "deadline": "2026-11-20T16:02:11.500+02:00"}]}
     assert write_document(read_document(document))["waits"][0]["deadline"] == "2026-11-20T14:02:11.5Z"
+
+
+@pytest.mark.parametrize("name", ["p/GET /", "p//", "p/a/b/", "p"])
+def test_a_party_may_have_slashes_in_its_name(name: str) -> None:
+    """A task or thread that is called after a path, say."""
+    document = {"waits": [{"waiter": "q", "among": [name]}]}
+    assert write_document(read_document(document))["waits"][0]["among"] == [name]
+
+
+@pytest.mark.parametrize("name", ["", "/", "/x", "p/"])
+def test_a_party_has_a_process_and_after_a_slash_a_name(name: str) -> None:
+    document = {"waits": [{"waiter": "q", "among": [name]}]}
+    with pytest.raises(DocumentError, match="the name of a party"):
+        parse_document(json.dumps(document), file="x")

@@ -12,6 +12,7 @@ import click
 
 from detector.commands.shared.run import CommandError
 from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_settings
+from detector.ops.descriptors import raise_limit
 from detector.ops.logs import Log, configure
 from detector.service.app import AddressInUseError, Listening
 from detector.service.app import serve as run_service
@@ -107,6 +108,7 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
     configure(settings.log_format)
     for was, name in deprecated.items():
         Log("stilltrue").warning("deprecated setting", used=flag(was), instead=flag(name))
+    raise_limit(Log("stilltrue"))
 
     def started(listening: Listening) -> None:
         http = f"http://{listening.http}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from detector.core.times import read_time
-from stilltrue.model import PartyName, ProcessName, process_of
+from stilltrue.model import PartyName, ProcessName
 
 Path = tuple[str | int, ...]
 
@@ -99,7 +99,8 @@ def time_of(value: Mapping[str, Any], key: str, path: Path) -> float | None:
 
 def is_party(name: str) -> bool:
     """Whether ``name`` is of the form ``process`` or ``process/name``."""
-    return bool(process_of(PartyName(name))) and not name.endswith("/")
+    process, slash, rest = name.partition("/")
+    return bool(process and (rest or not slash))
 
 
 def party(name: object, path: Path) -> PartyName:

@@ -213,6 +213,9 @@ async def test_a_number_that_no_column_holds_costs_its_own_row_of_the_archive(
     async with start_detector(tmp_path) as detector:
         await detector.join(a, odd)
         assert (await detector.ask()).holds == FALSE
+        async with asyncio.timeout(20):  # the alert about the archive looks there
+            while not await detector.metric("stilltrue_archive_dropped_total"):
+                await asyncio.sleep(0.02)
     (file,) = (tmp_path / "archive" / "reports").rglob("*.parquet")
     assert pq.read_table(file)["process"].to_pylist() == ["a"]
     assert list((tmp_path / "archive" / "snapshots").rglob("*.parquet"))

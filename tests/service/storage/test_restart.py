@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import test_utils, web
 
 from detector.service.storage.sqlite import MIGRATIONS, NewerStateError
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
@@ -44,6 +46,35 @@ async def test_a_bystander_that_is_back_first_neither_makes_a_false_nor_ends_an_
         assert (await detector.ask()).holds == TRUE
         (incident,) = await detector.incidents()
         assert (incident.id, incident.opened, list(incident.lost)) == (before.id, before.opened, [])
+
+
+async def test_after_a_restart_nobody_is_notified_of_an_end_that_is_not_proved(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    told: list[dict[str, Any]] = []
+
+    async def hook(request: web.BaseRequest) -> web.Response:
+        told.append(json.loads(await request.read()))
+        return web.Response()
+
+    a, b, bystander = process("a"), process("b"), process("bystander")
+    stuck = deadlock(a, b)
+    async with test_utils.RawTestServer(hook) as server:
+        url = {"notify_url": str(server.make_url("/"))}
+        async with start_detector(tmp_path, **url) as detector:
+            await detector.join(a, b, bystander)
+            assert (await detector.ask()).holds == TRUE
+        async with start_detector(tmp_path, **BRIEF, **url) as detector:
+            await detector.join(bystander)
+            for _ in range(3):
+                assert (await detector.ask()).holds == UNDETERMINED
+            await detector.join(a, b)
+            stuck.cure()
+            assert (await detector.ask()).holds == FALSE
+            async with asyncio.timeout(20):
+                while len(told) < 2:
+                    await asyncio.sleep(0.02)
+    assert [each["incident"]["closed"] is None for each in told] == [True, False]
 
 
 async def test_while_gathering_what_was_seen_is_still_said(start_detector: Any, process: Any, tmp_path: Path) -> None:

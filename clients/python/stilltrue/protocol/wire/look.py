@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect, WayOut
-from stilltrue.protocol.wire.values import checked_time, own_party
+from stilltrue.protocol.wire.values import any_party, checked_time, own_party
 from stilltrue.v1 import agent_pb2 as pb
 
 
@@ -68,7 +68,10 @@ def _party_from_wire(own: ProcessName, message: pb.PartyLook) -> PartyLook:
         party=party,
         unchanged=message.unchanged,
         deadline=deadline,
-        ways_out=tuple(WayOut(text=way.text, party=PartyName(way.party) if way.party else None) for way in message.ways_out),
+        ways_out=tuple(
+            WayOut(text=way.text, party=any_party("looked.parties.ways_out.party", way.party) if way.party else None)
+            for way in message.ways_out
+        ),
         doubt=message.doubt,
         stack=tuple(message.stack),
         trace=message.trace,

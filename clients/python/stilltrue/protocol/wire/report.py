@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from stilltrue.model import Activity, CallNumber, PartyName, ProcessName, SnapshotId, WaitNumber
+from stilltrue.model import Activity, CallNumber, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.report import (
     Answered,
     Caller,
@@ -27,6 +27,7 @@ from stilltrue.protocol.report import (
 from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.protocol.wire.values import (
     MalformedError,
+    any_party,
     checked_number,
     checked_time,
     facts_from_wire,
@@ -308,9 +309,7 @@ def _target_to_wire(target: Target) -> pb.Target:
 def _target_from_wire(own: ProcessName, message: pb.Target) -> Target:
     match message.WhichOneof("target"):
         case "party":
-            if not message.party:
-                raise MalformedError("waits.among.party: empty")
-            return PartyTarget(party=PartyName(message.party))
+            return PartyTarget(party=any_party("waits.among.party", message.party))
         case "call":
             return CallTarget(number=CallNumber(checked_number("waits.among.call", message.call)))
         case "resource":

@@ -73,10 +73,18 @@ def put_facts(into: Mapping[str, pb.Fact], facts: Facts) -> None:
 
 def own_party(process: ProcessName, field: str, name: str) -> PartyName:
     """``name``, if it is a party of ``process``. Raises :class:`MalformedError`."""
-    party = PartyName(name)
+    party = any_party(field, name)
     if process_of(party) != process:
         raise MalformedError(f"{field}: {name!r} is not a party of {process}")
     return party
+
+
+def any_party(field: str, name: str) -> PartyName:
+    """``name``, if it is a party of any process (``process/name``, or a process). Raises :class:`MalformedError`."""
+    process, slash, rest = name.partition("/")
+    if not process or (slash and not rest):
+        raise MalformedError(f"{field}: {name!r} is not the name of a party")
+    return PartyName(name)
 
 
 def checked_number(field: str, value: int, highest: int = NUMBER_MAX) -> int:
