@@ -35,9 +35,8 @@ class Gridlock:
         if verdict.holds is Holds.TRUE:
             return replace(verdict, until=first_move(snapshot.waits, found.certain))
         if verdict.holds is Holds.FALSE and deadlocked:
-            text = (
-                f"no party was waiting only on a deadline {as_of(snapshot)}; {deadlocked} parties are deadlocked: see deadlock"
-            )
+            who = "1 party is" if deadlocked == 1 else f"{deadlocked} parties are"
+            text = f"no party was waiting only on a deadline {as_of(snapshot)}; {who} deadlocked: see deadlock"
             return replace(verdict, witness=replace(verdict.witness, text=text))
         return verdict
 

@@ -5,7 +5,7 @@ Rules:
 1. Only for a call that no member has seen, with one copy and no doubt, whose caller names the connections it may use: it is on
    one of them, or waits for room on one. Each must be held up, as one member alone reports.
 2. Held up by the party that blocks the accepting thread or loop: both ends have counted the same streams, so the server's core
-   has the call. It is accepted when one of the parties goes on.
+   (of HTTP, which counts none: the server's socket) has the call. It is accepted when one of the parties goes on.
 3. Held up because the connection is full: it is sent when one of the connection's calls ends, that is when a party that serves
    one goes on, or one that waits for it and may cancel it. If another party made one, it might cancel it: then there is no tie.
 4. Such a wait rests on no stamp. Only a look at each party that finds it unchanged makes it certain.

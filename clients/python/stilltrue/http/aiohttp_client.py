@@ -117,10 +117,10 @@ def _total(session: Any, kwargs: Any) -> float | None:
 def _put(request: Any, connection: Any, call: HttpCall) -> None:
     try:
         transport = connection.transport
-        address = None if transport is None else transport.get_extra_info("sockname")
+        address, peer = (None if transport is None else transport.get_extra_info(end) for end in ("sockname", "peername"))
         for name in (STAMP, ADDRESS):
             request.headers.popall(name, None)
-        for name, value in call.headers(address):
+        for name, value in call.headers(address, peer):
             request.headers.add(name, value)
     except Exception:  # noqa: BLE001 - fail open
         call.live.report_failure("a request is stamped")

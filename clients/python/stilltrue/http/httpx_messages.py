@@ -51,8 +51,8 @@ def add(connection: Any, args: Any, kwargs: Any) -> None:
         request = kwargs["request"] if "request" in kwargs else args[0]
         if request.method == _CONNECT:  # it asks a proxy for a tunnel
             return
-        address = connection._network_stream.get_extra_info("client_addr")  # noqa: SLF001 - it is told nowhere else
-        ours = ((name.encode(), value.encode()) for name, value in call.headers(address))
+        told = connection._network_stream.get_extra_info  # noqa: SLF001 - it is told nowhere else
+        ours = ((name.encode(), value.encode()) for name, value in call.headers(told("client_addr"), told("server_addr")))
         request.headers = [pair for pair in request.headers if pair[0].lower() not in OURS_BYTES] + list(ours)
     except Exception:  # noqa: BLE001 - fail open
         call.live.report_failure("a request is stamped")

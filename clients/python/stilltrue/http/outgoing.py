@@ -27,6 +27,7 @@ from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import StepError
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall
 from stilltrue.runtime.session import Session
+from stilltrue.runtime.transport.tcp import ends_of
 
 CHANNELS_MAX = 1_024
 STATUS_FAILED_MIN = 500
@@ -38,22 +39,30 @@ Pair = tuple[str, str]
 class HttpCall(OutgoingCall):
     """A request that is not over."""
 
-    __slots__ = ("__weakref__", "_outcome", "_pair", "_written")
+    __slots__ = ("__weakref__", "_addresses", "_outcome", "_pair", "_written")
 
     def __init__(self, session: Session, made: ClientCall, pair: Pair) -> None:
         """``pair`` is its stamp, as a header."""
         super().__init__(session, made)
         self._pair = pair
         self._written = False
+        self._addresses: tuple[object, object] | None = None
         self._outcome: tuple[Stamp | None, bool] | None = None
+        session.over_tcp[made.number] = self
 
     def __del__(self) -> None:
         if not self.settled:
             self.end()
 
-    def headers(self, address: object) -> tuple[Pair, ...]:
-        """The headers to write to a connection that was made from ``address`` (a socket's)."""
+    @property
+    def ends(self) -> tuple[str, str] | None:
+        """The addresses of the connection that it was written to, ours first; None: they are not known."""
+        return None if self._addresses is None else ends_of(*self._addresses)
+
+    def headers(self, address: object, peer: object) -> tuple[Pair, ...]:
+        """The headers to write to a connection that was made from ``address`` to ``peer`` (as sockets tell them)."""
         self._written = True
+        self._addresses = address, peer
         text = address_text(address)
         return (self._pair, (ADDRESS, text)) if text else (self._pair,)
 

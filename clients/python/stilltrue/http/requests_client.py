@@ -95,7 +95,7 @@ class RecordedRequests:
 def _add(connection: Any, call: HttpCall) -> None:
     lines = connection._buffer  # noqa: SLF001 - the lines of the head
     lines[:] = [line for line in lines if not line[:20].lower().startswith(OURS_BYTES)]
-    for name, value in call.headers(connection.sock.getsockname()):
+    for name, value in call.headers(connection.sock.getsockname(), connection.sock.getpeername()):
         connection.putheader(name, value)
 
 

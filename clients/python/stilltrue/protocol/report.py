@@ -218,10 +218,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A TCP connection, as the gRPC core at one of its ends knows it.
+    """A TCP connection, as gRPC's core or the kernel knows it at one of its ends.
 
     ``name`` is the same at both ends: the network and the two addresses. ``socket`` is the number that this end gives it, never
-    given twice. ``begun`` and ``ended`` count its streams: each call that is handed to it is one.
+    given twice. ``begun`` and ``ended`` count its streams: each call that is handed to gRPC is one, a request of HTTP none.
     """
 
     name: str
@@ -260,7 +260,8 @@ class Report:
     the events recorded by then (0: the agent does not count); if equal in a later look (rule 10), nothing has happened since.
     ``doubt`` is set by the detector after the verification round: why the process's activity is uncertain (empty: it is
     certain, or was not looked at).
-    ``sent_over`` and ``held_up`` are what gRPC's core says of calls that have been waited for long, read soon after the cut.
+    ``sent_over`` and ``held_up`` are what gRPC's core and the kernel say of calls that have been waited for long, read soon
+    after the cut.
     """
 
     process: ProcessId

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import Protocol
+from weakref import WeakValueDictionary
 
-from stilltrue.model import WaitNumber
+from stilltrue.model import CallNumber, WaitNumber
 from stilltrue.protocol.ledger import ClientCall
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
@@ -15,10 +17,19 @@ LEFT_OUT = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.", "/stilltrue
 METHODS_MAX = 10_000
 
 
+class OverTcp(Protocol):
+    """A request that was written to a TCP connection."""
+
+    @property
+    def ends(self) -> tuple[str, str] | None:
+        """The addresses of its two ends, ours first; None: they are not known."""
+        ...
+
+
 class Session:
     """What the interceptors, channels and locks of one agent share."""
 
-    __slots__ = ("_enabled", "_excluded", "left_out", "live", "parties")
+    __slots__ = ("_enabled", "_excluded", "left_out", "live", "over_tcp", "parties")
 
     def __init__(self, live: LockedRecorder, parties: Parties, enabled: bool, excluded: Iterable[str] = ()) -> None:
         """``live`` records; ``parties`` names the acting party; nothing is recorded unless ``enabled``.
@@ -31,6 +42,8 @@ class Session:
         self._excluded = tuple(f"/{pattern.lstrip('/')}" for pattern in excluded)
         self.left_out: dict[str | bytes, bool] = {}
         """The answers of :meth:`leaves_out`, by method."""
+        self.over_tcp: WeakValueDictionary[CallNumber, OverTcp] = WeakValueDictionary()
+        """The requests of HTTP that are not over."""
 
     @property
     def excludes_methods(self) -> bool:

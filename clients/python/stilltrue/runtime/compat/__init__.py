@@ -12,6 +12,7 @@ from stilltrue.runtime.compat.event_loops import (
     chain_of,
     context_of,
     current_task_of,
+    descriptors_of,
     handles_of,
     is_asyncio,
     is_being_cancelled,
@@ -53,7 +54,7 @@ from stilltrue.runtime.compat.grpc_objects import (
     stopping_of,
     target_of,
 )
-from stilltrue.runtime.compat.http_servers import waits_for_requests
+from stilltrue.runtime.compat.http_servers import accepted_from, acceptor_in, waits_for_requests
 from stilltrue.runtime.compat.keepers import executors_queues, finalizers, modules_of_application
 from stilltrue.runtime.compat.references import (
     Task,
@@ -91,6 +92,9 @@ from stilltrue.runtime.compat.threads import (
 )
 
 __all__ = [
+    "acceptor_in",
+    "accepted_from",
+    "descriptors_of",
     "abort_served",
     "cancel_awaited",
     "executors_queues",

@@ -62,6 +62,12 @@ def handles_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
     return None
 
 
+def descriptors_of(loop: asyncio.AbstractEventLoop) -> list[int]:
+    """The descriptors that ``loop`` reads from or writes to; none where they cannot be read (uvloop)."""
+    watched = getattr(getattr(loop, "_selector", None), "_fd_to_key", None)
+    return list(watched.copy()) if isinstance(watched, dict) else []
+
+
 def watched_by(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
     """What ``loop`` calls when something can be read or written (``add_reader``)."""
     watched = getattr(getattr(loop, "_selector", None), "_fd_to_key", None)

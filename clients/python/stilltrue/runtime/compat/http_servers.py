@@ -1,10 +1,18 @@
-"""Reads private parts of HTTP servers: whether one ends the requests that it serves."""
+"""Reads private parts of HTTP servers: whether one ends the requests that it serves, and where a thread accepts connections."""
 
 from __future__ import annotations
 
+import os
+import socket
+from types import FrameType
 from typing import Any
 
 from stilltrue.runtime.compat.references import module_of
+from stilltrue.runtime.introspection.frames import variables_of
+
+_SERVING = frozenset({"serve_forever", "handle_request"})
+_SERVERS_FILE = f"{os.sep}socketserver.py"
+_ACCEPT = socket.socket.accept.__code__
 
 
 def waits_for_requests(thing: Any) -> bool:
@@ -16,3 +24,18 @@ def waits_for_requests(thing: Any) -> bool:
         return False
     config = getattr(thing, "__dict__", {}).get("config")
     return config is not None and getattr(config, "timeout_graceful_shutdown", 0) is None
+
+
+def acceptor_in(frame: FrameType) -> socket.socket | None:
+    """The socket from which a server of the standard library takes its connections, if a thread serves them here."""
+    code = frame.f_code
+    if code.co_name not in _SERVING or not code.co_filename.endswith(_SERVERS_FILE):
+        return None
+    found = getattr(variables_of(frame).get("self"), "__dict__", {}).get("socket")
+    return found if isinstance(found, socket.socket) else None
+
+
+def accepted_from(frame: FrameType) -> socket.socket | None:
+    """The socket at which a thread waits for connections here."""
+    found = variables_of(frame).get("self") if frame.f_code is _ACCEPT else None
+    return found if isinstance(found, socket.socket) else None

@@ -191,7 +191,7 @@ def _address(end: Json | None) -> str | None:
     if not known or not int(known.get("port") or 0):
         return None
     plain = known.get("ipAddress") or known.get("ip_address") or ""
-    return _address_text(ipaddress.ip_address(base64.b64decode(plain)), int(known["port"]))
+    return address_text(ipaddress.ip_address(base64.b64decode(plain)), int(known["port"]))
 
 
 def peer_address(peer: str) -> str | None:
@@ -201,12 +201,12 @@ def peer_address(peer: str) -> str | None:
         return None
     host, _, port = rest.rpartition(":")
     try:
-        return _address_text(ipaddress.ip_address(host.strip("[]")), int(port))
+        return address_text(ipaddress.ip_address(host.strip("[]")), int(port))
     except ValueError:
         return None
 
 
-def _address_text(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
+def address_text(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
     """An address in one form: what IPv6 carries of IPv4 is IPv4."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
         return f"[{address}]:{port}"

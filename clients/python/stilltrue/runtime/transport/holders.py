@@ -1,4 +1,4 @@
-"""Who holds what a server accepts its calls with: the event loop, or gRPC's own thread of the server.
+"""Who holds what a server accepts its calls with: the event loop, gRPC's own thread of the server, or the only thread of one.
 
 Rules:
 
@@ -8,10 +8,14 @@ Rules:
 2. gRPC's thread of any other server accepts its calls; an interceptor that is blocked there holds it. Handlers run on, so only
    what has not arrived waits for it: our interceptor must be the first, that it sees all that has.
 3. A loop that runs inside another's callback is no wait: only frames nearer than it count.
+4. A server of the standard library that serves in the thread in which it accepts (``wsgiref``, Flask without threads) accepts
+   nothing while a request is served there.
 """
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +29,18 @@ from stilltrue.runtime.declared.resources import ResourceRecord
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.session import Session
 
-_SHELL = str(Path(__file__).parents[2] / "sync")
+_PACKAGE = Path(__file__).parents[2]
+_SHELLS = (str(_PACKAGE / "sync"), str(_PACKAGE / "http"))
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A thread that runs ``loop``, or serves for ``server`` (gRPC's state of it), is blocked in a wait of ``party``."""
+    """A thread that runs ``loop``, serves for ``server`` (gRPC's state) or accepts from ``acceptor`` waits as ``party``."""
 
     party: PartyName
-    loop: Any = None
+    loop: asyncio.AbstractEventLoop | None = None
     server: Any = None
+    acceptor: socket.socket | None = None
 
 
 def holders(session: Session, threads: Iterable[list[FrameType]]) -> Iterator[Holder]:
@@ -42,15 +48,16 @@ def holders(session: Session, threads: Iterable[list[FrameType]]) -> Iterator[Ho
     for frames in threads:
         ours: list[FrameType] = []
         for frame in frames:
-            if frame.f_code.co_filename.startswith(_SHELL):
+            if frame.f_code.co_filename.startswith(_SHELLS):
                 ours.append(frame)
             loop = compat.loop_in(frame)
             server = variables_of(frame).get("state") if compat.is_serving(frame) else None
-            if loop is not None or server is not None:
+            acceptor = compat.acceptor_in(frame)
+            if loop is not None or server is not None or acceptor is not None:
                 wait = next((wait for one in ours if (wait := _wait_in(one, session)) is not None), None)
                 party = None if wait is None else _waiter(session, wait)
                 if party is not None:
-                    yield Holder(party, loop, server)
+                    yield Holder(party, loop, server, acceptor)
                 break
 
 
@@ -70,7 +77,7 @@ def _wait_in(frame: FrameType, session: Session) -> WaitNumber | None:
 def caller_at(frames: Iterable[FrameType]) -> PartyName | None:
     """The party that a thread with these frames is in a recorded call as, of whichever agent of this process."""
     for frame in frames:
-        if frame.f_code.co_filename.startswith(_SHELL):
+        if frame.f_code.co_filename.startswith(_SHELLS):
             names = variables_of(frame)
             call = names.get("call") or getattr(names.get("self"), "_call", None)
             if not isinstance(call, OutgoingCall):

@@ -4,14 +4,15 @@ Rules:
 
 1. Connections are read only for waits that have lasted: a process without such waits reads nothing.
 2. A call made here is on one of the connections of its channel's target, or waits for room on one, where each channel of that
-   target has been connected once in its life. Otherwise it is left out.
+   target has been connected once in its life. Otherwise it is left out. A request of HTTP is on the connection that it was
+   written to.
 3. Who holds a server's loop or thread holds up all that comes over its connections and has not arrived.
 4. A connection that carries as many calls as its server allows, each served by a party that is known, is full: what comes over
    it waits for one of them.
 5. A server that ends its connections by itself holds nothing up.
 6. For the same waits connections are read ever more rarely, and the last reading stands in between: it need only be older than
    the look.
-7. A reading of a party's wait that is not exactly repeated at the look is doubt.
+7. A reading of a party's wait that does not stand at the look is doubt; more may have come behind it since.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.sight import Sight
 from stilltrue.runtime.session import Session
+from stilltrue.runtime.transport.backlog import connection_between, connections_behind
 from stilltrue.runtime.transport.channelz import SERVERS, TARGETS, peer_address
 from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.runtime.transport.holders import holders
@@ -142,6 +144,11 @@ class Transport:
         live = self._session.live
         with live.lock:
             made = [live.recorder._made.get(number) for number in calls]  # noqa: SLF001 - read under its lock
+        for number in calls:
+            shell = self._session.over_tcp.get(number)
+            connection = None if shell is None or shell.ends is None else connection_between(shell.ends, age_seconds_max)
+            if connection is not None:
+                yield SentOver(call=number, connections=(connection,))
         dialled = {call.number: call.channel.core_target for call in made if call is not None and call.channel.core_target}
         targets = (TARGETS.read(age_seconds_max) if dialled else None) or {}
         for number, target in dialled.items():
@@ -152,9 +159,14 @@ class Transport:
     def _held_up(self, age_seconds_max: float) -> Iterator[HeldUp]:
         """Rules 3 to 5."""
         servers = [server for server in list(self._sight.servers) if not server.endpoint.ends_connections]
-        held = list(holders(self._session, frames_of_threads().values())) if servers else []
+        threads = frames_of_threads().values()
+        held = list(holders(self._session, threads))
+        for one in held:
+            what = f"{'the event loop' if one.loop is not None else 'the only thread'} of its server, which {one.party} blocks"
+            for connection in connections_behind(one, threads, age_seconds_max):
+                yield HeldUp(connection=connection, parties=(one.party,), what=what)
         limited = any(server.endpoint.streams_max for server in servers)
-        known = SERVERS.read(age_seconds_max) if held or limited else None
+        known = SERVERS.read(age_seconds_max) if servers and (held or limited) else None
         if known is None:
             return
         places = Places(self._session.parties) if limited else None
@@ -220,12 +232,13 @@ def _checked(look: PartyLook, reading: _Reading, now: _Reading) -> PartyLook:
     before = _without_begun(reading.of(look.party))
     if not any(before) or look.doubt or not look.unchanged:
         return look
-    if _without_begun(now.of(look.party)) == before:
+    after = _without_begun(now.of(look.party))
+    if after[0] == before[0] and before[1] <= after[1]:  # more may have come since
         return look
     return replace(look, doubt="its connections are not what they were at the cut, or cannot be read")
 
 
-def _without_begun(said: tuple[tuple[SentOver, ...], tuple[HeldUp, ...]]) -> tuple[Any, ...]:
+def _without_begun(said: tuple[tuple[SentOver, ...], tuple[HeldUp, ...]]) -> tuple[set[Any], set[HeldUp]]:
     """What must be the same: new calls may come over a connection, but none may have ended."""
 
     def bare(one: Connection) -> Connection:

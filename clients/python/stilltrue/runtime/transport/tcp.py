@@ -1,0 +1,152 @@
+"""The kernel's books of TCP sockets (Linux): the one place that reads them.
+
+They are read in the agent's own thread, never on the path of a call. What cannot be read, or is more than a bound allows, is
+None, or no ground for an answer: a call that no member has seen then stays unlocated.
+
+Rules:
+
+1. A connection that its listening socket has not accepted has a line with no inode. Whoever has that socket may accept it.
+2. That a process alone has a socket is known only by looking at all others. One that it may not look at has not got it, unless
+   that is our parent, a child of it or comes from us, or sockets were passed on to us (as systemd does).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from stilltrue.runtime.transport.channelz import Page, address_text
+
+_BOOKS = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
+_PROCESSES = Path("/proc")
+_ESTABLISHED, _HUNG_UP, _LISTENING = "01", "08", "0A"
+_PASSED_ON = "LISTEN_FDS"
+ROWS_MAX = 5_000
+PROCESSES_MAX = 2_000
+DESCRIPTORS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Socket:
+    """One line of the books: the two ends, and the number of the socket (``inode``; 0: nobody has it yet)."""
+
+    local: str
+    remote: str
+    inode: int
+    listens: bool = False
+
+
+def _read() -> list[Socket]:
+    """Raises ``OSError``, ``ValueError``, and ``OverflowError`` for more than ``ROWS_MAX``."""
+    found: list[Socket] = []
+    for book in _BOOKS:
+        if not book.exists():  # without IPv6
+            continue
+        with book.open() as lines:
+            next(lines, None)
+            for at, line in enumerate(lines):
+                if at >= ROWS_MAX:
+                    raise OverflowError(book)
+                words = line.split()
+                state = words[3]
+                if state in {_ESTABLISHED, _HUNG_UP, _LISTENING}:
+                    local, remote = _address(words[1]), _address(words[2])
+                    found.append(Socket(local, remote, int(words[9]), state == _LISTENING))
+    return found
+
+
+def _address(text: str) -> str:
+    """``0100007F:1F90`` is ``127.0.0.1:8080``: words of 32 bits, each in the machine's order."""
+    plain, _, port = text.partition(":")
+    words = (int(plain[at : at + 8], 16) for at in range(0, len(plain), 8))
+    packed = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
+    return address_text(ipaddress.ip_address(packed), int(port, 16))
+
+
+SOCKETS = Page(_read)
+"""All sockets of this network that are connected or listen."""
+
+
+def ends_of(local: object, remote: object) -> tuple[str, str] | None:
+    """The two addresses of a socket, as it tells them, in the form of the books; None for what is not of TCP."""
+    found: list[str] = []
+    for address in (local, remote):
+        if not isinstance(address, tuple | list) or len(address) < 2 or not isinstance(address[1], int):
+            return None
+        try:
+            found.append(address_text(ipaddress.ip_address(str(address[0]).partition("%")[0]), address[1]))
+        except ValueError:
+            return None
+    return found[0], found[1]
+
+
+def port_of(address: str) -> str:
+    """The port, as text."""
+    return address.rpartition(":")[2]
+
+
+def inodes_of(descriptors: Collection[int]) -> frozenset[int]:
+    """The numbers of the sockets behind descriptors of this process."""
+    found = set[int]()
+    for descriptor in descriptors:
+        try:
+            found.add(os.fstat(descriptor).st_ino)
+        except OSError:  # closed meanwhile
+            continue
+    return frozenset(found)
+
+
+def are_ours_alone(inodes: Collection[int]) -> bool:
+    """Whether no other process has one of these sockets (rule 2); False where that is not known."""
+    if _PASSED_ON in os.environ:
+        return False
+    names = {f"socket:[{inode}]" for inode in inodes}
+    left = DESCRIPTORS_MAX
+    try:
+        processes = {int(entry.name) for entry in _PROCESSES.iterdir() if entry.name.isdigit()} - {os.getpid()}
+        if len(processes) > PROCESSES_MAX or os.getppid() not in {0, *processes}:
+            return False
+        for process in processes:
+            for target in _descriptors_of(process):
+                left -= 1
+                if target in names or left < 0:
+                    return False
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _descriptors_of(process: int) -> Iterator[str]:
+    """What a process has open; raises ``OSError`` where this must be known and is not (rule 2)."""
+    folder = _PROCESSES / str(process) / "fd"
+    try:
+        for entry in folder.iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                yield str(entry.readlink())
+    except FileNotFoundError:  # it has ended
+        return
+    except PermissionError:
+        if _is_related(process):
+            raise
+
+
+def _is_related(process: int) -> bool:
+    """Whether it is our parent, or a child of it, or comes from us."""
+    own, parent = os.getpid(), os.getppid()
+    if process == parent or _parent_of(process) == parent:
+        return True
+    while process > 1:
+        process = _parent_of(process)
+        if process == own:
+            return True
+    return False
+
+
+def _parent_of(process: int) -> int:
+    lines = (_PROCESSES / str(process) / "status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("PPid:"))
