@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import json
 import sqlite3
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from detector.ops.logs import Log
+from detector.service.app import _expire
 from stilltrue.model import SnapshotId
 from stilltrue.v1 import detector_pb2, snapshot_pb2
 
@@ -114,3 +117,22 @@ async def test_health_reflection_metrics_and_pages(start_detector: Any, process:
         status, kind, body = await detector.fetch(f"/snapshots/{verdict.snapshot.id}.json")
         assert (status, kind) == (200, "application/json")
         assert json.loads(body)["id"] == verdict.snapshot.id
+
+
+async def test_leases_are_looked_at_with_the_time_in_which_the_loop_stood_still() -> None:
+    told: list[float] = []
+
+    class Driver:
+        def expire(self, stalled_seconds: float) -> None:
+            told.append(stalled_seconds)
+
+    task = asyncio.create_task(_expire(cast("Any", Driver()), 0.2, Log("test")))
+    async with asyncio.timeout(20):
+        while not told:
+            await asyncio.sleep(0.01)
+        before = len(told)
+        time.sleep(1.0)  # the loop is held up on purpose
+        while len(told) == before:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    assert told[before] > 0.5

@@ -85,3 +85,14 @@ def test_the_bound_counts_names_not_connections() -> None:
     roster.admit(member("a"))
     with pytest.raises(TooManyMembersError, match="--members-max"):
         roster.admit(member("b"))
+
+
+def test_what_stands_still_is_nobodys_silence() -> None:
+    """A stall of the detector's own (a large snapshot, a machine without time) ends no lease."""
+    roster = Roster(lease_seconds=5, members_max=2)
+    one = member("a")
+    roster.admit(one)
+    assert roster.lapsed(8.0) == [one]
+    roster.shift(4.0)
+    assert roster.lapsed(8.0) == []
+    assert roster.lapsed(9.5) == [one]
