@@ -49,6 +49,7 @@ from stilltrue.runtime.introspection.sight import Sight
 from stilltrue.runtime.membership import hooks
 from stilltrue.runtime.membership.goodbye import say_goodbye_in_children
 from stilltrue.runtime.membership.stamp_keys import StampKeys
+from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.session import Session
@@ -108,8 +109,10 @@ class Agent:
         self._process = self._identify(self.settings.instance)
         self.parties = Parties(self._process.instance)
         self._answers = Answers(self.parties)
+        self._owned = OwnedShares(self.parties)
         self.live = LockedRecorder(self._begin, reports_max=self.settings.reports_max, keys=keys)
-        self._session = Session(self.live, self.parties, self.settings.enabled, self.settings.excluded_methods)
+        excluded = self.settings.excluded_methods
+        self._session = Session(self.live, self.parties, self.settings.enabled, excluded, self._owned)
         self.sight = Sight(self.live)
         self.transport = Transport(self._session, self.sight)
         self._pools = 0
@@ -138,7 +141,8 @@ class Agent:
                 look, sight = self._look or self.looker().look, None if self._look else self.sight.counts
                 cure, live, settings = self._curer(), self.live, self.settings
                 stacks = None if self._look else self._make_stacks(live, self.parties, settings.block_seconds_max).find
-                self._connection = self._connect(live, settings, look, self._rename, sight, self.transport, cure, stacks)
+                prove = lambda: self._observer.search(live.clock())  # noqa: E731 - a forked child has another observer
+                self._connection = self._connect(live, settings, look, self._rename, sight, self.transport, cure, stacks, prove)
                 self._connection.start()
                 say_goodbye_in_children(self.close)
         return self
@@ -347,7 +351,7 @@ class Agent:
     def _begin(self) -> Recorder:
         settings = self.settings
         is_stopping = lambda: any(server.is_stopping() for server in list(self.sight.servers))  # noqa: E731 - read at each cut
-        self._observer = Observer(self.parties, is_stopping, self._answers.holds)
+        self._observer = Observer(self.parties, is_stopping, self._answers.holds, self._owned)
         return Recorder(
             process=self._process,
             reactive=settings.reactive,
@@ -363,6 +367,7 @@ class Agent:
         _LOGGER.warning(text, taken, self._process.instance)
         self.parties.restart(self._process.instance)
         self._answers.restart()
+        self._owned.restart()
         self.live.renamed(self._process)
 
     def _before_fork(self) -> None:
@@ -389,6 +394,7 @@ class Agent:
         self._paused = {}
         self.parties.restart(self._process.instance)
         self._answers.restart()
+        self._owned.restart()
         self.live.restart()
         if not self._closed:
             self.live.deferred.append(self.start)

@@ -36,7 +36,7 @@ class ForThreads:
 
     def rlock(self, name: str) -> locks.RLock:
         """As ``threading.RLock()``."""
-        return locks.RLock(ResourceRecord(self._session, "lock", name, 1, owner_releases=True))
+        return locks.RLock(ResourceRecord(self._session, "lock", name, 1, owner_releases=True, reentrant=True))
 
     def semaphore(self, value: int, name: str, owner_releases: bool) -> locks.Semaphore:
         """As ``threading.Semaphore(value)``."""
@@ -56,14 +56,14 @@ class ForTasks:
 
     def Lock(self, name: str = "", *, owner_releases: bool = False) -> aio_locks.Lock:  # noqa: N802 - as asyncio's
         """As ``asyncio.Lock()``; ``owner_releases`` as in :meth:`stilltrue.Agent.Lock`."""
-        record = ResourceRecord(self._session, "lock", name, 1, owner_releases=owner_releases)
+        record = ResourceRecord(self._session, "lock", name, 1, owner_releases=owner_releases, of_tasks=True)
         return aio_locks.Lock(record, asyncio.Lock())
 
     def Semaphore(  # noqa: N802
         self, value: int = 1, name: str = "", *, owner_releases: bool = False
     ) -> aio_locks.Semaphore:
         """As ``asyncio.Semaphore(value)``; ``owner_releases`` as in :meth:`stilltrue.Agent.Lock`."""
-        record = ResourceRecord(self._session, "semaphore", name, value, owner_releases=owner_releases)
+        record = ResourceRecord(self._session, "semaphore", name, value, owner_releases=owner_releases, of_tasks=True)
         return aio_locks.Semaphore(record, asyncio.Semaphore(value))
 
     def Queue(  # noqa: N802

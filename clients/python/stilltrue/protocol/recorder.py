@@ -102,7 +102,7 @@ class Recorder:
         self._jumps = ColourJumps(bounds.colour_jump_max, bounds.colours_per_second)
         self._observe = observe
         self._held: frozenset[PartyName] = frozenset()
-        self._holds_seen: tuple[Hold, ...] = ()
+        self._all_holds: tuple[Hold, ...] = ()
         self._next_call: Any = 1  # a CallNumber, as the next is a WaitNumber: naming the type costs a call at each step
         self._next_wait: Any = 1
         self._next_party = 1
@@ -499,7 +499,7 @@ class Recorder:
             seen=self._callers.seen(),
             pools=tuple(Pool(name=n, size=size, queued=queued.get(n, 0)) for n, size in self._pools.items()),
             waits=waits,
-            holds=(*(hold for held in self._holds.values() for hold in held), *self._holds_seen),
+            holds=self._all_holds,
             facts=dict(self._facts),
             labels=self._labels,
             lost=self.lost,
@@ -511,7 +511,8 @@ class Recorder:
         waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
         waits += [wait.freeze() for wait in self._waits.values()]
         seen = self._observe(now)
-        self._held, self._holds_seen = seen.held, seen.holds
+        self._held = seen.held
+        self._all_holds = seen.holds_among(hold for held in self._holds.values() for hold in held)
         interruptible = [call for call in self._served.values() if call.interruptible and call.party not in seen.held]
         ends = {call.party: call.deadline for call in interruptible if call.deadline is not None}
         return seen.added_to(waits, ends, now)

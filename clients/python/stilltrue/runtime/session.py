@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from stilltrue.model import CallNumber, WaitNumber
 from stilltrue.protocol.ledger import ClientCall
+from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 
@@ -29,13 +30,22 @@ class OverTcp(Protocol):
 class Session:
     """What the interceptors, channels and locks of one agent share."""
 
-    __slots__ = ("_enabled", "_excluded", "left_out", "live", "over_tcp", "parties")
+    __slots__ = ("_enabled", "_excluded", "left_out", "live", "over_tcp", "owned", "parties")
 
-    def __init__(self, live: LockedRecorder, parties: Parties, enabled: bool, excluded: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        live: LockedRecorder,
+        parties: Parties,
+        enabled: bool,
+        excluded: Iterable[str] = (),
+        owned: OwnedShares | None = None,
+    ) -> None:
         """``live`` records; ``parties`` names the acting party; nothing is recorded unless ``enabled``.
 
-        ``excluded``: patterns of methods (``/pkg.Service/*``) that are not recorded.
+        ``excluded``: patterns of methods (``/pkg.Service/*``) that are not recorded. ``owned``: shares that only their owners
+        give back.
         """
+        self.owned = owned or OwnedShares(parties)
         self.live = live
         self.parties = parties
         self._enabled = enabled

@@ -6,7 +6,8 @@
    known: somebody may give it back at any moment, so no wait for it lasts forever.
 2. A share is taken before it is recorded, and its record is dropped before it is given back. So at no cut is a free share
    recorded as held.
-3. Released by a party that holds none, while no unknown party does, it is a signal: from then on its waits count for nothing.
+3. Whose owner has ended, and could not give it back: it is left behind (:mod:`~stilltrue.runtime.owned_shares`).
+4. Released by a party that holds none, while no unknown party does, it is a signal: from then on its waits count for nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +20,23 @@ from stilltrue.runtime.session import Session
 class ResourceRecord:
     """The ``capacity`` shares of one resource of this process."""
 
-    def __init__(self, session: Session, kind: str, name: str, capacity: int, *, owner_releases: bool = False) -> None:
-        """``kind`` is ``lock`` or ``semaphore``; ``name`` is made unique in the process. ``owner_releases``: see rule 1."""
+    def __init__(
+        self,
+        session: Session,
+        kind: str,
+        name: str,
+        capacity: int,
+        *,
+        owner_releases: bool = False,
+        reentrant: bool = False,
+        of_tasks: bool = False,
+    ) -> None:
+        """``kind`` is ``lock`` or ``semaphore``; ``name`` is made unique in the process. ``owner_releases``: see rule 1.
+
+        ``reentrant``: nobody but the owner can release it. ``of_tasks``: its holders are tasks.
+        """
+        self._reentrant = reentrant
+        self._of_tasks = of_tasks
         self._session = session
         self._kind = kind
         self._name = name
@@ -61,6 +77,9 @@ class ResourceRecord:
                 return
             party = self._session.parties.now()
             self._holders.append(party)
+            if self._reentrant or not bound:
+                key = self._session.owned.begin((party, self.resource), by_task=self._of_tasks)
+                self._owned.setdefault(party, []).append(key)
             if not self._signals:
                 live.holds(party, self.resource, self._capacity, wait)
         except Exception:  # noqa: BLE001 - fail open
@@ -77,6 +96,7 @@ class ResourceRecord:
             party = self._session.parties.now()
             if party in self._holders and (bound or not self._unknown):
                 self._holders.remove(party)
+                self._disown(party, self._holders.count(party))
                 self._session.live.releases(party, self.resource)
                 return True
             if self._unknown:
@@ -88,10 +108,19 @@ class ResourceRecord:
         return False
 
     def _signal(self) -> None:
-        """Rule 3: any party may release it, so none counts as its holder."""
+        """Rule 4: any party may release it, so none counts as its holder."""
         self._signals = True
         for holder in self._holders:
+            self._disown(holder)
             self._session.live.releases(holder, self.resource)
+
+    def _disown(self, party: PartyName, left: int = 0) -> None:
+        """No more than ``left`` of the shares of ``party`` are its own alone."""
+        keys = self._owned.get(party, [])
+        while len(keys) > left:
+            self._session.owned.end(keys.pop())
+        if not keys:
+            self._owned.pop(party, None)
 
     def _check_process(self) -> None:
         """In a forked child it is the child's own resource; shares held by the parent's threads will never be released."""
@@ -103,6 +132,7 @@ class ResourceRecord:
         parties = self._session.parties
         self._process: ProcessName = parties.process
         self._holders: list[PartyName] = []
+        self._owned: dict[PartyName, list[object]] = {}
         self._unknown = unknown
         self.resource = parties.name_resource(self._kind, self._name, self)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -22,11 +23,14 @@ from stilltrue.runtime.introspection.frames import no_collection
 from stilltrue.runtime.introspection.places import Places
 from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.databases.sessions import Sessions
+from stilltrue.runtime.seen.left.locks import LeftLocks
 from stilltrue.runtime.seen.reachability.waits import ReachedWaits, Reported
-from stilltrue.runtime.seen.scene import LiveScene, where_is
-from stilltrue.runtime.seen.wait import Ended, SeenWait, Stand
+from stilltrue.runtime.seen.scene import LiveScene
+from stilltrue.runtime.seen.standing import where_is
+from stilltrue.runtime.seen.wait import SeenWait, Stand
 
 EndingTarget = PartyTarget | ResourceTarget
 _Same = Callable[[Mapping[int, FrameType]], bool]
@@ -56,12 +60,17 @@ class Observer:
     """Looks at the tasks of one process."""
 
     def __init__(
-        self, parties: Parties, is_stopping: Callable[[], bool] = bool, answers: Callable[[], tuple[Hold, ...]] = tuple
+        self,
+        parties: Parties,
+        is_stopping: Callable[[], bool] = bool,
+        answers: Callable[[], tuple[Hold, ...]] = tuple,
+        owned: OwnedShares | None = None,
     ) -> None:
         """``parties`` knows the tasks; ``is_stopping`` says whether some server of the process is being stopped.
 
-        ``answers`` says which party answers what.
+        ``answers`` says which party answers what; ``owned`` knows the shares that only their owners give back.
         """
+        self._owned = owned or OwnedShares(parties)
         self._parties = parties
         self._answers = answers
         self.sessions = Sessions()
@@ -71,9 +80,11 @@ class Observer:
         self._before = self._numbers
         self._seen: dict[WaitNumber, _Same] = {}
         self._handles: dict[PartyName, tuple[Any, ...]] = {}
-        self._ended: dict[PartyName, Ended] = {}
+        self._ended: dict[PartyName, tuple[WaitNumber, float]] = {}
         self.of_shares: frozenset[PartyName] = frozenset()
         """The parties that waited at the newest cut for what others may give back: the second look reads that anew."""
+        self.left = LeftLocks(parties)
+        """Locks that nobody has any more."""
         self.reached = ReachedWaits()
         """Waits for what nobody but the blocked can reach."""
         self._next: int = OBSERVED_MIN
@@ -84,13 +95,20 @@ class Observer:
         """The observation at a cut taken ``now`` (epoch). Never raises."""
         known = self._parties.tasks()
         try:
-            scene = LiveScene(self._parties, now, reached=self.reached.at_cut())
+            scene = LiveScene(self._parties, now, reached=self.reached.at_cut(), left=self.left.at_cut())
             with no_collection:  # with ten thousand tasks one collection takes as long as all the rest
                 seen = self._observe(known, now, scene)
+            self.left.remember(scene.unheld)
             seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene)))
+            seen = self._with_ended(seen, now)
             return replace(seen, deadlines={**seen.deadlines, **self._stopped(now)}) if self._is_stopping() else seen
         except Exception:  # noqa: BLE001 - on any doubt, every wait of every task may end by itself
             return Observation(deadlines={party: now for _, party in known})
+
+    def search(self, now: float) -> None:
+        """What takes longer than a cut may take, in the agent's own thread, ``now`` (epoch). Never raises."""
+        with suppress(Exception):  # on any doubt nothing is proved
+            self.left.search(now)
 
     def _stopped(self, now: float) -> dict[PartyName, float]:
         """Those who serve a call of a server that is being stopped: the call ends by itself."""
@@ -146,7 +164,7 @@ class Observer:
     def lasts(self, number: WaitNumber, frames: Mapping[int, FrameType]) -> bool:
         """Whether the observed wait with this number is still the very same; ``frames``: the innermost of each thread."""
         same = self._seen.get(number)
-        return same is not None and same(frames)
+        return number in (known for known, _ in self._ended.values()) if same is None else same(frames)
 
     def handles_of(self, party: PartyName) -> tuple[Any, ...]:
         """What ends the wait of a party that was seen at the newest cut, when it is cancelled, closed or set."""
@@ -246,23 +264,25 @@ class Observer:
             others = known != (PartyTarget(party=party),)
             if known and (others or stand.ident in workers.loops() or stand.ident in (wait.enders or ())):
                 waits.append(self._wait_of_thread(party, stand, wait, known, now, workers))
-        waits += [self._wait_of_ended(party, now) for party in self._ended_in(waits)]
         self.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
 
-    def _ended_in(self, waits: list[LocalWait]) -> list[PartyName]:
-        """Those that others wait for and that have ended."""
-        found = {target.party for wait in waits for target in wait.among if isinstance(target, PartyTarget)}
-        ended = sorted(filter(has_ended, found))
-        self._ended = {party: self._ended.get(party) or Ended(party) for party in ended}
-        return ended
-
-    def _wait_of_ended(self, party: PartyName, now: float) -> LocalWait:
-        """It never does anything again: it waits for itself. Nothing can take that back, so the wait is the same for ever."""
-        ended = self._ended[party]
-        number, since = self._number(id(ended), ended, now, lambda _: True)
-        among = (PartyTarget(party=party),)
-        return LocalWait(waiter=party, number=number, among=among, since=since, uncoloured=True, what="nothing: it has ended")
+    def _with_ended(self, seen: Observation, now: float) -> Observation:
+        """With the waits of those that have ended: each waits for itself, and never does anything again."""
+        left = {share: (count, self._owned.name_of(share)) for share, count in self._owned.left().items()}
+        found = {target.party for wait in seen.waits for target in wait.among if isinstance(target, PartyTarget)}
+        found |= {holder for _, holder in left.values()}
+        before, self._ended = self._ended, {}
+        waits = []
+        for one in sorted(filter(has_ended, found)):
+            if one not in before:
+                before[one] = (WaitNumber(self._next), now)
+                self._next += 1
+            self._ended[one] = number, since = before[one]
+            among, what = (PartyTarget(party=one),), "nothing: it has ended"
+            waits.append(LocalWait(waiter=one, number=number, among=among, since=since, uncoloured=True, what=what))
+        self.waiting |= self._ended.keys()
+        return replace(seen, waits=(*seen.waits, *waits), left=left)
 
     def _wait_for_loop(self, one: _Seen, holder: PartyName, task: Task, now: float) -> LocalWait:
         waiter, blocking = ref(one.task), ref(task)

@@ -89,7 +89,8 @@ class Looker:
 
     def _waits_for_shares(self, stand: Iterable[Place]) -> dict[PartyName, SeenWait | None]:
         """The waits for what others may give back, read anew: nothing of the application's is kept in between."""
-        scene = LiveScene(self._parties, self._live.clock(), WALK_SECONDS_MAX)
+        now = self._live.clock()
+        scene = LiveScene(self._parties, now, WALK_SECONDS_MAX, left=self._observer.left.at_look(now))
         waits: dict[PartyName, SeenWait | None] = {}
         for place in stand:
             if place.party is not None and place.party in self._observer.of_shares:

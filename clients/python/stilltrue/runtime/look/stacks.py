@@ -23,7 +23,8 @@ from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import STACK_LENGTH_MAX
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
-from stilltrue.runtime.seen.scene import LiveScene, where_is
+from stilltrue.runtime.seen.scene import LiveScene
+from stilltrue.runtime.seen.standing import where_is
 from stilltrue.runtime.seen.wait import SeenWait, Stand
 
 PARTIES_MAX = 500

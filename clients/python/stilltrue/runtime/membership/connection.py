@@ -86,19 +86,22 @@ class Connection:
         transport: Transport | None = None,
         cure: Callable[[CureRequest], Cured] | None = None,
         stacks: Callable[[int], StacksFound] | None = None,
+        afterwards: Callable[[], None] = lambda: None,
     ) -> None:
         """``live`` takes markers and gives reports; ``look`` answers verification rounds.
 
         ``rename`` gives the process another name: it is called if another connected program keeps this one.
         ``sight`` says what the agent sees of the process; ``transport`` what gRPC's core knows of its connections.
         ``cure`` aborts calls when an operator asks for it; None: this process does not allow that.
-        ``stacks`` finds what the parties stand in that have not moved for long; it may take its time.
+        ``stacks`` finds what the parties stand in that have not moved for long; it may take its time. ``afterwards`` is called
+        when reports have been sent.
         """
         self._live = live
         self._questions = Questions(live, self._ring, look, cure, stacks)
         self._rename = rename
         self._sight = sight
         self._transport = transport
+        self._afterwards = afterwards
         self._taken_since: float | None = None
         self._settings = settings
         self._triggers = SnapshotRequests(settings.block_seconds_max)
@@ -353,6 +356,7 @@ class Connection:
                 live.dropped += 1
                 continue
             yield pb.ConnectRequest(report=message)
+            self._afterwards()
 
     def _lease(self) -> pb.Lease:
         live = self._live

@@ -21,6 +21,7 @@ _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
 SHUFFLES = frozenset({"LOAD_SPECIAL", "SWAP", "COPY", "PUSH_NULL", "CACHE", "NOP", "PRECALL"})
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_CONST_IMMORTAL"})
 _CALLS = frozenset({"CALL"})
+_MAKES = _CALLS | {"CALL_KW", "CALL_FUNCTION_EX"}
 _TAKES = _CALLS | {"BEFORE_WITH"}
 _STORES = STORES | {"STORE_ATTR", "DELETE_FAST"}
 _KEYS = (str, int, bytes, bool, type(None))
@@ -85,8 +86,42 @@ def _taken_at(code: CodeType, at: int) -> Expression:
     return expression_before(every, before) if called.opname in ATTRIBUTES and called.argval == "acquire" else ()
 
 
+def made_at(frame: FrameType) -> tuple[Expression, ...]:
+    """For the ``with`` blocks in which a frame stands and that are not understood, what is called to make their objects.
+
+    Empty where that is not understood either.
+    """
+    return _made_at(frame.f_code, frame.f_lasti)
+
+
+@kept_by_code
+def entered_in(code: CodeType) -> frozenset[Expression]:
+    """What the ``with`` blocks of a code are for, as far as that is understood."""
+    every = instructions_of(code)
+    found = (expression_before(every, index) for index, one in enumerate(every) if one.opname in _ENTERS)
+    return frozenset(one for one in found if one)
+
+
 @kept_by_code
 def _blocks_at(code: CodeType, at: int) -> tuple[Expression, ...]:
+    every = instructions_of(code)
+    found = []
+    for entered, several, inner in _entered_at(code, at):
+        expression = () if several else expression_before(every, entered)
+        found.append(() if is_changed(expression, inner) else expression)
+    return tuple(found)
+
+
+@kept_by_code
+def _made_at(code: CodeType, at: int) -> tuple[Expression, ...]:
+    every = instructions_of(code)
+    blocks = zip(_blocks_at(code, at), _entered_at(code, at), strict=True)
+    return tuple(() if several else _called_before(every, entered) for known, (entered, several, _) in blocks if not known)
+
+
+@kept_by_code
+def _entered_at(code: CodeType, at: int) -> tuple[tuple[int, bool, list[dis.Instruction]], ...]:
+    """For each block, the instruction that enters it, whether there may be several such, and the instructions within."""
     entries = exception_entries_of(code)
     if not entries:
         return ()
@@ -102,9 +137,34 @@ def _blocks_at(code: CodeType, at: int) -> tuple[Expression, ...]:
         entered = next((index for index in range(first - 1, -1, -1) if every[index].opname in _ENTERS), 0)
         begins = [index_of[entry.start] for entry in covered]
         several = sum(index > 0 and every[index - 1].opname in _ENTERS for index in begins) > 1
-        expression = () if several else expression_before(every, entered)
         inner = [one for one in every[first:] if any(entry.start <= one.offset < entry.end for entry in covered)]
-        found.append(() if is_changed(expression, inner) else expression)
+        found.append((entered, several, inner))
+    return tuple(found)
+
+
+def _called_before(every: Sequence[dis.Instruction], end: int) -> Expression:
+    """What is called to make the value on top of the stack before the instruction ``end``; empty if it is not understood."""
+    last = skip_back(every, end - 1)
+    if every[last].opname not in _MAKES:
+        return ()
+    height, calls, index = 1, 0, last
+    while index >= 0:
+        one = every[index]
+        calls += one.opname in _MAKES
+        if one.is_jump_target or calls > 1:
+            return ()
+        height -= dis.stack_effect(one.opcode, one.arg, jump=False)
+        if not height:
+            break
+        index -= 1
+    found: list[tuple[str, Any]] = []
+    for one in every[max(index, 0) : last]:
+        if one.opname in VARIABLES and not found and isinstance(one.argval, str):
+            found.append(("name", one.argval))
+        elif one.opname in ATTRIBUTES and found:
+            found.append(("attribute", str(one.argval)))
+        elif one.opname not in SHUFFLES:
+            break
     return tuple(found)
 
 

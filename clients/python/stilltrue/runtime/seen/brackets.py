@@ -148,7 +148,7 @@ def _given_back(every: Sequence[dis.Instruction], handler: int) -> Iterator[int]
             or one.opname in ("CHECK_EXC_MATCH", "WITH_EXCEPT_START", "BEFORE_WITH")
         ):
             return
-        if one.opname in ATTRIBUTES and one.argval == _GIVES_BACK and _called_and_dropped(every, index) is not None:
+        if one.opname in ATTRIBUTES and one.argval == _GIVES_BACK and called_and_dropped(every, index) is not None:
             yield index
 
 
@@ -157,7 +157,7 @@ def _taken_before(every: Sequence[dis.Instruction], first: int, expression: Expr
     for index in range(first - 1, max(0, first - _BETWEEN_MAX), -1):
         one = every[index]
         if one.opname in ATTRIBUTES and one.argval == _TAKES and expression_before(every, index) == expression:
-            return _called_and_dropped(every, index)
+            return called_and_dropped(every, index)
         if _names_release(one) or one.opname in _LEAVES:
             return None
     return None
@@ -178,7 +178,7 @@ def _is_entered_elsewhere(
     return False
 
 
-def _called_and_dropped(every: Sequence[dis.Instruction], attribute: int) -> tuple[int, bool] | None:
+def called_and_dropped(every: Sequence[dis.Instruction], attribute: int) -> tuple[int, bool] | None:
     """Where the result of the method that is read at ``attribute`` is dropped, and whether it is awaited before.
 
     None if it is not called without arguments, or its result is used.

@@ -13,6 +13,8 @@ Rules:
 4. With a timeout it is no wait here.
 5. Anybody may release a lock or semaphore that another has, and who releases it elsewhere may have it there, so that it is not
    with whom it seems to be. The second look searches for those who come by it and speak of that.
+6. An ``RLock`` whose thread has ended is given back by nobody. Of any other lock or semaphore whose holder is not found that
+   must be proved (:mod:`~stilltrue.runtime.seen.left`).
 """
 
 from __future__ import annotations
@@ -25,22 +27,29 @@ from types import BuiltinMethodType, FrameType, MethodType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import spoken_in
+from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.seen.blocks import blocks_of, depth_of, taken_at
 from stilltrue.runtime.seen.brackets import gives_back_only_its_own, may_take_bare, taken_bare
-from stilltrue.runtime.seen.wait import Ender, Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import Ended, Ender, Resolver, Scene, SeenWait, Stand
 
 _LOCK = type(threading.Lock())
 _RLOCK = type(threading.RLock())
+LOCKS = (_LOCK, _RLOCK, asyncio.Lock, threading.Lock, threading.RLock)
 _CONDITIONS = (threading.Condition, asyncio.Condition)
+_SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphore, asyncio.BoundedSemaphore)
 _BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
-_AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore)
+_AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
 _RELEASING = frozenset({"release", "_release_save", "enter_context", "unlock"})
 _EXITS = frozenset({"__exit__", "__aexit__"})
 _OWNER = re.compile(r"owner=(\d+)")
+_LEFT = "what {} and has not given back"
+_ENDED_MAX = 1_000
+_ended_owners: dict[int, tuple[OwnRef, int]] = {}
+"""The owners of locks that have ended, by identity of the lock."""
 _WAITS = frozenset({id(threading.Condition.wait.__code__), id(asyncio.Condition.wait.__code__)})
 
 
@@ -53,13 +62,13 @@ def lock_taken(frames: Sequence[FrameType]) -> Any:
     """The lock that a thread with these frames is about to take, or blocked in taking; None if there is none."""
     if id(frames[0].f_code) in _WAITS or any(one.f_code is compat.THREAD_START for one in frames[:4]):
         return None  # what it waits for there is to be woken
-    lock = _lock_of(taken_at(frames[0]))
+    lock = lock_of(taken_at(frames[0]))
     return lock if type(lock) in (_LOCK, _RLOCK) else None
 
 
 def _read_condition(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
     """A thread that enters the block of a condition."""
-    return _of_lock(_lock_of(variables_of(stand.frames[0]).get("self")), stand, scene) if at == 0 else None
+    return _of_lock(lock_of(variables_of(stand.frames[0]).get("self")), stand, scene) if at == 0 else None
 
 
 def _read_task(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
@@ -70,7 +79,7 @@ def _read_task(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
     lock = names.get("self")
     if type(lock) is asyncio.Lock:
         return _of_lock(lock, stand, scene)
-    return _of_bounded(lock, scene)
+    return _of_semaphore(lock, stand, scene)
 
 
 def _read_semaphore(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
@@ -78,43 +87,91 @@ def _read_semaphore(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
     names = variables_of(stand.frames[at])
     if at != 1 or id(stand.frames[0].f_code) not in _WAITS or names.get("timeout", 0) is not None:
         return None
-    return _of_bounded(names.get("self"), scene)
+    return _of_semaphore(names.get("self"), stand, scene)
 
 
 def _of_lock(lock: Any, stand: Stand, scene: Scene) -> SeenWait | None:
     if type(lock) not in (_LOCK, _RLOCK, asyncio.Lock):
         return None
     if type(lock) is _RLOCK:
-        owner = _OWNER.search(repr(lock))
-        holders: tuple[Ender, ...] = (int(owner[1]),) if owner and int(owner[1]) not in (0, stand.ident) else ()
+        owner = _owner_of(lock)
+        if is_left_by(lock, owner):
+            return SeenWait(on=lock, enders=(Ended(f"the thread that took {_named(lock)}"),), what=_LEFT)
+        holders: tuple[Ender, ...] = (owner,) if owner not in (0, stand.ident) else ()
         tasks = tuple(one for one in scene.inside(lock) if isinstance(one, asyncio.Task))
         holders = tasks if holders and tasks else holders  # it is its loop's thread that owns it
     else:
         holders = tuple(scene.inside(lock)) if lock.locked() else ()
+    if not holders and type(lock) is not _RLOCK and lock.locked() and scene.is_left(lock, stand):
+        return _left(lock)
     known = holders if len(holders) == 1 else None
     return SeenWait(on=lock, enders=known, what="a lock that {} holds", undone=(lock,), by=_RELEASING)
 
 
-def _of_bounded(semaphore: Any, scene: Scene) -> SeenWait | None:
-    attribute = _BOUNDED.get(type(semaphore))
-    shares = UNKNOWN if attribute is None else attribute_of(semaphore, attribute)
-    if not isinstance(shares, int) or attribute_of(semaphore, "_value") != 0:
+def _of_semaphore(semaphore: Any, stand: Stand, scene: Scene) -> SeenWait | None:
+    if type(semaphore) not in _SEMAPHORES or attribute_of(semaphore, "_value") != 0:
         return None
     holders = scene.inside(semaphore)
+    if not holders and scene.is_left(semaphore, stand):
+        return _left(semaphore)
+    attribute = _BOUNDED.get(type(semaphore))
+    shares = UNKNOWN if attribute is None else attribute_of(semaphore, attribute)
+    if not isinstance(shares, int):
+        return None
     known = tuple(dict.fromkeys(holders)) if len(holders) == shares else None
     what = "a share of a semaphore, all of which {} have"
     return SeenWait(on=semaphore, enders=known, what=what, undone=(semaphore,), by=_RELEASING)
+
+
+def _left(thing: Any) -> SeenWait:
+    """Rule 6."""
+    return SeenWait(on=thing, enders=(Ended(f"who took {_named(thing)}"),), what=_LEFT, shares=(thing,))
+
+
+def _named(thing: Any) -> str:
+    return f"a {type(thing).__name__} ({id(thing):x})"
+
+
+def is_taken(thing: Any) -> bool:
+    """Whether somebody has a lock, or all shares of a semaphore."""
+    return attribute_of(thing, "_value") == 0 if type(thing) in _SEMAPHORES else bool(thing.locked())
+
+
+def _owner_of(lock: Any) -> int:
+    """The identity of the thread that has an ``RLock``; 0 if none has."""
+    owner = _OWNER.search(repr(lock))
+    return int(owner[1]) if owner else 0
+
+
+def is_left_by(lock: Any, owner: int) -> bool:
+    """Whether the thread of this identity, which has an ``RLock``, has ended: nobody else can give it back.
+
+    A later thread may get the identity of one that has ended; it does not give back what it has not taken.
+    """
+    known = _ended_owners.get(id(lock))
+    if not owner:
+        _ended_owners.pop(id(lock), None)
+        return False
+    if known is not None and known[0]() is lock and known[1] == owner:
+        return True
+    if owner in innermost_frames() or owner in compat.threads() or _owner_of(lock) != owner:
+        _ended_owners.pop(id(lock), None)
+        return False
+    if len(_ended_owners) >= _ENDED_MAX:
+        _ended_owners.clear()
+    _ended_owners[id(lock)] = (OwnRef(lock), owner)
+    return True
 
 
 def held_by(stand: Stand) -> tuple[list[Any], list[Any]]:
     """The locks and semaphores in whose blocks somebody stands who still has them, and those given back elsewhere (rule 2)."""
     held: list[Any] = []
     entered: list[Any] = []
-    waited = [_lock_of(variables_of(frame).get("self")) for frame in stand.frames if id(frame.f_code) in _WAITS]
+    waited = [lock_of(variables_of(frame).get("self")) for frame in stand.frames if id(frame.f_code) in _WAITS]
     gives_back = False
     for index, frame in enumerate(stand.frames):
         gives_back = gives_back or _gives_back(frame)
-        inside = map(_lock_of, _of_coroutine(stand, index) if stand.coroutines else blocks_of(frame))
+        inside = map(lock_of, left_by(stand.coroutines[index], stand.frames[index]) if stand.coroutines else blocks_of(frame))
         bare = _taken_bare(frame) if may_take_bare(frame.f_code) else ()
         known = [lock for lock in (*inside, *bare) if lock is not None]
         entered += known
@@ -122,10 +179,10 @@ def held_by(stand: Stand) -> tuple[list[Any], list[Any]]:
     return held, [lock for lock in waited if lock is not None and not any(lock is other for other in entered)]
 
 
-def _of_coroutine(stand: Stand, index: int) -> Iterable[Any]:
-    """What the blocks are for in which a suspended coroutine stands: it holds how they are left."""
-    depth = depth_of(stand.frames[index])
-    held = compat.names_in(stand.coroutines[index]) if depth else ()
+def left_by(coroutine: Any, frame: FrameType) -> Iterable[Any]:
+    """What the blocks are for in which a suspended coroutine or generator stands: it holds how they are left."""
+    depth = depth_of(frame)
+    held = compat.names_in(coroutine) if depth else ()
     ends = [one.__self__ for one in held if type(one) in (MethodType, BuiltinMethodType) and one.__name__ in _EXITS]
     return ends[:depth]  # the outermost first; the last may be one that it is about to enter
 
@@ -139,16 +196,16 @@ def _gives_back(frame: FrameType) -> bool:
 def _taken_bare(frame: FrameType) -> Iterable[Any]:
     """The locks that a frame has taken without a block, and is bound to give back."""
     for value, awaited in taken_bare(frame):
-        lock = _lock_of(value)
+        lock = lock_of(value)
         if awaited == (type(lock) in _AWAITED):
             yield lock
 
 
-def _lock_of(thing: Any) -> Any:
+def lock_of(thing: Any) -> Any:
     """The lock of a condition; a lock or semaphore itself; None for anything else."""
     if issubclass(type(thing), _CONDITIONS):
         thing = attribute_of(thing, "_lock")
-    return thing if type(thing) in (_LOCK, _RLOCK, asyncio.Lock, *_BOUNDED) else None
+    return thing if type(thing) in (_LOCK, _RLOCK, asyncio.Lock, *_SEMAPHORES) else None
 
 
 RESOLVERS = (

@@ -24,16 +24,17 @@ from typing import Any
 from stilltrue.model import ENDED, PartyName, party
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frames_along, frames_of_threads, innermost_frames, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames, variables_of
 from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.places import blocked_loops, served_by
-from stilltrue.runtime.introspection.tasks import awaiters, blocking_future, read
+from stilltrue.runtime.introspection.tasks import awaiters, read
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.enders.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.executors import queued_items
 from stilltrue.runtime.seen.locks import held_by
 from stilltrue.runtime.seen.registry import resolve
+from stilltrue.runtime.seen.standing import stand_of_task, where_is
 from stilltrue.runtime.seen.wait import Ended, Ender, Queued, SeenWait, Stand, T, Task
 
 TASKS_MAX = 1_000
@@ -54,12 +55,17 @@ class LiveScene:
         now: float,
         walk_seconds_max: float | None = None,
         reached: Mapping[Task, SeenWait] = MappingProxyType({}),
+        left: Container[int] = (),
     ) -> None:
         """``parties`` names the threads and tasks; ``now`` is the time (epoch).
 
         ``walk_seconds_max``: processor time for finding what they hold, if it is not that of a cut. ``reached``: the waits of
-        tasks that no resolver explains, by who can reach what they wait for.
+        tasks that no resolver explains, by who can reach what they wait for. ``left``: the locks (identities) that nobody has
+        any more.
         """
+        self._left = left
+        self.unheld: dict[int, tuple[Any, list[Stand]]] = {}
+        """The locks and semaphores without a holder that was found, and who waits for each."""
         self._reached = reached
         self._walk_seconds_max = walk_seconds_max
         self._walked_seconds = 0.0
@@ -301,6 +307,20 @@ class LiveScene:
                 inside.pop(lock_id, None)
         return tuple(self._inside.get(id(wanted), ()))
 
+    def is_left(self, lock: Any, stand: Stand) -> bool:
+        """Whether nobody has this lock or semaphore any more, for which somebody waits who stands there."""
+        stands = self.unheld.setdefault(id(lock), (lock, []))[1]
+        if not any(one is stand for one in stands):
+            stands.append(stand)
+        return id(lock) in self._left
+
+    def read_all(self) -> None:
+        """Read what everybody is blocked in."""
+        for stand in self.stands().values():
+            self.wait_of(stand)
+        for task in self.stands_of_tasks():
+            self.wait_of_task(task)
+
     def queued(self, future: Any) -> Queued | None:
         """The item of this future in the queue of an executor all of whose threads are busy; None if it is in none."""
         if self._queued is None:
@@ -341,11 +361,6 @@ def _task_of(ender: Ender) -> Any:
     return compat.source_of(ender) if isinstance(ender, Future) else ender
 
 
-def where_is(ident: int, frame: FrameType | None) -> tuple[object, ...]:
-    """What changes when a thread runs: its innermost frame, the instruction there, its processor time."""
-    return (id(frame), None if frame is None else frame.f_lasti, compat.processor_time(ident))
-
-
 def _searched(frames: Iterable[FrameType], far: int) -> list[FrameType]:
     """The frames of the application's own code, then, if there is time for more, those of installed packages."""
     own: list[FrameType] = []
@@ -353,15 +368,6 @@ def _searched(frames: Iterable[FrameType], far: int) -> list[FrameType]:
     for frame in frames:
         (others if _INSTALLED in frame.f_code.co_filename else own).append(frame)
     return own if far < _OF_OTHERS else own + others
-
-
-def stand_of_task(task: Task) -> Stand:
-    """Where a task stands that is suspended."""
-    future = blocking_future(task)
-    if future is None:
-        return Stand((), task=task)
-    chain = frames_along(reversed(compat.chain_of(task.get_coro())))
-    return Stand(tuple(frame for frame, _ in chain), task=task, future=future, coroutines=tuple(one for _, one in chain))
 
 
 def _walk(roots: Iterable[Any], wanted: Callable[[Any], bool], budget: Budget, far: int) -> list[Any]:

@@ -139,6 +139,10 @@ class Scene(Protocol):
         """
         ...
 
+    def is_left(self, lock: Any, stand: Stand) -> bool:
+        """Whether nobody has this lock or semaphore any more, for which somebody waits who stands there."""
+        ...
+
     def queued(self, future: Any) -> Queued | None:
         """The item of this future in the queue of an executor all of whose threads are busy; None if it is in none."""
         ...

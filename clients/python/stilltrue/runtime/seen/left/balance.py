@@ -1,0 +1,151 @@
+"""What a function gives back that it has not taken itself, and where it may have what it has taken: read from its bytecode.
+
+Rules:
+
+1. ``acquire()`` as a statement of its own, without arguments (awaited or not), takes what its expression means. In any other
+   form it may have taken it.
+2. ``release()`` without arguments, on the same expression, gives it back. Any other mention of ``release``, or of what a
+   ``with`` block calls at its end, may give it back at any moment.
+3. All ways through the code are followed, those of exceptions too. What on some way is given back without having been taken
+   is another's.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.look.code.names import ATTRIBUTES
+from stilltrue.runtime.seen.blocks import Expression, exception_entries_of, expression_before, instructions_of, is_changed
+from stilltrue.runtime.seen.brackets import called_and_dropped
+
+GIVING_BACK = frozenset({"release", "__exit__", "__aexit__", "_release_save"})
+_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"})
+_LEAVES = frozenset({"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS"})
+_FREE, _HELD = 1, 2
+_TAKES, _MAY_TAKE, _GIVES_BACK = "takes", "may take", "gives back"
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """How one code uses locks.
+
+    ``of_others``: what it may give back without having taken it (rule 3); an empty expression is not understood. ``own``: what
+    it gives back only after it has taken it. ``held``: by what it takes, the offsets at which it may have it.
+    """
+
+    of_others: frozenset[Expression] = frozenset()
+    own: frozenset[Expression] = frozenset()
+    held: Mapping[Expression, frozenset[int]] | None = None
+
+
+@kept_by_code
+def uses_of(code: CodeType) -> Uses:
+    """How a code uses locks; not the functions within it."""
+    names = frozenset(code.co_names)
+    said = any(type(one) is str and one in GIVING_BACK for one in code.co_consts)
+    if "acquire" not in names and GIVING_BACK.isdisjoint(names):
+        return Uses(frozenset({()}) if said else frozenset())
+    every = instructions_of(code)
+    effects: dict[Expression, dict[int, str]] = {}
+    of_others: set[Expression] = {()} if said else set()
+    for index, expression, effect in _effects(every):
+        if effect:
+            effects.setdefault(expression, {})[index] = effect
+        else:
+            of_others.add(expression)
+    held: dict[Expression, frozenset[int]] = {}
+    for expression, those in effects.items():
+        states = _states(code, every, those)
+        inner = [one for one, state in zip(every, states, strict=True) if state & _HELD]
+        another = is_changed(expression, inner)
+        if another or any(effect == _GIVES_BACK and states[index] & _FREE for index, effect in those.items()):
+            of_others.add(expression)
+        held[expression] = frozenset(offset for index in _held(states) for offset in _offsets(code, every, index))
+    own = frozenset(one for one, those in effects.items() if _GIVES_BACK in those.values()) - of_others
+    return Uses(frozenset(of_others), own, held)
+
+
+@kept_by_code
+def codes_ahead(code: CodeType, at: int) -> tuple[CodeType, ...]:
+    """The functions within a code that a frame which stands there may yet make."""
+    every = instructions_of(code)
+    index_of = {one.offset: index for index, one in enumerate(every)}
+    entries = exception_entries_of(code)
+    todo = [max((index for index, one in enumerate(every) if one.offset <= at), default=0)]
+    seen = set(todo)
+    while todo:
+        index = todo.pop()
+        handled = [index_of[entry.target] for entry in entries if entry.start <= every[index].offset < entry.end]
+        for way in (*_next(every, index, index_of), *handled):
+            if way not in seen:
+                seen.add(way)
+                todo.append(way)
+    return tuple(every[index].argval for index in sorted(seen) if type(every[index].argval) is CodeType)
+
+
+def _held(states: Sequence[int]) -> Iterator[int]:
+    return (index for index, state in enumerate(states) if state & _HELD)
+
+
+def _offsets(code: CodeType, every: Sequence[dis.Instruction], index: int) -> range:
+    """Where a frame may stand that is at an instruction: a call is read at the end of the room that is kept behind it."""
+    end = every[index + 1].offset if index + 1 < len(every) else len(code.co_code)
+    return range(every[index].offset, end)
+
+
+def _effects(every: Sequence[dis.Instruction]) -> Iterator[tuple[int, Expression, str]]:
+    """At which instructions something is taken or given back (rules 1 and 2): no effect is said of what may happen later."""
+    for index, one in enumerate(every):
+        if one.opname not in ATTRIBUTES or (one.argval != "acquire" and one.argval not in GIVING_BACK):
+            continue
+        expression = expression_before(every, index)
+        done = called_and_dropped(every, index)
+        if one.argval == "acquire":
+            yield (index, expression, _MAY_TAKE) if done is None or not expression else (done[0], expression, _TAKES)
+        else:
+            yield index, expression, _GIVES_BACK if done is not None and expression and one.argval == "release" else ""
+
+
+def _states(code: CodeType, every: Sequence[dis.Instruction], effects: Mapping[int, str]) -> list[int]:
+    """For each instruction, whether what is taken may be free, held or either before it; 0: it is not reached."""
+    index_of = {one.offset: index for index, one in enumerate(every)}
+    entries = exception_entries_of(code)
+    handlers = [[index_of[entry.target] for entry in entries if entry.start <= one.offset < entry.end] for one in every]
+    states = [0] * len(every)
+    states[0] = _FREE
+    todo = [0]
+    while todo:
+        index = todo.pop()
+        before = states[index]
+        after = _after(before, effects.get(index, ""))
+        ways = [(way, after) for way in _next(every, index, index_of)]
+        ways += [(way, before | after) for way in handlers[index]]
+        for way, state in ways:
+            if states[way] | state != states[way]:
+                states[way] |= state
+                todo.append(way)
+    return states
+
+
+def _after(before: int, effect: str) -> int:
+    if effect == _TAKES:
+        return _HELD
+    if effect == _GIVES_BACK:
+        return _FREE
+    return before | _HELD if effect == _MAY_TAKE else before
+
+
+def _next(every: Sequence[dis.Instruction], index: int, index_of: Mapping[int, int]) -> Iterator[int]:
+    """The instructions that may come after one."""
+    one: Any = every[index]
+    if one.opname in _LEAVES:
+        return
+    if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs:
+        yield index_of[one.argval]
+    if one.opname not in _JUMPS and index + 1 < len(every):
+        yield index + 1

@@ -1,0 +1,153 @@
+"""Locks that their holders have left behind: which are asked about, when, and whether that still stands.
+
+Rules:
+
+1. Only a lock of which no holder is found is asked about, once somebody has waited for it, without running, since the cut
+   before; in the agent's own thread, after the cut. What cannot be proved is tried again after twice the time.
+2. What was proved stands while none of those who waited then has run, and the lock is locked (a semaphore has no share).
+3. At the second look it is proved once more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+
+from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames
+from stilltrue.runtime.introspection.tasks import blocking_future
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.seen.left.census import take_census
+from stilltrue.runtime.seen.left.proof import Proof
+from stilltrue.runtime.seen.locks import is_taken
+from stilltrue.runtime.seen.scene import LiveScene
+from stilltrue.runtime.seen.standing import where_is
+from stilltrue.runtime.seen.wait import Stand
+
+CANDIDATES_MAX, SEARCHED_MAX = 100, 8
+AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
+_SETTLE_SECONDS = 0.005
+"""Time for a thread that has got a lock, and not run since, to run."""
+_SHARE_OF_TIME = 0.02
+"""How much of the time may be spent on this."""
+_Frames = Mapping[int, FrameType]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    """Somebody who waits: a thread and where it stood, or a task and what it hung on."""
+
+    ident: int = 0
+    where: tuple[object, ...] = ()
+    task: OwnRef | None = None
+    future: OwnRef | None = None
+
+    def stands(self, frames: _Frames) -> bool:
+        """Whether it has not run since; ``frames``: the innermost of each thread."""
+        if self.task is None or self.future is None:
+            return where_is(self.ident, frames.get(self.ident)) == self.where
+        task, future = self.task(), self.future()
+        return task is not None and future is not None and blocking_future(task) is future
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    """A lock of which no holder is found, and those who wait for it."""
+
+    thing: OwnRef
+    waiters: tuple[_Waiter, ...]
+    due: float
+    again: float = AGAIN_SECONDS
+    proved: bool = False
+
+    def stands(self, frames: _Frames) -> bool:
+        """Rule 2."""
+        thing = self.thing()
+        return thing is not None and is_taken(thing) and all(one.stands(frames) for one in self.waiters)
+
+
+class LeftLocks:
+    """Those of one process."""
+
+    def __init__(self, parties: Parties) -> None:
+        """``parties`` names those who wait."""
+        self._parties = parties
+        self._candidates: dict[int, _Candidate] = {}
+        self._not_before = 0.0
+
+    def at_cut(self) -> frozenset[int]:
+        """The locks (identities) of which it is proved that nobody will give them back."""
+        if not any(one.proved for one in self._candidates.copy().values()):
+            return frozenset()
+        frames = innermost_frames()
+        return frozenset(key for key, one in self._candidates.copy().items() if one.proved and one.stands(frames))
+
+    def remember(self, unheld: Mapping[int, tuple[Any, Sequence[Stand]]]) -> None:
+        """The locks that were found without a holder at this cut, and who waits for each (rule 1)."""
+        if not unheld and not self._candidates:
+            return
+        now, frames, before = time.monotonic(), innermost_frames(), self._candidates
+        found: dict[int, _Candidate] = {}
+        for key, (thing, stands) in list(unheld.items())[:CANDIDATES_MAX]:
+            known = before.get(key)
+            if known is not None and known.stands(frames):
+                found[key] = known
+            else:
+                again = AGAIN_SECONDS if known is None or known.thing() is not thing else known.again
+                found[key] = _Candidate(OwnRef(thing), tuple(map(_waiter, stands)), now + again, again)
+        self._candidates = found
+
+    def search(self, now: float) -> None:
+        """Prove what is due, as long as little time goes into that: in the agent's own thread. ``now`` is the time (epoch)."""
+        at = time.monotonic()
+        if at < self._not_before:
+            return
+        frames = innermost_frames()
+        due = {key for key, one in self._candidates.copy().items() if not one.proved and one.due <= at and one.stands(frames)}
+        if not due:
+            return
+        begun = time.thread_time()
+        proved = self._proved(due, now)
+        self._not_before = at + (time.thread_time() - begun) / _SHARE_OF_TIME
+        for key in due:
+            one = self._candidates.get(key)
+            if one is not None:
+                again = min(2 * one.again, AGAIN_SECONDS_MAX)
+                self._candidates[key] = proved.get(key) or replace(one, due=at + again, again=again)
+
+    def at_look(self, now: float) -> frozenset[int]:
+        """Those that are proved once more (rule 3)."""
+        wanted = {key for key, one in self._candidates.copy().items() if one.proved}
+        return frozenset(self._proved(wanted, now)) if wanted else frozenset()
+
+    def _proved(self, wanted: Iterable[int], now: float) -> dict[int, _Candidate]:
+        """Those of the locks of these identities of which it is proved."""
+        scene = LiveScene(self._parties, now)
+        scene.read_all()
+        asked = [(thing, tuple(stands)) for key in wanted if (one := scene.unheld.get(key)) for thing, stands in (one,)]
+        candidates = [
+            _Candidate(OwnRef(thing), tuple(map(_waiter, stands)), 0.0, proved=True) for thing, stands in asked[:SEARCHED_MAX]
+        ]
+        waiting = [stands for _, stands in asked[:SEARCHED_MAX]]
+        del scene, asked
+        time.sleep(_SETTLE_SECONDS)
+        census = take_census() if candidates else None
+        if census is None:
+            return {}
+        running = tuple(frames_of_threads().values())
+        found = {}
+        for candidate, stands in zip(candidates, waiting, strict=True):
+            thing = candidate.thing()
+            if thing is not None and Proof(thing, stands, census).holds(running) and candidate.stands(innermost_frames()):
+                found[id(thing)] = candidate
+            del thing
+        return found
+
+
+def _waiter(stand: Stand) -> _Waiter:
+    if stand.task is not None:
+        return _Waiter(task=OwnRef(stand.task), future=OwnRef(stand.future))
+    return _Waiter(stand.ident, where_is(stand.ident, stand.frames[0]))

@@ -1,0 +1,213 @@
+"""The proof that nobody has a lock or a share any more, and that nobody gives it back.
+
+Rules:
+
+1. Nobody has it: no thread, and no suspended coroutine or generator, stands in one of its blocks, or where it may have taken it
+   otherwise. A block that is not understood may be the lock's.
+2. Nobody gives it back: each function that may mean it by what it releases has taken it before, in the same function; so it
+   comes to that only once it gets the lock. A function means it by a global, a closure's variable or an attribute under which
+   the lock is really found; by any other variable it may mean anything, unless it is a library's. A library knows the
+   attributes of its own classes only, and of what is derived from them.
+3. No method of it is kept by anybody that would give it back (a callback, an exit stack, a condition).
+4. It is a resource: those who wait give it back once they have it. What nobody ever gives back is a place to park.
+5. Those who wait for it have not run meanwhile. Whoever gives it back wakes one of them: so it was with the same holder while
+   all of this was read, or with nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_ours
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_dictionary, attribute_of
+from stilltrue.runtime.seen.blocks import Expression, blocks_of, entered_in, made_at, value_of
+from stilltrue.runtime.seen.left.balance import GIVING_BACK, codes_ahead, uses_of
+from stilltrue.runtime.seen.left.census import Census, codes_within, is_of, root_of
+from stilltrue.runtime.seen.locks import LOCKS, left_by, lock_of
+from stilltrue.runtime.seen.wait import Stand
+
+_CONTEXT_MANAGERS = frozenset({"contextmanager.<locals>.helper", "asynccontextmanager.<locals>.helper"})
+_ENTERING = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "acquire"})
+
+
+class Proof:
+    """For one lock or semaphore, ``thing``, for which ``waiters`` wait."""
+
+    def __init__(self, thing: Any, waiters: Sequence[Stand], census: Census) -> None:
+        self._thing = thing
+        self._waiters = waiters
+        self._census = census
+        self._roots = frozenset(
+            root_of(frame.f_code) for one in waiters for frame in one.frames[:4] if is_application(frame.f_code)
+        )
+        self._referrers = [one for one in gc.get_referrers(thing) if type(one) is not list]
+        self._modules = {compat.module_of(kind) for owner in self._owners() for kind in type(owner).__mro__}
+
+    def holds(self, running: Iterable[Sequence[FrameType]]) -> bool:
+        """Whether it is proved; ``running``: the frames of all threads."""
+        if self._census.hidden or not any(map(self._gives_back, self._waiters)) or self._is_bound():
+            return False
+        threads = [frame for frames in running for frame in frames if not is_ours(frame.f_code)]
+        if any(map(self._may_have, threads)) or any(self._has_suspended(*one) for one in self._census.suspended):
+            return False
+        frames = [*threads, *(frame for _, frame in self._census.suspended)]
+        return not any(map(self._may_release, self._census.functions)) and not any(map(self._may_come_to_release, frames))
+
+    # -- rule 4 --------------------------------------------------------------------------------------------------------
+
+    def _gives_back(self, waiter: Stand) -> bool:
+        """Whether who waits there gives it back later."""
+        frame = next((one for one in waiter.frames if is_application(one.f_code)), None)
+        if frame is None:
+            return False
+        names = variables_of(frame)
+        known = uses_of(frame.f_code).own | entered_in(frame.f_code)
+        return any(lock_of(value_of(one, names, frame.f_globals)) is self._thing for one in known)
+
+    # -- rule 3 --------------------------------------------------------------------------------------------------------
+
+    def _is_bound(self) -> bool:
+        """Whether somebody keeps what would give it back; those who wait in a block keep how that is left."""
+        entering = 0
+        for one in self._referrers:
+            if type(one) is partial:
+                return True
+            if type(one) in (MethodType, BuiltinFunctionType):
+                if one.__name__ not in _ENTERING:
+                    return True
+                entering += one.__name__ in ("__exit__", "__aexit__")
+        return entering > len(self._waiters)
+
+    # -- rule 1 --------------------------------------------------------------------------------------------------------
+
+    def _has_suspended(self, suspended: Any, frame: FrameType) -> bool:
+        """Whether a suspended coroutine or generator may have it."""
+        if any(lock_of(one) is self._thing for one in left_by(suspended, frame)):
+            return True
+        return self._has_taken(frame)
+
+    def _may_have(self, frame: FrameType) -> bool:
+        """Whether a thread may have it by one of its frames."""
+        if any(lock_of(one) is self._thing for one in blocks_of(frame)) or self._has_taken(frame):
+            return True
+        if not is_of(frame.f_code, self._roots):
+            return False
+        return any(not _makes_another(one, frame) for one in made_at(frame))
+
+    def _has_taken(self, frame: FrameType) -> bool:
+        held = uses_of(frame.f_code).held if _may_use(frame.f_code) else None
+        if not held:
+            return False
+        names: dict[str, Any] | None = None
+        for expression, offsets in held.items():
+            if frame.f_lasti not in offsets:
+                continue
+            names = variables_of(frame) if names is None else names
+            value = value_of(expression, names, frame.f_globals) if expression else UNKNOWN
+            if lock_of(value) is self._thing or (value is UNKNOWN and is_of(frame.f_code, self._roots)):
+                return True
+        return False
+
+    # -- rule 2 --------------------------------------------------------------------------------------------------------
+
+    def _may_release(self, function: FunctionType) -> bool:
+        code = function.__code__
+        if is_ours(code) or not is_application(code):
+            return False
+        return any(self._means_it(one, expression, function) for one, expression in _given_back(code))
+
+    def _may_come_to_release(self, frame: FrameType) -> bool:
+        """Whether a frame that runs, or a function within it, may give it back."""
+        code = frame.f_code
+        if not is_application(code):
+            return any(
+                lock_of(value_of(one, variables_of(frame), frame.f_globals)) is self._thing
+                for one in (uses_of(code).of_others if _may_use(code) else ())
+                if one
+            )
+        ahead = (one for made in codes_ahead(code, frame.f_lasti) for one in _given_back(made))
+        own = ((code, expression) for expression in (uses_of(code).of_others if _may_use(code) else ()))
+        return any(self._means_it(one, expression, frame) for one, expression in (*own, *ahead))
+
+    def _means_it(self, code: CodeType, expression: Expression, by: FunctionType | FrameType) -> bool:
+        """Whether the code, that of ``by`` or of a function within it, may mean it by an expression."""
+        own = is_of(code, self._roots)
+        if not expression:
+            return own
+        kind, name = expression[-1]
+        if kind == "attribute":
+            names = by.f_globals if isinstance(by, FrameType) else by.__globals__
+            return (own or names.get("__name__") in self._modules) and self._is_attribute(name)
+        if kind == "item":
+            return own
+        return self._is_variable(code, name, by, own)
+
+    def _is_variable(self, code: CodeType, name: str, by: FunctionType | FrameType, own: bool) -> bool:
+        """Whether a variable of a code may be it."""
+        if name not in (*code.co_varnames, *code.co_freevars, *code.co_cellvars):
+            names = by.f_globals if isinstance(by, FrameType) else by.__globals__
+            return name in names and lock_of(names[name]) is self._thing
+        if isinstance(by, FrameType) and code is by.f_code:
+            value = variables_of(by).get(name, UNKNOWN)
+            return lock_of(value) is self._thing or (own and value is UNKNOWN)
+        if isinstance(by, FunctionType) and code is by.__code__ and name in code.co_freevars:
+            return self._is_in(by.__closure__, code.co_freevars.index(name))
+        return own
+
+    def _is_in(self, closure: tuple[CellType, ...] | None, index: int) -> bool:
+        try:
+            return closure is not None and lock_of(closure[index].cell_contents) is self._thing
+        except ValueError:  # an empty cell
+            return True
+
+    def _owners(self) -> Iterator[Any]:
+        """The objects that have it as an attribute."""
+        for one in self._referrers:
+            if type(one) is dict:
+                yield from (owner for owner in gc.get_referrers(one) if attribute_dictionary(owner) is one)
+            else:
+                yield one
+
+    def _is_attribute(self, name: str) -> bool:
+        """Whether it, or a condition of it, is found under this name in some object."""
+        return any(
+            attribute_of(one, name) is self._thing or (issubclass(type(one), dict) and dict.get(one, name) is self._thing)
+            for one in self._referrers
+        )
+
+
+def _given_back(code: CodeType) -> Iterator[tuple[CodeType, Expression]]:
+    """What a code, and the functions within it, may give back without having taken it."""
+    for one in codes_within(code):
+        if _may_use(one):
+            yield from ((one, expression) for expression in uses_of(one).of_others)
+
+
+def _may_use(code: CodeType) -> bool:
+    names = code.co_names
+    return "acquire" in names or any(one in names or one in code.co_consts for one in GIVING_BACK)
+
+
+def _makes_another(expression: Expression, frame: FrameType) -> bool:
+    """Whether what a frame called for a block made no lock that others have."""
+    if not expression:
+        return False
+    names = variables_of(frame)
+    called = value_of(expression, names, frame.f_globals)
+    if called is UNKNOWN and len(expression) > 1:
+        owner = value_of(expression[:-1], names, frame.f_globals)
+        kinds = () if owner is UNKNOWN else type(owner).__mro__
+        called = next((kind.__dict__[expression[-1][1]] for kind in kinds if expression[-1][1] in kind.__dict__), UNKNOWN)
+    if type(called) is FunctionType:
+        return called.__code__.co_qualname in _CONTEXT_MANAGERS or not is_of(called.__code__, frozenset())
+    if issubclass(type(called), type):
+        return called not in LOCKS and not issubclass(called, (threading.Condition, asyncio.Condition))
+    return type(called) is BuiltinFunctionType and called.__name__ != "__enter__"
