@@ -82,7 +82,7 @@ def another_meanwhile(lock: Any, other: Any) -> None:
 @pytest.mark.parametrize("function", [straight, on_one_path, in_a_loop, awaited])
 def test_what_is_taken_before_on_every_way_is_ones_own(function: Callable[..., Any]) -> None:
     uses = uses_of(function.__code__)
-    assert (uses.own, uses.of_others) == ({MEANT}, frozenset())
+    assert (set(uses.own), set(uses.of_others)) == ({MEANT}, set())
     assert uses.held is not None
     assert uses.held[MEANT]
 
@@ -93,7 +93,7 @@ OTHERS = [elsewhere, only_sometimes, twice, in_its_own_block, handed_on, with_a_
 @pytest.mark.parametrize("function", OTHERS)
 def test_what_is_given_back_on_some_way_without_having_been_taken_is_anothers(function: Callable[..., Any]) -> None:
     uses = uses_of(function.__code__)
-    assert (uses.own, uses.of_others) == (frozenset(), {MEANT})
+    assert (set(uses.own), set(uses.of_others)) == (set(), {MEANT})
 
 
 def test_a_function_that_a_frame_has_left_behind_is_not_made_any_more() -> None:
