@@ -107,5 +107,6 @@ def written_agent(agent: pb.Agent) -> dict[str, Any]:
         "channels": agent.sight.channels if agent.HasField("sight") else None,
         "calls": agent.sight.calls if agent.HasField("sight") else None,
         "parties": agent.parties,
+        "unexplained": agent.sight.unexplained if agent.sight.HasField("unexplained") else None,
         "blind": list(agent.blind),
     }

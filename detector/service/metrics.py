@@ -34,6 +34,7 @@ class Metrics:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self._registry = CollectorRegistry()
         self._count_members: Callable[[], Mapping[MemberState, int]] = dict
+        self._count_unexplained: Callable[[], int] = int
         self._state = Gauge(
             "stilltrue_predicate_state",
             "The newest verdict: 1 for its state",
@@ -62,6 +63,11 @@ class Metrics:
             "stilltrue_snapshot_last_complete_timestamp_seconds", "When the last complete snapshot ended", registry=registry
         )
         self._members = Gauge("stilltrue_members", "Members by state", ["state"], registry=registry)
+        self._unexplained = Gauge(
+            "stilltrue_unexplained_parties",
+            "Parties of live members that have not moved for long, in no wait that is known",
+            registry=registry,
+        )
         self._coverage = Gauge(
             "stilltrue_coverage_members",
             "Members that answers cover, do not cover, and cover in part",
@@ -102,6 +108,7 @@ class Metrics:
         counted = self._count_members()
         for state in MemberState:
             self._members.labels(state.value).set(counted.get(state, 0))
+        self._unexplained.set(self._count_unexplained())
         return generate_latest(self._registry)
 
     def expect(self, predicate: str, scope: str) -> None:
@@ -139,9 +146,13 @@ class Metrics:
         """A verification round ended."""
         self._verification.labels("given_up" if seconds >= give_up_seconds else "answered").observe(seconds)
 
-    def count_members_by(self, count: Callable[[], Mapping[MemberState, int]]) -> None:
-        """How to count the members: it is done when the metrics are read, not each time that one of thousands joins."""
+    def count_members_by(self, count: Callable[[], Mapping[MemberState, int]], unexplained: Callable[[], int]) -> None:
+        """How to count the members: it is done when the metrics are read, not each time that one of thousands joins.
+
+        ``unexplained``: how to count their unexplained parties.
+        """
         self._count_members = count
+        self._count_unexplained = unexplained
 
     def incident_opened(self, predicate: str) -> None:
         """A new incident."""

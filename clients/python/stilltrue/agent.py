@@ -60,6 +60,7 @@ from stilltrue.sync.channel import RecordedChannel
 from stilltrue.sync.server import RecordedServer
 
 if TYPE_CHECKING:
+    from stilltrue.protocol.stacks import StacksFound
     from stilltrue.runtime.look.looker import Looker
     from stilltrue.runtime.membership.connection import Connection
 
@@ -140,7 +141,7 @@ class Agent:
             if self._connection is None and not self._closed and self.settings.enabled:
                 look, sight = self._look or self.looker().look, None if self._look else self.sight.counts
                 cure, live, settings = self._curer(), self.live, self.settings
-                stacks = None if self._look else self._make_stacks(live, self.parties, settings.block_seconds_max).find
+                stacks = None if self._look else self._find_stacks(settings.block_seconds_max)
                 prove = lambda: self._observer.search(live.clock())  # noqa: E731 - a forked child has another observer
                 self._connection = self._connect(live, settings, look, self._rename, sight, self.transport, cure, stacks, prove)
                 self._connection.start()
@@ -334,6 +335,14 @@ class Agent:
         """Takes the second look at this process's parties."""
         looker: Looker = self._make_looker(self.live, self.parties, self._observer, self.transport)
         return looker
+
+    def _find_stacks(self, stand_seconds: float) -> Callable[[int], StacksFound]:
+        """What finds, and counts, who has not moved for long."""
+        stacks = self._make_stacks(self.live, self.parties, stand_seconds)
+        unexplained = _loaded("stilltrue.runtime.look.unexplained").Unexplained
+        self.sight.unexplained = unexplained(stacks, stand_seconds, self.live.report_failure).count
+        find: Callable[[int], StacksFound] = stacks.find
+        return find
 
     def _curer(self) -> Callable[[CureRequest], Cured] | None:
         """Aborts calls when an operator asks for it; None where the process does not allow that."""

@@ -15,10 +15,11 @@ from detector.service.documents import STATES, written_agent
 from stilltrue.v1 import detector_pb2 as pb
 
 COLUMNS = (
-    "process", "service", "state", "connected", "last seen", "snapshot", "labels", "sees", "blind spots", "agent", "dropped",
+    "process", "service", "state", "connected", "last seen", "snapshot", "labels", "sees", "unexplained", "blind spots",
+    "agent", "dropped",
 )  # fmt: skip
 
-NARROW = ("process", "service", "state", "last seen", "sees", "blind spots")
+NARROW = ("process", "service", "state", "last seen", "sees", "unexplained", "blind spots")
 
 
 @click.command(short_help="List the processes that are connected.")
@@ -27,6 +28,8 @@ NARROW = ("process", "service", "state", "last seen", "sees", "blind spots")
 @output_option
 def agents(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     """List the connected processes, and the disconnected ones whose lease has not expired.
+
+    Unexplained are the parties that have not moved for long, in no wait that is known: `stilltrue stacks PROCESS` shows them.
 
     \b
     Example:
@@ -59,6 +62,7 @@ def _row(agent: pb.Agent) -> tuple[str, ...]:
         str(agent.colour),
         escape(" ".join(f"{name}={value}" for name, value in sorted(agent.labels.items()))) or "-",
         _sight(agent),
+        str(agent.sight.unexplained) if agent.sight.HasField("unexplained") else "-",
         escape("; ".join(agent.blind)) or "-",
         escape(agent.agent),
         str(agent.reports_dropped),

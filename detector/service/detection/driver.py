@@ -101,7 +101,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
         self._judging: set[asyncio.Task[None]] = set()
-        metrics.count_members_by(self._count_members)
+        metrics.count_members_by(self._count_members, self._count_unexplained)
         self._restore(snapshot_store.members)
 
     # -- agents --------------------------------------------------------------------------------------------------------
@@ -256,6 +256,9 @@ class Driver:
 
     def _count_members(self) -> Counter[MemberState]:
         return Counter(map(self.state_of, self.roster.all()))
+
+    def _count_unexplained(self) -> int:
+        return sum(one.unexplained or 0 for one in self.roster.all() if self.state_of(one) is MemberState.LIVE)
 
     def service_of(self, process: ProcessName) -> str | None:
         """The service of a member; None when there is none of that name."""

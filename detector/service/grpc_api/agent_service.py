@@ -300,4 +300,5 @@ def _sight(sight: pb.Sight) -> Sight:
         servers_unseen=sight.servers_unseen,
         channels_unseen=sight.channels_unseen,
         blind=tuple(text[:_BLIND_CHARACTERS_MAX] for text in sight.blind[:_BLIND_MAX]),
+        unexplained=sight.unexplained if sight.HasField("unexplained") else None,
     )

@@ -15,6 +15,7 @@ ORDERS: Mapping[str, Callable[[Member], Any]] = {
     "service": lambda member: (member.process.service, member.name),
     "newest first": lambda member: (-member.connected_at, member.name),
     "longest silent first": lambda member: (member.heard_at, member.name),
+    "most unexplained first": lambda member: (-(member.unexplained or 0), member.name),
     "most blind spots first": lambda member: (-len(member.blind_spots()), member.name),
 }
 """How members can be sorted, by what the address says after ``sort=``."""

@@ -110,6 +110,7 @@ class Pages:
             level_of=_level,
             labels=_labels,
             blind=Member.blind_spots,
+            unexplained=lambda member: "-" if member.unexplained is None else member.unexplained,
             lost_of=driver.lost_of,
             state_of=lambda member: driver.state_of(member).value,
         )

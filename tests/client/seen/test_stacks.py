@@ -10,6 +10,7 @@ import pytest
 from stilltrue.protocol.stacks import StandingParty
 from stilltrue.runtime.look import stacks
 from stilltrue.runtime.look.stacks import Stacks
+from stilltrue.runtime.look.unexplained import Unexplained
 from tests.client.seen.conftest import Front
 
 
@@ -45,6 +46,29 @@ def test_each_party_that_stands_still_says_what_it_is_blocked_in(front: Front) -
     assert all(__file__ in one.stack[0] for one in found.values())
     never.set()
     front.let_go()
+
+
+def test_who_has_not_moved_since_the_count_before_in_no_known_wait_is_unexplained(front: Front) -> None:
+    never, failures = threading.Event(), list[str]()
+    unexplained = Unexplained(Stacks(front.agent.live, front.agent.parties, 0.05), 0.0, failures.append)
+    front.start("calls", front.get, b"")
+    front.wait_for_callers()
+    assert unexplained.count() is None
+    before = counted(unexplained)
+    front.start("lost", lambda: never.wait())  # noqa: PLW0108 - a frame of the application's
+    while counted(unexplained) == before:
+        pass
+    assert counted(unexplained) == before + 1
+    never.set()
+    front.let_go()
+    assert failures == []
+
+
+def counted(unexplained: Unexplained) -> int:
+    """The next count."""
+    unexplained._not_before = 0.0
+    found = unexplained.count()
+    return counted(unexplained) if found is None else found
 
 
 def test_who_moves_is_left_out_and_the_unexplained_come_first(front: Front) -> None:

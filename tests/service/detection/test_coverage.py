@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,23 @@ async def test_an_agent_that_sees_all_is_covered(start_detector: Any, process: A
         await a.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(servers=1)))
         verdict = await detector.ask()
         assert (verdict.coverage.members, verdict.coverage.expected, list(verdict.coverage.blind)) == (1, 1, [])
+
+
+async def test_how_many_parties_are_unexplained_is_listed_shown_and_measured(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        await a.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(servers=1, unexplained=3)))
+        await b.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(servers=1)))
+        async with asyncio.timeout(20):
+            while await detector.metric("stilltrue_unexplained_parties") != 3:
+                await asyncio.sleep(0.01)
+        _, _, body = await detector.fetch("/members?sort=most+unexplained+first")
+        assert re.findall(r"data-label=unexplained>([^<]*)<", body) == ["3", "-"]
+        _, _, body = await detector.fetch("/api/v1/members")
+        assert {one["process"]: one["unexplained"] for one in json.loads(body)["members"]} == {"a": 3, "b": None}
 
 
 async def test_what_was_withheld_is_withheld_by_the_archive_too(start_detector: Any, process: Any, tmp_path: Path) -> None:

@@ -164,20 +164,22 @@ class PartyLook(_message.Message):
     def __init__(self, party: _Optional[str] = ..., unchanged: bool = ..., deadline: _Optional[float] = ..., ways_out: _Optional[_Iterable[_Union[WayOut, _Mapping]]] = ..., doubt: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., trace: _Optional[str] = ..., interruptible: bool = ...) -> None: ...
 
 class Sight(_message.Message):
-    __slots__ = ["blind", "calls", "channels", "channels_unseen", "servers", "servers_unseen"]
+    __slots__ = ["blind", "calls", "channels", "channels_unseen", "servers", "servers_unseen", "unexplained"]
     BLIND_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_UNSEEN_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_UNSEEN_FIELD_NUMBER: _ClassVar[int]
+    UNEXPLAINED_FIELD_NUMBER: _ClassVar[int]
     blind: _containers.RepeatedScalarFieldContainer[str]
     calls: int
     channels: int
     channels_unseen: int
     servers: int
     servers_unseen: int
-    def __init__(self, servers: _Optional[int] = ..., channels: _Optional[int] = ..., calls: _Optional[int] = ..., servers_unseen: _Optional[int] = ..., channels_unseen: _Optional[int] = ..., blind: _Optional[_Iterable[str]] = ...) -> None: ...
+    unexplained: int
+    def __init__(self, servers: _Optional[int] = ..., channels: _Optional[int] = ..., calls: _Optional[int] = ..., servers_unseen: _Optional[int] = ..., channels_unseen: _Optional[int] = ..., blind: _Optional[_Iterable[str]] = ..., unexplained: _Optional[int] = ...) -> None: ...
 
 class StacksFound(_message.Message):
     __slots__ = ["left_out", "number", "parties"]

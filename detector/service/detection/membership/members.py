@@ -103,7 +103,10 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What an agent can record of its process: counts, and in words what it cannot see."""
+    """What an agent can record of its process: counts, and in words what it cannot see.
+
+    ``unexplained``: the parties that have not moved for long, in no wait that is known; None if it does not say.
+    """
 
     servers: int = 0
     channels: int = 0
@@ -111,6 +114,7 @@ class Sight:
     servers_unseen: int = 0
     channels_unseen: int = 0
     blind: tuple[str, ...] = ()
+    unexplained: int | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -146,6 +150,11 @@ class Member:
     def name(self) -> ProcessName:
         """The process's name."""
         return self.process.instance
+
+    @property
+    def unexplained(self) -> int | None:
+        """How many of its parties have not moved for long, in no wait that is known; None if its agent does not say."""
+        return None if self.sight is None else self.sight.unexplained
 
     def unseen(self) -> tuple[str, ...]:
         """What its agent cannot see, as text; empty if the agent sees everything, or does not say."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakSet
 
@@ -23,6 +23,8 @@ class Sight:
     def __init__(self, live: LockedRecorder) -> None:
         """``live`` counts the calls."""
         self._live = live
+        self.unexplained: Callable[[], int | None] = lambda: None
+        """How many parties have not moved for long, in no wait that is known."""
         self.channels: WeakSet[Any] = WeakSet()
         """The recorded channels."""
         self.servers: WeakSet[Any] = WeakSet()
@@ -46,6 +48,7 @@ class Sight:
             "calls": self._live.recorder.calls,
             "servers_unseen": len(self._servers_unseen),
             "channels_unseen": len(self._channels_unseen),
+            "unexplained": self.unexplained(),
         }
 
 

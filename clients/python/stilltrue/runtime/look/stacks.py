@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import ResourceTarget
@@ -21,6 +22,7 @@ from stilltrue.protocol.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import STACK_LENGTH_MAX
+from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.seen.scene import LiveScene
@@ -29,6 +31,19 @@ from stilltrue.runtime.seen.wait import SeenWait, Stand
 
 PARTIES_MAX = 500
 """Parties that are reported; the unexplained come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the threads (by identity) and the tasks (by identity: each, and what it hung on) were at one moment."""
+
+    threads: Mapping[int, tuple[object, ...]]
+    tasks: Mapping[int, tuple[OwnRef, OwnRef]]
+
+    def has(self, stand: Stand) -> bool:
+        """Whether a task hung on the very same future."""
+        task, future = self.tasks.get(id(stand.task), (None, None))
+        return task is not None and future is not None and task() is stand.task and future() is stand.future is not None
 
 
 class Stacks:
@@ -44,22 +59,34 @@ class Stacks:
     def find(self, number: int) -> StacksFound:
         """The answer to the request of this number. Takes ``stand_seconds``, most of it asleep."""
         with self._under_way:
-            scene = self._scene()
-            before = {ident: _place(stand) for ident, stand in scene.stands().items()}
-            futures = {task: stand.future for task, stand in scene.stands_of_tasks().items()}
-            del scene
+            before = self.places()
             time.sleep(self._stand_seconds)
-            scene, recorded = self._scene(), self._recorded()
-            found = []
-            for ident, stand in scene.stands().items():
-                if before.get(ident, ())[:2] == _place(stand)[:2] and _is_shown(stand, scene):
-                    one = self._of_thread(stand, scene, recorded, moved=before[ident] != _place(stand))
-                    found += [] if one is None else [one]
-            waiting = [(task, stand) for task, stand in scene.stands_of_tasks().items() if stand.future is not None]
-            hung = [stand for task, stand in waiting if stand.future is futures.get(task)]
-            found += [one for stand in hung if (one := self._of_task(stand, scene, recorded)) is not None]
+            found = self.standing(before)
         found.sort(key=lambda one: (not one.unexplained, one.party))
         return StacksFound(number=number, parties=tuple(found[:PARTIES_MAX]), left_out=max(0, len(found) - PARTIES_MAX))
+
+    def places(self) -> Places:
+        """Where everybody is at this moment."""
+        return self._places(self._scene())
+
+    def _places(self, scene: LiveScene) -> Places:
+        tasks = scene.stands_of_tasks().items()
+        return Places(
+            {ident: _place(stand) for ident, stand in scene.stands().items()},
+            {id(task): (OwnRef(task), OwnRef(stand.future)) for task, stand in tasks if stand.future is not None},
+        )
+
+    def standing(self, before: Places) -> list[StandingParty]:
+        """Those that are where they were ``before``."""
+        scene, recorded = self._scene(), self._recorded()
+        found = []
+        for ident, stand in scene.stands().items():
+            was = before.threads.get(ident, ())
+            if was[:2] == _place(stand)[:2] and _is_shown(stand, scene):
+                one = self._of_thread(stand, scene, recorded, moved=was != _place(stand))
+                found += [] if one is None else [one]
+        hung = [stand for stand in scene.stands_of_tasks().values() if before.has(stand)]
+        return found + [one for stand in hung if (one := self._of_task(stand, scene, recorded)) is not None]
 
     def _scene(self) -> LiveScene:
         return LiveScene(self._parties, self._live.clock())
