@@ -13,17 +13,23 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import re
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from http import HTTPStatus
 
 from aiohttp import web
 
 from detector.ops.address import host_of, is_loopback
-from detector.ops.logs import Log
+from detector.ops.logs import Log, fields_of
 
+MALFORMED_SECONDS = 60.0
+"""How often it is logged that clients send what is not HTTP."""
 TEXT = "text/plain; charset=utf-8"
 _POLICY = (
     "default-src 'none'; style-src {styles}; script-src 'self'; connect-src 'self'; "
@@ -98,7 +104,7 @@ class HttpServer:
         self._ends: dict[web.RequestHandler, asyncio.TimerHandle] = {}
         self._on_loopback = True
         self._silent: dict[web.RequestHandler, None] = {}
-        self._http = web.Server(self._respond, access_log=None, handler_cancellation=True)
+        self._http = web.Server(self._respond, access_log=None, handler_cancellation=True, logger=_malformed_logger())
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
@@ -197,6 +203,37 @@ class HttpServer:
             return True
         name = host_of(host)
         return name in self._hosts or is_loopback(name)
+
+
+class _Rarely(logging.Filter):
+    """Lets one record through in each ``MALFORMED_SECONDS``, without its traceback, and says how many it has kept back."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._until = -math.inf
+        self._kept_back = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = self._clock()
+        if now < self._until:
+            self._kept_back += 1
+            return False
+        error = record.exc_info[1] if record.exc_info else None
+        values = {"said": type(error).__name__ if error else record.getMessage(), "before": self._kept_back or None}
+        record.msg, record.args, record.exc_info, record.exc_text = "request malformed", (), None, None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.__dict__.update(fields_of(values))
+        self._until, self._kept_back = now + MALFORMED_SECONDS, 0
+        return True
+
+
+@cache
+def _malformed_logger() -> logging.Logger:
+    """Where aiohttp complains of what is not HTTP: whoever reaches the port can send that, so it is not said each time."""
+    logger = logging.getLogger("stilltrue.http")
+    logger.addFilter(_Rarely())
+    return logger
 
 
 def _takes_gzip(accepted: str) -> bool:

@@ -37,6 +37,11 @@ class Log:
         self._logger.error(event, exc_info=cause, extra={_FIELDS: values})
 
 
+def fields_of(values: Mapping[str, object]) -> dict[str, object]:
+    """What a record has to bear for ``values`` to be written with its event."""
+    return {_FIELDS: dict(values)}
+
+
 class LineFormatter(logging.Formatter):
     """A record as one line; ``as_json`` chooses the form."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 
 from detector.ops.address import host_of, is_loopback
-from detector.ops.http import Answer, HttpServer
-from detector.ops.logs import Log
+from detector.ops.http import MALFORMED_SECONDS, Answer, HttpServer, _Rarely
+from detector.ops.logs import LineFormatter, Log
 
 
 async def _request(port: int, text: str) -> str:
@@ -108,6 +109,36 @@ async def test_names_that_are_given_are_answered_besides() -> None:
     for host, status in (("detector.example:80", 200), ("evil.example", 421), ("localhost", 200)):
         assert f" {status} " in (await _request(port, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).splitlines()[0]
     await server.stop()
+
+
+async def test_what_is_not_http_is_said_once_in_a_while_and_never_with_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """Before, each such request wrote 600 bytes into the log: whoever reached the port filled the disk."""
+    server, port = await serving()
+    for text in (
+        "GET /\x00 HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        f"GET /{'x' * 9000} HTTP/1.1\r\n\r\n",
+    ) * 10:
+        assert " 400 " in (await _request(port, text)).partition("\r\n")[0]
+    await server.stop()
+    assert len(caplog.records) <= 1
+    assert "Traceback" not in caplog.text
+
+
+def test_of_many_complaints_one_a_minute_is_let_through_with_the_number_of_the_others() -> None:
+    now = [0.0]
+    rarely = _Rarely(lambda: now[0])
+    said: list[str] = []
+    for now[0] in (0.0, 1.0, 2.0, MALFORMED_SECONDS + 1):
+        record = logging.makeLogRecord(
+            {"msg": "Error handling request from %s", "args": ("x",), "exc_info": (None, ValueError(), None)}
+        )
+        if rarely.filter(record):
+            said.append(LineFormatter(as_json=False).format(record))
+    assert [line.partition("event=")[2] for line in said] == [
+        '"request malformed" said=ValueError',
+        '"request malformed" said=ValueError before=2',
+    ]
 
 
 @pytest.mark.parametrize(
