@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from detector.core.protocol.assembler import Outcome, Refusal
-from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
+from detector.core.protocol.initiator import Begin, Effect, Ended, Finish, Initiator, Refuse, Timing
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
@@ -44,8 +44,33 @@ def _sentence(effect: Effect) -> str:
             missing = " ".join(assembled.snapshot.missing)
             said = f"finish {assembled.snapshot.ref.id} {assembled.outcome.value}" + (f" without {missing}" if missing else "")
             return said + "".join(f" for {ticket}" for ticket in tickets)
+        case Ended(pending=pending, tickets=tickets):
+            return f"ended {pending.id}" + "".join(f" for {ticket}" for ticket in tickets)
         case Refuse(process=process, reason=reason):
             return f"refuse {process}: {reason.value}"
+
+
+def test_a_large_snapshot_ends_for_others_to_assemble_and_the_next_goes_on_from_what_it_came_to() -> None:
+    story = Story("a", "b", "c")
+    story.initiator = Initiator(TIMING, apart_min=3)
+    for recorder in story.recorders.values():
+        story.initiator.joined(recorder.process, SnapshotId(0), 0.0)
+    assert story.tell(story.initiator.asked(7, 1.0)) == ["begin 1 of a b c"]
+    story.report("a", 1, 1.1)
+    story.report("b", 1, 1.1)
+    report = story.recorders["c"].marked(SnapshotId(1), 1.2)
+    assert report is not None
+    (ended,) = story.initiator.reported(report, 1.2)
+    assert isinstance(ended, Ended)
+    assert ended.tickets == (7,)
+    assembled = ended.assembled()
+    assert (assembled.outcome, assembled.snapshot.ref.ended) == (Outcome.COMPLETE, 1.2)
+    story.initiator.assembled(assembled, 1.3)
+    assert "ends complete" in story.initiator.story(SnapshotId(1))[-1]
+    story.tell(story.initiator.left(ProcessName("c"), 1.4))
+    assert story.tell(story.initiator.asked(8, 1.5)) == ["begin 2 of a b"]
+    story.report("a", 2, 1.6)
+    assert story.report("b", 2, 1.6) == ["finish 2 complete for 8"]  # a small one is assembled at once
 
 
 def test_a_question_begins_a_snapshot_that_ends_when_all_have_reported() -> None:
@@ -211,6 +236,23 @@ def test_requests_of_processes_are_granted_a_bounded_number_of_times_a_second() 
     assert story.tell(story.initiator.requested(ProcessName("a"), 0.2)) == []
     assert story.initiator.due(0.2) == 1.0
     assert story.tell(story.initiator.ticked(1.0)) == ["begin 2 of a"]
+
+
+def test_a_request_that_a_recent_snapshot_of_its_process_answers_begins_none() -> None:
+    timing = replace(TIMING, triggers_burst_max=10)
+    story = Story("a", "b", timing=timing)
+    requested = story.initiator.requested
+    assert story.tell(requested(ProcessName("a"), 0.0, covered_seconds=0.25)) == ["begin 1 of a b"]
+    storm = [story.tell(requested(ProcessName(name), 0.001 * at, covered_seconds=0.25)) for at in range(50) for name in "ab"]
+    assert not any(storm)
+    story.report("a", 1, 0.1)
+    story.report("b", 1, 0.1)
+    assert story.tell(requested(ProcessName("b"), 0.2, covered_seconds=0.25)) == []
+    assert story.initiator.due(0.2) == float("inf")
+    story.join("c", now=0.2)
+    assert story.tell(requested(ProcessName("c"), 0.21, covered_seconds=0.25)) == ["begin 2 of a b c"]  # it is not in the first
+    assert story.tell(requested(ProcessName("b"), 0.5, covered_seconds=0.25)) == ["begin 3 of a b c"]
+    assert story.tell(requested(ProcessName("b"), 0.5)) == ["begin 4 of a b c"]  # an old agent does not say what will do
 
 
 def test_no_more_snapshots_are_under_way_than_allowed_and_the_rest_begin_afterwards() -> None:

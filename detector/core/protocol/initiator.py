@@ -3,10 +3,10 @@
 Rules:
 
 1. Ids only rise; a process's colour that is ahead advances them.
-2. A snapshot begins when one is asked for, when a process requests one (a bounded number of times a second), and once a
-   period, but not while another is in progress or being judged, nor right after one that took long. Never more than
-   ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one has ended. The last place is for
-   questions: processes that request snapshots all the time hold no question up.
+2. A snapshot begins when one is asked for, when a process requests one (a bounded number of times a second, and not if one that
+   began a moment ago shows the same), and once a period, but not while another is in progress or being judged, nor right after
+   one that took long. Never more than ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one
+   has ended. The last place is for questions: processes that request snapshots all the time hold no question up.
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
    ``give_up_seconds``; it is incomplete then. Who reports later than that is waited for briefly still.
 4. A question is answered from a snapshot that began after it.
@@ -74,6 +74,20 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A large snapshot has ended ``at`` this time: assemble it (anywhere), and tell :meth:`Initiator.assembled` the result."""
+
+    pending: PendingSnapshot
+    at: float
+    earlier: Resolved | None
+    tickets: tuple[int, ...] = ()
+
+    def assembled(self) -> Assembled:
+        """The snapshot."""
+        return self.pending.assembled(self.at, self.earlier)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
     """A report was refused."""
 
@@ -81,15 +95,19 @@ class Refuse:
     reason: Refusal
 
 
-Effect = Begin | Finish | Refuse
+Effect = Begin | Finish | Ended | Refuse
 
 
 class Initiator:
     """Begins snapshots and ends them; each event returns its effects, in order."""
 
-    def __init__(self, timing: Timing | None = None, *, first: SnapshotId = SnapshotId(1)) -> None:
-        """``first``: the first id to give (above all that were ever given)."""
+    def __init__(self, timing: Timing | None = None, *, first: SnapshotId = SnapshotId(1), apart_min: float = math.inf) -> None:
+        """``first``: the first id to give (above all that were ever given).
+
+        ``apart_min``: a snapshot of so many members ends as :class:`Ended`, to be assembled elsewhere.
+        """
         self.timing = timing or Timing()
+        self._apart_min = apart_min
         self.next_id = first
         self._members: dict[ProcessName, ProcessId] = {}
         self._pending: dict[SnapshotId, PendingSnapshot] = {}
@@ -97,6 +115,8 @@ class Initiator:
         self._tickets: dict[SnapshotId, tuple[int, ...]] = {}
         self._asking: list[int] = []
         self._requester: ProcessName | None = None
+        self._newest_begun = -math.inf
+        self._newest_members: Mapping[ProcessName, ProcessId] = {}
         self._allowance = float(self.timing.triggers_burst_max)
         self._allowance_at = -math.inf
         self._periodic_at = -math.inf
@@ -164,8 +184,13 @@ class Initiator:
         self._asking.append(ticket)
         return self._begin_wanted(now)
 
-    def requested(self, process: ProcessName, now: float) -> list[Effect]:
-        """A process requests a snapshot: one of its parties has been blocked for long."""
+    def requested(self, process: ProcessName, now: float, covered_seconds: float = 0.0) -> list[Effect]:
+        """A process requests a snapshot: one of its parties has been blocked for long.
+
+        One of it that began within ``covered_seconds`` shows that as well (rule 2).
+        """
+        if process in self._newest_members and now - self._newest_begun < covered_seconds:
+            return []
         self._requester = process
         return self._begin_wanted(now)
 
@@ -229,7 +254,9 @@ class Initiator:
             return []
         snapshot = self.next_id
         self.next_id = SnapshotId(snapshot + 1)
-        self._pending[snapshot] = PendingSnapshot(snapshot=snapshot, members=self._members, begun=now, begun_by=by)
+        pending = PendingSnapshot(snapshot=snapshot, members=self._members, begun=now, begun_by=by)
+        self._pending[snapshot] = pending
+        self._newest_begun, self._newest_members = now, pending.members
         self._begun[snapshot] = now
         if len(self._begun) > BEGUN_MAX:
             del self._begun[next(iter(self._begun))]
@@ -322,15 +349,23 @@ class Initiator:
         over = [one for one in self._pending.values() if not one.awaited or (late and now >= self._deadline(one))]
         return [self._finish(pending, now) for pending in over]
 
-    def _finish(self, pending: PendingSnapshot, now: float) -> Finish:
+    def _finish(self, pending: PendingSnapshot, now: float) -> Finish | Ended:
         del self._pending[pending.id]
-        assembled = pending.assembled(now, self._resolved)
-        self._resolved = assembled.resolved
         self._suspects.update(name for name in pending.missing() if name in self._members)
         self._suspects.intersection_update(self._members)
+        ended = Ended(pending=pending, at=now, earlier=self._resolved, tickets=self._tickets.pop(pending.id))
+        if len(pending.members) >= self._apart_min:
+            return ended
+        assembled = ended.assembled()
+        self.assembled(assembled, now)
+        return Finish(assembled=assembled, tickets=ended.tickets)
+
+    def assembled(self, assembled: Assembled, now: float) -> None:
+        """A snapshot that had ended is assembled: the next one is by what is known of it."""
+        self._resolved = assembled.resolved
         self._settled.update(assembled.settled)
-        self._log.record(now, f"ends {assembled.outcome.value}", pending.id)
-        return Finish(assembled=assembled, tickets=self._tickets.pop(pending.id))
+        if assembled.snapshot.ref.id is not None:
+            self._log.record(now, f"ends {assembled.outcome.value}", assembled.snapshot.ref.id)
 
     def story(self, snapshot: SnapshotId) -> list[str]:
         """The log of a snapshot: see :class:`~detector.core.protocol.story.SnapshotLog`."""

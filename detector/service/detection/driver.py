@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import assert_never
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, assert_never
 
-from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Refuse
+from detector.core.protocol.initiator import Begin, Effect, Ended, Finish, Initiator, Refuse
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.ops.patience import Patience
+from detector.service.detection.assembling import APART_MIN, Assembling
 from detector.service.detection.current_verdicts import CurrentVerdicts
 from detector.service.detection.evaluator import Evaluator
 from detector.service.detection.incident.incidents import Incident, Incidents
@@ -40,9 +40,6 @@ from stilltrue.runtime.membership.triggers import STILL_BLOCKED
 _TICK_SECONDS_MIN = 0.001
 KNOWN_REQUEST_SECONDS_MIN = 10.0
 """How often a process gets a snapshot for waits that go on, once an open incident shows it; new waits are not held back."""
-
-STORY_LINES_MAX = 20
-"""How much of what happened to a snapshot goes into the log when reports of it were set aside."""
 
 
 class Driver:
@@ -74,7 +71,7 @@ class Driver:
         self._snapshot_store = snapshot_store
         self._metrics = metrics
         self._log = log
-        self._initiator = Initiator(settings.timing, first=snapshot_store.first_id)
+        self._initiator = Initiator(settings.timing, first=snapshot_store.first_id, apart_min=APART_MIN)
         self._colours = ColourBudget(clock.now())
         self._patience = Patience()
         self.unread: Callable[[], bool] = lambda: False
@@ -95,9 +92,9 @@ class Driver:
             metrics=metrics,
             log=log,
         )
+        self._assembling = Assembling(initiator=self._initiator, verdicts=self._verdicts, clock=clock, metrics=metrics, log=log)
         self._known_request_at = -math.inf
         self._under_way: set[SnapshotId] = set()
-        self._missed: frozenset[ProcessName] = frozenset()
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
         self._judging: set[asyncio.Task[None]] = set()
@@ -189,15 +186,18 @@ class Driver:
         """The number of the next snapshot to begin."""
         return self._initiator.next_id
 
-    def requested(self, member: Member, reason: str = "") -> None:
-        """A process requests a snapshot. That the waits of an open incident go on is news only now and then."""
+    def requested(self, member: Member, reason: str = "", covered_seconds: float = 0.0) -> None:
+        """A process requests a snapshot. That the waits of an open incident go on is news only now and then.
+
+        ``covered_seconds``: a snapshot that has begun within this time shows what is wished for.
+        """
         self.heard(member)
         if reason.startswith(STILL_BLOCKED) and self.incidents.shows(member.name):
             now = self._clock.now()
             if now < self._known_request_at + KNOWN_REQUEST_SECONDS_MIN:
                 return
             self._known_request_at = now
-        self._step(lambda now: self._initiator.requested(member.name, now))
+        self._step(lambda now: self._initiator.requested(member.name, now, covered_seconds))
 
     def said_goodbye(self, member: Member) -> None:
         """A process ends in good order."""
@@ -276,7 +276,7 @@ class Driver:
         """LIVE: it can be reached and reported to the newest snapshot."""
         if member.lost_at is not None:
             return MemberState.LOST
-        return MemberState.LIVE if member.live and member.name not in self._missed else MemberState.MISSING
+        return MemberState.LIVE if member.live and member.name not in self._assembling.missed else MemberState.MISSING
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
@@ -292,8 +292,16 @@ class Driver:
             match effect:
                 case Begin():
                     self._begin(effect)
-                case Finish():
-                    self._finish(effect)
+                case Finish(assembled=assembled, tickets=tickets):
+                    self._ended(assembled.snapshot.ref.id)
+                    if not assembled.snapshot.ref.members:
+                        self.pending_asks.no_members(tickets)
+                    else:
+                        self._assembling.take(assembled)
+                        self._judge(self._verdicts.judge(assembled, tickets))
+                case Ended():
+                    self._ended(effect.pending.id)
+                    self._judge(self._assembling.judge(effect))
                 case Refuse(reason=reason):
                     self._metrics.report_refused(reason.value.replace(" ", "_"))
                 case _:
@@ -308,31 +316,16 @@ class Driver:
             if member is not None and member.stream is not None:
                 member.stream.send_marker(begin.snapshot, begin.settled.get(name, ()))
 
-    def _finish(self, finish: Finish) -> None:
-        assembled = finish.assembled
-        ref = assembled.snapshot.ref
-        if ref.id is not None:
-            self._under_way.discard(ref.id)
-        if not ref.members:
-            self.pending_asks.no_members(finish.tickets)
-            return
-        self._metrics.finished(assembled)
-        self._missed = frozenset(assembled.snapshot.missing)
-        if assembled.orphans:
-            self._set_aside(assembled)
-        task = asyncio.get_running_loop().create_task(self._verdicts.judge(assembled, finish.tickets))
+    def _ended(self, snapshot: SnapshotId | None) -> None:
+        if snapshot is not None:
+            self._under_way.discard(snapshot)
+
+    def _judge(self, judging: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(judging)
         self._judging.add(task)
         task.add_done_callback(self._was_judged)
         self._initiator.judging()
         self._initiator.paused = len(self._judging) >= self._settings.pending_snapshots_max
-
-    def _set_aside(self, assembled: Assembled) -> None:
-        """Reports that contradict others (rule 5) are counted, and logged with what happened to their snapshot."""
-        ref = assembled.snapshot.ref
-        story = [] if ref.id is None else self._initiator.story(ref.id)[-STORY_LINES_MAX:]
-        for name, orphan in sorted(assembled.snapshot.set_aside.items()):
-            self._metrics.report_refused("contradictory")
-            self._log.failure("report set aside", process=name, snapshot=ref.id, orphan=orphan, story="; ".join(story))
 
     def _was_judged(self, task: asyncio.Task[None]) -> None:
         """Questions that arrived meanwhile share one snapshot: no more are begun than can be evaluated."""
@@ -385,3 +378,5 @@ class Driver:
         self._rounds.close()
         if self._judging:
             await asyncio.wait(self._judging, timeout=0.5)
+        self._assembling.close()
+        self._rounds.stop()

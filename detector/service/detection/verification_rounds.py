@@ -1,4 +1,8 @@
-"""The verification rounds in the service: sends the verifier's requests to the agents, and awaits the result."""
+"""The verification rounds in the service: sends the verifier's requests to the agents, and awaits the result.
+
+What the verifier is told while a large snapshot is in a round, it is told on a thread of its own: that takes up to tenths of a
+second. Else it is told at once. Only one of the two at a time ever calls it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
 from detector.core.protocol.assembler import Assembled
+from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
 from detector.ops.patience import Patience
+from detector.service.detection.evaluator import WorkerThread
 from detector.service.detection.membership.members import Roster
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
@@ -19,6 +26,8 @@ from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.look import Look
 
 Step = Callable[[float], list[RoundEffect]]
+APART_MIN = 100
+"""The rounds of a snapshot of so many processes are on a thread of its own."""
 
 
 class Rounds:
@@ -38,15 +47,19 @@ class Rounds:
         )
         self._waiting: dict[SnapshotId, asyncio.Future[Assembled]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._untold: deque[Step] = deque()
+        self._telling: asyncio.Task[None] | None = None
+        self._large: set[SnapshotId] = set()
+        self._worker = WorkerThread("stilltrue-verifier")
 
     async def of_waits(self, assembled: Assembled) -> Assembled:
         """The snapshot after the round about parties that seem stuck; unchanged if there are none."""
-        suspicion = suspicion_of(assembled.snapshot, leaning=False)
+        suspicion = await self._suspicion(assembled.snapshot, leaning=False)
         return await self._of(assembled, suspicion) if suspicion else assembled
 
     async def of_idleness(self, assembled: Assembled) -> Assembled:
         """The same after a second round, about processes that seem idle."""
-        suspicion = suspicion_of(assembled.snapshot, leaning=True)
+        suspicion = await self._suspicion(assembled.snapshot, leaning=True)
         return await self._of(assembled, Suspicion(processes=suspicion.processes))
 
     def looked(self, process: ProcessId, look: Look) -> None:
@@ -64,43 +77,81 @@ class Rounds:
         if self._timer is not None:
             self._timer.cancel()
 
+    def stop(self) -> None:
+        """End the thread, once the results are there."""
+        self._worker.close()
+
     async def _of(self, assembled: Assembled, suspicion: Suspicion) -> Assembled:
         snapshot = assembled.snapshot.ref.id
         if snapshot is None:
             return assembled
         future: asyncio.Future[Assembled] = asyncio.get_running_loop().create_future()
         self._waiting[snapshot] = future
+        if len(assembled.reports) >= APART_MIN:
+            self._large.add(snapshot)
         begun = time.monotonic()
         self._step(lambda now: self._verifier.suspected(assembled, suspicion, now))
         verified = await future
         self._metrics.verified(time.monotonic() - begun, self._give_up_seconds)
         return verified
 
+    async def _suspicion(self, snapshot: Snapshot, *, leaning: bool) -> Suspicion:
+        if len(snapshot.processes) < APART_MIN:
+            return suspicion_of(snapshot, leaning=leaning)
+        return await self._worker.submit(lambda: suspicion_of(snapshot, leaning=leaning))
+
     def _step(self, happening: Step) -> None:
-        """Tell the verifier what happened now, and carry out its answer."""
+        """Tell the verifier what happened, and carry out its answer."""
+        self._untold.append(happening)
+        if self._telling is not None:
+            return
+        if self._large:
+            self._telling = asyncio.get_running_loop().create_task(self._tell_apart())
+            return
         now = self._clock.now()
-        effects = deque(happening(now))
-        while effects:
-            match effects.popleft():
-                case AskLook() as ask:
-                    effects += self._ask(ask, now)
-                case Verified(assembled=assembled):
-                    if assembled.snapshot.ref.id is not None:
-                        self._waiting.pop(assembled.snapshot.ref.id).set_result(assembled)
+        while self._untold:
+            self._carry_out(self._untold.popleft()(now))
         self._arm()
 
-    def _ask(self, ask: AskLook, now: float) -> list[RoundEffect]:
-        name = ask.process.instance
+    async def _tell_apart(self) -> None:
+        """All that has happened, in its order, on the thread; what happens meanwhile is next."""
+        try:
+            while self._untold:
+                now, steps = self._clock.now(), list(self._untold)
+                self._untold.clear()
+                self._carry_out(await self._worker.submit(partial(_told, steps, now)))
+        except Exception as error:  # noqa: BLE001 - whoever awaits a round is told
+            self._fail(error)
+        self._telling = None
+        self._arm()
+
+    def _carry_out(self, effects: list[RoundEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case AskLook() as ask:
+                    self._ask(ask)
+                case Verified(assembled=assembled):
+                    if assembled.snapshot.ref.id is not None:
+                        self._large.discard(assembled.snapshot.ref.id)
+                        self._waiting.pop(assembled.snapshot.ref.id).set_result(assembled)
+
+    def _fail(self, error: Exception) -> None:
+        self._large.clear()
+        for future in self._waiting.values():
+            future.set_exception(error)
+        self._waiting.clear()
+
+    def _ask(self, ask: AskLook) -> None:
+        name, snapshot = ask.process.instance, ask.request.snapshot
         member = self._roster.get(name)
         if member is None or member.process != ask.process or member.stream is None:
-            return self._verifier.unable(name, f"{name} is not connected", now, ask.request.snapshot)
-        if not member.looks:
-            agent = member.agent or "unknown"
-            return self._verifier.unable(
-                name, f"the agent of {name} ({agent}) is too old to look again", now, ask.request.snapshot
-            )
-        member.stream.send_look(ask.request)
-        return []
+            reason = f"{name} is not connected"
+        elif not member.looks:
+            reason = f"the agent of {name} ({member.agent or 'unknown'}) is too old to look again"
+        else:
+            member.stream.send_look(ask.request)
+            return
+        self._untold.append(lambda now: self._verifier.unable(name, reason, now, snapshot))
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -120,3 +171,7 @@ class Rounds:
             self._arm()
         else:
             self._step(self._verifier.ticked)
+
+
+def _told(steps: Sequence[Step], now: float) -> list[RoundEffect]:
+    return [effect for step in steps for effect in step(now)]

@@ -235,7 +235,7 @@ class AgentServicer:
             case "stacks_found":
                 self._stacks.found(member, found_from_wire(member.name, request.stacks_found))
             case "wish":
-                self._driver.requested(member, request.wish.reason)
+                self._driver.requested(member, request.wish.reason, request.wish.covered_seconds)
             case "goodbye":
                 self._driver.said_goodbye(member)
             case "hello":

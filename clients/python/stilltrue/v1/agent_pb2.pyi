@@ -238,7 +238,9 @@ class Welcome(_message.Message):
     def __init__(self, detector: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., report_bytes_max: _Optional[int] = ...) -> None: ...
 
 class Wish(_message.Message):
-    __slots__ = ["reason"]
+    __slots__ = ["covered_seconds", "reason"]
+    COVERED_SECONDS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    covered_seconds: float
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, reason: _Optional[str] = ..., covered_seconds: _Optional[float] = ...) -> None: ...

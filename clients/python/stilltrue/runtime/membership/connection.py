@@ -372,6 +372,6 @@ class Connection:
     def _pleas(self, now: float) -> Iterator[pb.ConnectRequest]:
         while self._asked:
             yield pb.ConnectRequest(wish=pb.Wish(reason=self._asked.pop(0)))
-        reason = self._triggers.poll(self._live, now)
-        if reason:
-            yield pb.ConnectRequest(wish=pb.Wish(reason=reason))
+        request = self._triggers.poll(self._live, now)
+        if request is not None:
+            yield pb.ConnectRequest(wish=pb.Wish(reason=request.reason, covered_seconds=request.covered_seconds))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from stilltrue.model import WaitNumber
 from stilltrue.runtime.recorder import LockedRecorder
 
@@ -9,6 +11,13 @@ AGAIN_SECONDS_MIN = 0.25
 AGAIN_SECONDS_MAX = 1.0
 STILL_BLOCKED = "still blocked"
 """How the reason of a repeated request begins."""
+
+
+class SnapshotRequest(NamedTuple):
+    """Why a process asks for a snapshot; one that began within ``covered_seconds`` will do as well."""
+
+    reason: str
+    covered_seconds: float
 
 
 class SnapshotRequests:
@@ -21,23 +30,27 @@ class SnapshotRequests:
         self._again_at = 0.0
         self._again_seconds = AGAIN_SECONDS_MIN
 
-    def poll(self, live: LockedRecorder, now: float) -> str:
-        """The reason to request a snapshot now; empty if there is none. ``now`` is monotonic."""
+    def poll(self, live: LockedRecorder, now: float) -> SnapshotRequest | None:
+        """The request to make now, if there is one. ``now`` is monotonic.
+
+        A snapshot that began since the wait did shows it. Later, one since the last request tells whether it goes on.
+        """
         new = self._long(live, self._requested)
         if new is not None:
             self._requested, seconds = new
             self._again_seconds = AGAIN_SECONDS_MIN
             self._again_at = now + AGAIN_SECONDS_MIN
-            return f"blocked for {seconds:.3f} s"
+            return SnapshotRequest(f"blocked for {seconds:.3f} s", seconds)
         if not self._requested or now < self._again_at:
-            return ""
+            return None
         old = self._long(live, WaitNumber(0))
         if old is None:
             self._again_at = now + AGAIN_SECONDS_MIN
-            return ""
+            return None
+        since = self._again_seconds
         self._again_seconds = min(2 * self._again_seconds, AGAIN_SECONDS_MAX)
         self._again_at = now + self._again_seconds
-        return f"{STILL_BLOCKED}, for {old[1]:.3f} s"
+        return SnapshotRequest(f"{STILL_BLOCKED}, for {old[1]:.3f} s", min(since, old[1]))
 
     def _long(self, live: LockedRecorder, after: WaitNumber) -> tuple[WaitNumber, float] | None:
         oldest = live.oldest_wait(after)

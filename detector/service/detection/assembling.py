@@ -1,0 +1,62 @@
+"""From a snapshot whose reports are there to its verdicts; large ones are assembled while the event loop goes on."""
+
+from __future__ import annotations
+
+from detector.core.protocol.assembler import Assembled
+from detector.core.protocol.initiator import Ended, Initiator
+from detector.ops.clock import Clock
+from detector.ops.logs import Log
+from detector.service.detection.evaluator import WorkerThread
+from detector.service.detection.snapshot_verdicts import SnapshotVerdicts
+from detector.service.metrics import Metrics
+from stilltrue.model import ProcessName
+
+APART_MIN = 100
+"""A snapshot of so many members is assembled on a thread of its own: it takes up to a millisecond a member."""
+STORY_LINES_MAX = 20
+"""How much of what happened to a snapshot goes into the log when reports of it were set aside."""
+
+
+class Assembling:
+    """Every method is called on the event loop."""
+
+    def __init__(self, *, initiator: Initiator, verdicts: SnapshotVerdicts, clock: Clock, metrics: Metrics, log: Log) -> None:
+        """``initiator`` says what has ended, and is told what came of it."""
+        self._initiator = initiator
+        self._verdicts = verdicts
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._worker = WorkerThread("stilltrue-assembler")
+        self.missed: frozenset[ProcessName] = frozenset()
+        """The members that did not report to the newest snapshot."""
+
+    async def judge(self, ended: Ended) -> None:
+        """Assemble a large snapshot, and judge it. Never raises: one that cannot be assembled must not end the service."""
+        try:
+            assembled = await self._worker.submit(ended.assembled)
+            self._initiator.assembled(assembled, self._clock.now())
+            self.take(assembled)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._log.failure("snapshot failed", error, snapshot=ended.pending.id)
+        else:
+            await self._verdicts.judge(assembled, ended.tickets)
+
+    def take(self, assembled: Assembled) -> None:
+        """A snapshot is assembled."""
+        self._metrics.finished(assembled)
+        self.missed = frozenset(assembled.snapshot.missing)
+        if assembled.orphans:
+            self._set_aside(assembled)
+
+    def _set_aside(self, assembled: Assembled) -> None:
+        """Reports that contradict others (rule 5) are counted, and logged with what happened to their snapshot."""
+        ref = assembled.snapshot.ref
+        story = [] if ref.id is None else self._initiator.story(ref.id)[-STORY_LINES_MAX:]
+        for name, orphan in sorted(assembled.snapshot.set_aside.items()):
+            self._metrics.report_refused("contradictory")
+            self._log.failure("report set aside", process=name, snapshot=ref.id, orphan=orphan, story="; ".join(story))
+
+    def close(self) -> None:
+        """Assemble nothing more."""
+        self._worker.close()
