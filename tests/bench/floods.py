@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import statistics
 import sys
@@ -176,6 +177,22 @@ async def hellos_with_large_labels(target: Target) -> None:
     """12 MB each; 64 KiB are accepted."""
     labels = {"x": "y" * 12_000_000}
     await forever(*[partial(_hello, target, number, labels) for number in range(4)])
+
+
+@flood
+async def ghosts(target: Target) -> None:
+    """Ten streams, each of which joins under a new name and breaks off, all the time."""
+    names = itertools.count()
+
+    async def ghost() -> None:
+        async with target.channel() as channel:
+            call = agent_pb2_grpc.AgentServiceStub(channel).Connect()  # type: ignore[no-untyped-call]
+            process = snapshot_pb2.ProcessId(service="flood", instance=f"ghost-{next(names)}", incarnation=time.time_ns())
+            await call.write(agent_pb2.ConnectRequest(hello=agent_pb2.Hello(process=process)))
+            await call.read()
+            call.cancel()
+
+    await forever(*[ghost] * 10)
 
 
 async def _lies(target: Target, name: str, said: Callable[[snapshot_pb2.Report], Iterable[snapshot_pb2.Report]]) -> None:
