@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes | memoryview) -> None:
     """Replace ``path`` with ``data``; its directory must exist. Raises ``OSError`` and then leaves ``path`` as it was."""
     beside = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:

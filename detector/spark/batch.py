@@ -13,6 +13,7 @@ from dataclasses import asdict
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.fs import LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every Spark program names it
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -23,9 +24,11 @@ from detector.analysis.findings import incidents as past
 from detector.analysis.kernels import REPORTS_AT_ONCE
 from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for, verdicts_on
 from detector.archive.files import ArchiveFiles
+from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.rows.schema import TABLES
 from detector.archive.units import Archive, Unit, shares
 from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
+from detector.spark.source.table_source import archive_table
 from detector.spark.source.verdict_source import archive_verdicts
 
 UNITS_PER_CORE = 4
@@ -41,27 +44,46 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema)
 
 
-def table(spark: SparkSession, archive: Archive, name: str) -> DataFrame:
-    """The rows of one table with their ``day``, read by Spark itself; old files have null where they lack a column."""
+def table(spark: SparkSession, archive: Archive, name: str, wanted: Wanted = EVERYTHING) -> DataFrame:
+    """The ``wanted`` rows of one table with their ``day``; old files have null where they lack a column.
+
+    Spark itself reads them from disks, and pushes filters down. From any other storage our workers do: so there is one set of
+    credentials, and one way to name a place.
+    """
     schema = spark_schema(TABLES[name]).add("day", "string")
     files = archive.files(name)
     if not files:
         return spark.createDataFrame([], schema)
-    prefix = native_prefix(archive.store)
-    reader = spark.read.schema(schema).option("basePath", f"{prefix}{archive.store.root}/{name}")
-    return reader.parquet(*[prefix + file.path for file in files])
+    if not isinstance(archive.store.filesystem, LocalFileSystem):
+        return archive_table(spark, archive, name, wanted, tasks=UNITS_PER_CORE * spark.sparkContext.defaultParallelism)
+    reader = spark.read.schema(schema).option("basePath", f"file://{archive.store.root}/{name}")
+    return _bounded(reader.parquet(*[f"file://{file.path}" for file in files]), wanted)
+
+
+def _bounded(rows: DataFrame, wanted: Wanted) -> DataFrame:
+    if wanted.snapshot_min is not None:
+        rows = rows.where(F.col("snapshot") >= wanted.snapshot_min)
+    if wanted.snapshot_max is not None:
+        rows = rows.where(F.col("snapshot") <= wanted.snapshot_max)
+    if wanted.day_min:
+        rows = rows.where(F.col("day") >= wanted.day_min)
+    return rows.where(F.col("day") <= wanted.day_max) if wanted.day_max else rows
 
 
 def verdicts_of_archive(
-    spark: SparkSession, archive: Archive, predicates: Sequence[str], settings: Mapping[str, PredicateSettings] = NO_SETTINGS
+    spark: SparkSession,
+    archive: Archive,
+    predicates: Sequence[str],
+    settings: Mapping[str, PredicateSettings] = NO_SETTINGS,
+    wanted: Wanted = EVERYTHING,
 ) -> DataFrame:
-    """The verdicts of ``predicates`` (``settings`` by name) on every snapshot of ``archive``, with findings; no shuffle.
+    """The verdicts of ``predicates`` (``settings`` by name) on the snapshots of ``archive``, with findings; no shuffle.
 
-    With a filter on ``snapshot``, only the snapshots that it leaves are read and evaluated. A file that proves torn on the way
-    fails the job with its name.
+    Only the ``wanted`` snapshots are read and evaluated; a filter on the DataFrame evaluates all of these. A file that proves
+    torn on the way fails the job with its name.
     """
     tasks = UNITS_PER_CORE * spark.sparkContext.defaultParallelism
-    return archive_verdicts(spark, archive, predicates, settings, tasks=tasks)
+    return archive_verdicts(spark, archive, predicates, settings, wanted, tasks=tasks)
 
 
 def verdicts_of_reports(
@@ -177,9 +199,3 @@ def _in_one_task(verdicts: DataFrame, work: Callable[[pa.Table], pa.Table], sche
         yield from work(pa.concat_tables([columns.empty_table(), *gathered])).to_batches()
 
     return verdicts.select(*FINDING_COLUMNS).repartition(1).mapInArrow(mapped, spark_schema(schema))
-
-
-def native_prefix(store: ArchiveFiles) -> str:
-    """What Spark itself calls the storage: the one place where schemes are mapped."""
-    scheme = store.location.split("://", 1)[0] if "://" in store.location else "file"
-    return "file://" if scheme == "file" else f"{'s3a' if scheme == 's3' else scheme}://"

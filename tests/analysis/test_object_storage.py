@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from detector.analysis.analyze import analyze
@@ -21,6 +19,7 @@ from detector.archive.units import open_archive
 from detector.archive.writer import ArchiveWriter
 from detector.commands.archives.analyze import analyze as command
 from tests.synthetic.hostile_archives import HARMLESS, NAMES, doubted_run, wanted, written
+from tests.synthetic.object_storage import object_storage
 
 pytestmark = pytest.mark.slow  # a server of object storage
 
@@ -30,20 +29,8 @@ KEYS = pa.schema([("archive", pa.string()), ("snapshot", pa.int64()), ("predicat
 
 @pytest.fixture(scope="module")
 def storage() -> Iterator[fs.FileSystem]:
-    """The bucket's file system; what anybody needs to reach it is in the environment, under AWS's own names."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        for name, value in (("ACCESS_KEY_ID", "tests"), ("SECRET_ACCESS_KEY", "tests"), ("REGION", "us-east-1")):
-            environment.setenv(f"AWS_{name}", value)
-        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        made, _ = fs.FileSystem.from_uri("s3://stilltrue-tests?allow_bucket_creation=true")
-        made.create_dir("stilltrue-tests")
+    with object_storage() as made:
         yield made
-    server.stop()
 
 
 def _told(results: Results) -> dict[tuple[str | None, int, str], str]:

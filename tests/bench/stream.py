@@ -21,7 +21,8 @@ from detector.service.app import running
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.session import open_session
-from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start
+from detector.spark.streaming.pipeline import archive_stream, detector_stream, start
+from detector.spark.streaming.plan import StreamPlan
 from detector.synthetic.generate import ArchivePlan, generate
 
 PROCESSES = 100
@@ -48,7 +49,7 @@ def main() -> None:
         for turn in ("first", "second"):
             for kind in ("archive", "detector"):
                 stream = StreamPlan(
-                    out=Path(folder) / f"{kind}-{turn}",
+                    out=f"{folder}/{kind}-{turn}",
                     predicates=predicates,
                     rows_per_batch_max=asked.rows_per_batch,
                     bytes_per_batch_max=asked.bytes_per_batch,
@@ -104,7 +105,7 @@ def _run(name: str, pieces: DataFrame, plan: StreamPlan, location: str) -> None:
 
 def _reports(plan: StreamPlan, batch: int) -> int:
     """The reports of the snapshots that a micro-batch finished."""
-    files = (plan.out / "verdicts" / f"batch={batch}").glob("*.parquet")
+    files = (Path(plan.out) / "verdicts" / f"batch={batch}").glob("*.parquet")
     members = [value for file in files for value in pq.read_table(file, columns=["members"]).column(0).to_pylist()]
     return int(sum(members)) // len(plan.predicates)
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from detector.commands.archives.stream import stream
 from detector.spark.session import reason
+from tests.synthetic.object_storage import object_storage
 
 
 @pytest.mark.parametrize(
@@ -29,13 +30,17 @@ def test_wrong_usage_is_one_line(arguments: list[str], words: str, tmp_path: Pat
     assert result.stderr.count("\n") == 1
 
 
-def test_results_at_a_uri_need_a_directory_for_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_is_not_there_is_one_line_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "archive"
+    (archive / "reports").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(stream, ["archive", "--out", "s3://bucket/verdicts"])
+    with object_storage():
+        result = CliRunner().invoke(stream, ["archive", "--out", "s3://stilltrue-nowhere/verdicts"])
     assert result.exit_code == 2
-    assert result.stderr.startswith("stilltrue: --out s3://bucket/verdicts is a URI: ")
-    assert "--state DIR" in result.stderr
-    assert list(tmp_path.iterdir()) == [], "no folder called s3:"
+    assert result.stderr.startswith("stilltrue: s3://stilltrue-nowhere/verdicts: ")
+    assert "not found" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [archive], "no folder called s3:"
 
 
 def test_a_detector_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Not
 
 from detector.analysis.kernels import evaluated
-from detector.archive.offsets import Wanted
+from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.core.registry import find_predicates
 from detector.spark import batch
 from detector.spark.batch import _whole_snapshots, table, verdicts_of_archive, verdicts_of_reports
 from detector.spark.session import SparkFailedError, plainly
-from detector.spark.source.bounds import bounds
+from detector.spark.source.bounds import bounds_of, options_of
 from stilltrue.model import Verdict
 from tests.synthetic.random_snapshots import Judged, judged
 
@@ -94,34 +94,33 @@ def test_a_partition_of_any_size_is_taken_a_few_snapshots_at_a_time(
     assert _verdicts(frame) == list(run.verdicts)
 
 
-def test_a_filter_on_the_snapshot_evaluates_no_other(spark: SparkSession, run: Judged, location: Path) -> None:
+def test_only_wanted_snapshots_are_evaluated(spark: SparkSession, run: Judged, location: Path) -> None:
     archive = open_archive(str(location))
-    frame = verdicts_of_archive(spark, archive, PREDICATES)
-    assert _verdicts(frame.where("snapshot = 300 and predicate <> 'gridlock'")) == [
-        verdict for verdict in run.verdicts if verdict.snapshot.id == 300 and verdict.predicate != "gridlock"
-    ]
+    one = [verdict for verdict in run.verdicts if verdict.snapshot.id == 300]
+    assert _verdicts(verdicts_of_archive(spark, archive, PREDICATES, wanted=ONE)) == one
     found = pa.concat_tables(list(evaluated(archive.store, archive.units("snapshots"), ["deadlock"], {}, ONE)))
     assert found.column("snapshot").to_pylist() == [300]
+    reports = table(spark, archive, "reports", replace(ONE, day_min="2026-09-21", day_max="2026-09-21"))
+    assert {row.snapshot for row in reports.select("snapshot").collect()} == {300}
+    assert table(spark, archive, "reports", Wanted(day_max="2000-01-01")).count() == 0
 
 
-@pytest.mark.parametrize(
-    ("filters", "low", "high"),
-    [
-        ([EqualTo(("snapshot",), 7)], 7, 7),
-        ([In(("snapshot",), (9, None, 4))], 4, 9),
-        ([GreaterThan(("snapshot",), 3), LessThanOrEqual(("snapshot",), 8), LessThan(("snapshot",), 9)], 3, 8),
-        ([Not(EqualTo(("snapshot",), 7)), EqualTo(("begun",), 7.0), EqualTo(("waits", "snapshot"), 7)], None, None),
-    ],
-)
-def test_filters_narrow_and_never_leave_out_too_much(filters: list[Filter], low: int | None, high: int | None) -> None:
-    found = bounds(filters)
-    assert (found.snapshot_min, found.snapshot_max) == (low, high)
-    assert (found.day_min, found.day_max) == ("", "")
+def test_a_dataframe_can_be_filtered_and_used_again(spark: SparkSession, run: Judged, location: Path) -> None:
+    """Spark would keep what it has pushed down to a Python source, and the queries after the first would lack rows."""
+    frame = verdicts_of_archive(spark, open_archive(str(location)), ["deadlock"])
+    numbers = {300: 1, 301: 1}
+    for number in numbers:
+        assert [row.snapshot for row in frame.where(f"snapshot = {number}").collect()] == [number]
+    both = frame.where("snapshot = 300").union(frame.where("snapshot = 301"))
+    assert {row.snapshot: 1 for row in both.collect()} == numbers
+    assert frame.count() == len(run.made)
 
 
-def test_days_of_filters_on_the_beginning() -> None:
-    begun = [GreaterThanOrEqual(("begun",), 1_790_021_600.0), LessThan(("begun",), 1_790_208_000.0)]
-    assert bounds(begun, begun_days=True) == Wanted(day_min="2026-09-21", day_max="2026-09-24")
+def test_bounds_are_options_and_the_other_way_round() -> None:
+    for wanted in (EVERYTHING, ONE, Wanted(snapshot_max=7, day_min="2026-09-21"), Wanted(day_max="2026-09-24")):
+        assert bounds_of(options_of(wanted)) == wanted
+    with pytest.raises(ValueError, match="never"):
+        bounds_of({"day_min": "never"})
 
 
 def test_a_filter_on_the_day_or_the_snapshot_reads_less(spark: SparkSession, location: Path) -> None:

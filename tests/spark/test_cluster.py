@@ -25,7 +25,8 @@ from detector.archive.units import open_archive
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.analyze import SparkEngine
-from detector.spark.streaming.pipeline import StreamPlan, verdicts
+from detector.spark.streaming.pipeline import verdicts
+from detector.spark.streaming.plan import StreamPlan
 from detector.synthetic.generate import ArchivePlan, generate
 from tests.synthetic.random_snapshots import WorldShape, judged, random_snapshots
 
@@ -98,7 +99,7 @@ def _environment() -> dict[str, str]:
 def _submit(folder: Path, master: str, command: str, *arguments: object) -> None:
     """Run the command as a job, to its end."""
     job = folder / "job.py"
-    job.write_text(f"from detector.commands.{command} import {command}\n\n{command}()\n")
+    job.write_text(f"from detector.commands.archives.{command} import {command}\n\n{command}()\n")
     settings = [f"--conf={name}={value}" for name, value in LOOPBACK.items()]
     done = subprocess.run(
         [PROGRAMS / "spark-submit", "--master", master, *settings, job, *map(str, arguments)],
@@ -116,7 +117,7 @@ def test_the_stream(spark: SparkSession, archived: Any, tmp_path: Path, cluster:
     archived(run, tmp_path, 0, 40)
     with cluster(tmp_path) as master:
         _submit(tmp_path, master, "stream", tmp_path / FOLDER, "--out", tmp_path / "out", "--once")
-    rows = (row.asDict(recursive=True) for row in verdicts(spark, StreamPlan(out=tmp_path / "out")).collect())
+    rows = (row.asDict(recursive=True) for row in verdicts(spark, StreamPlan(out=str(tmp_path / "out"))).collect())
     found = sorted(map(verdict_of, rows), key=lambda verdict: (verdict.snapshot.id or 0, verdict.predicate))
     assert found == list(run.verdicts)
 

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from detector.analysis.analyze import analyze
-from detector.archive.files import ArchiveFiles
 from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.spark.analyze import SparkEngine
 from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports
-from detector.spark.source.archive_files import FileLog, Lister
-from detector.spark.streaming.packing import PACKED, PIECES, packing
-from detector.spark.streaming.pipeline import (
-    StreamPlan,
-    _after,
-    _check,
-    archive_stream,
-    assembling,
-    start,
-    verdicts,
-)
-from detector.spark.streaming.progress import RESULTS, Progress
+from detector.spark.streaming.pipeline import archive_stream, start, verdicts
+from detector.spark.streaming.plan import StreamPlan
+from detector.spark.streaming.progress import Progress
 from stilltrue.model import Holds, Verdict
+from tests.spark.streaming.local_workers import streamed_here
 from tests.synthetic.hostile_archives import HARMLESS, LOSSY, NAMES, Key, doubted_run, verdict_rows, wanted, written
 
 FILES_PER_BATCH = 7
@@ -42,26 +30,9 @@ def truth() -> Mapping[Key, Verdict]:
 
 def _streamed(folder: Path, out: Path) -> tuple[dict[Key, Verdict], Progress]:
     """What the stream's workers make of an archive, a few files in each micro-batch."""
-    plan = StreamPlan(out=out, predicates=NAMES, buckets=3)
-    log = FileLog(out / "files")
-    fresh = Lister(ArchiveFiles(str(folder)), log).new(1e9)
-    for batch, low in enumerate(range(0, len(fresh), FILES_PER_BATCH)):
-        before = replace(plan.folder.last(), query="q", buckets=3, batch=batch, making=f"_making-{batch}")
-        for result in RESULTS:
-            (plan.folder.made(before) / result).mkdir(parents=True)
-        files = [{"table": each.table, "path": each.path} for each in fresh[low : low + FILES_PER_BATCH]]
-        pieces = pa.RecordBatch.from_pylist(files, schema=PIECES)
-        now = _made(plan, before, "come", packing(str(folder), plan.columns, before)([pieces]))
-        empty = [{"bucket": bucket} for bucket in now.pending]
-        now = _made(plan, now, "late", [pa.RecordBatch.from_pylist(empty, schema=PACKED)])
-        _check(plan.folder.made(now) / "verdicts", now.verdicts - before.verdicts)
-        plan.folder.commit(now)
-    return verdict_rows(out / "verdicts"), plan.folder.last()
-
-
-def _made(plan: StreamPlan, before: Progress, step: str, packed: Iterator[pa.RecordBatch] | list[pa.RecordBatch]) -> Progress:
-    told = assembling(plan, before, step)(packed)
-    return _after(before, [json.loads(row["told"]) for batch in told for row in batch.to_pylist()])
+    plan = StreamPlan(out=str(out), predicates=NAMES, buckets=3)
+    progress = streamed_here(str(folder), plan, FILES_PER_BATCH)
+    return verdict_rows(out / "verdicts"), progress
 
 
 @pytest.mark.parametrize("name", sorted(HARMLESS))
@@ -92,7 +63,7 @@ def test_spark_over_all_of_it_at_once(spark: SparkSession, truth: Mapping[Key, V
     archive = open_archive(str(folder))
     analyze(SparkEngine(spark), archive, str(tmp_path / "out"), NAMES, progress=lambda _: None)
     assert verdict_rows(tmp_path / "out" / "verdicts") == truth
-    plan = StreamPlan(out=tmp_path / "stream", predicates=NAMES)
+    plan = StreamPlan(out=str(tmp_path / "stream"), predicates=NAMES)
     query = start(archive_stream(spark, str(folder), plan), plan, location=str(folder), once=True)
     assert query.awaitTermination(300)
     headers = table(spark, archive, "snapshots")

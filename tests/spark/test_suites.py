@@ -20,7 +20,8 @@ from detector.core.protocol.assembler import Outcome
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports
-from detector.spark.streaming.pipeline import StreamPlan, archive_stream, start, verdicts
+from detector.spark.streaming.pipeline import archive_stream, start, verdicts
+from detector.spark.streaming.plan import StreamPlan
 from stilltrue.model import Holds, ProcessName, Verdict
 from tests.external.cos418 import RUNS, SUITE, goldens, played
 from tests.external.ewd998 import TRACE, Trace, read_trace, terminated
@@ -52,7 +53,7 @@ def shuffled_reports(spark: SparkSession, data: Path, predicates: Sequence[str])
 
 def streamed(spark: SparkSession, data: Path, predicates: Sequence[str]) -> list[Verdict]:
     plan = StreamPlan(
-        out=data / "out",
+        out=str(data / "out"),
         predicates=tuple(predicates),
         give_up_seconds=HALF_A_YEAR_SECONDS,
         bytes_per_batch_max=200_000,

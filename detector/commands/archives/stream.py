@@ -17,8 +17,7 @@ EPILOG = """\b
 Examples:
   stilltrue stream stilltrue-data/archive --out verdicts --once
   stilltrue stream --detector 127.0.0.1:7600 --out verdicts
-  stilltrue stream s3://bucket/archive --out s3://bucket/verdicts --state /shared/state
-  stilltrue stream s3://bucket/archive --out /shared/verdicts --master spark://host:7077 --predicate termination
+  stilltrue stream s3://bucket/archive --out s3://bucket/verdicts --master spark://host:7077 --predicate termination
 
 Stop it at any time, in any way, and start it again with the same --out: it goes on where it was, and no verdict is lost or
 doubled. Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, nothing to read
@@ -32,14 +31,13 @@ or no Java.
     "--out",
     required=True,
     envvar="STILLTRUE_OUT",
-    help="Directory for the verdicts and the stream's state, shared by all workers; or a URI for the verdicts alone.",
+    help="Directory or URI for the verdicts and the stream's state; all workers must reach it.",
 )
 @click.option(
     "--state",
-    type=click.Path(file_okay=False, path_type=Path),
     envvar="STILLTRUE_STATE",
     show_envvar=True,
-    help="Directory for the stream's state, shared by all workers; needed if --out is a URI.",
+    help="Directory or URI for the stream's state, if not --out; all workers must reach it.",
 )
 @click.option("--detector", metavar="HOST:PORT", help="Read from this live detector instead of ARCHIVE.")
 @security_options
@@ -71,7 +69,7 @@ def stream(
     archive: str | None,
     *,
     out: str,
-    state: Path | None,
+    state: str | None,
     detector: str | None,
     security: Security,
     master: str | None,
@@ -90,9 +88,6 @@ def stream(
         listen = None if metrics is None else parse_address(metrics)
     except AddressError as error:
         raise CommandError(f"--metrics: {error}") from None
-    remote = "://" in out
-    if remote and state is None:
-        raise CommandError(f"--out {out} is a URI: the stream's state needs a directory of its own, --state DIR")
     given = {
         "address": detector,
         "tls_ca_file": security.ca,
@@ -110,7 +105,7 @@ def stream(
         text = f"the pipeline needs PySpark 4.2 or newer and pyarrow ({error}): pip install 'stilltrue-detector[spark]'"
         raise CommandError(text) from None
     stream_options = StreamOptions(
-        archive=archive, options=options, out=(state or Path(out)).absolute(), results=out if state else "", master=master,
+        archive=archive, options=options, out=_location(out), state=_location(state or ""), master=master,
         predicates=predicates, settings=settings, give_up_seconds=give_up_seconds, late_seconds=late_seconds, metrics=listen,
         once=once,
     )  # fmt: skip
@@ -130,3 +125,8 @@ def stream(
     ]
     finished = progress.finished_count()
     click.echo(f"{', '.join([f'{finished} snapshots finished', *more])}; verdicts: {out}/verdicts")
+
+
+def _location(text: str) -> str:
+    """A URI as it is; a directory as the workers find it, whatever theirs is."""
+    return text if "://" in text or not text else str(Path(text).absolute())

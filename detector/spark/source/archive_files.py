@@ -1,16 +1,14 @@
 """The files of an archive as a stream source: in the order of their days and names, each once, whatever their timestamps.
 
-What was read in which micro-batch is kept in a folder beside the stream's state, so a batch that Spark runs again gets the same
-files. A file whose size has changed since (it was being copied) is read again.
+What has been read is part of the stream's state (:mod:`detector.spark.streaming.progress`), which is looked at when a query
+begins. A file whose size has changed since (it was being copied) is read again.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +16,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from detector.archive.files import ArchiveFiles, snapshots_of_name
-from detector.ops.atomic_file import write_atomically
 from detector.spark.streaming.packing import PIECES
+from detector.spark.streaming.plan import StreamPlan
 
 NAME = "stilltrue-archive"
 TABLES = ("snapshots", "reports")
@@ -29,7 +27,6 @@ POLL_SECONDS_MAX = 10.0
 WHOLE_SECONDS = 60.0
 """How often the older days are listed: files may be added there at any time."""
 NEW_DAYS = 2
-ENTRIES_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,49 +47,34 @@ class Listed:
 
 
 class FileLog:
-    """Which files were read in which micro-batch: a small file for each, and one for all the older ones."""
+    """Which files are read in which micro-batch of a query, and which had been read before."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._old: dict[str, int] = self._parsed("seen") if (folder / "seen.json").exists() else {}
-        self._batches = {int(path.stem): self._parsed(path.stem) for path in folder.glob("[0-9]*.json")}
+    def __init__(self, seen: Mapping[str, int]) -> None:
+        """``seen``: by path, the size with which each file was read last."""
+        self._sizes = dict(seen)
+        self._batches: dict[int, tuple[str, ...]] = {}
 
     def sizes(self) -> Mapping[str, int]:
         """By path, the size with which each file was read last."""
-        return self._old | {path: size for at in sorted(self._batches) for path, size in self._batches[at].items()}
+        return self._sizes
 
     def __contains__(self, batch: int) -> bool:
         return batch in self._batches
 
-    def files(self, batch: int) -> Sequence[str]:
-        """The files of a micro-batch."""
-        return list(self._batches[batch])
+    def files(self, batch: int) -> list[tuple[str, int]]:
+        """The paths and sizes of a micro-batch's files."""
+        return [(path, self._sizes[path]) for path in self._batches[batch]]
 
     def add(self, batch: int, files: Mapping[str, int]) -> None:
         """From here on these are the micro-batch's files."""
-        self._write(f"{batch:012d}", files)
-        self._batches[batch] = dict(files)
+        self._batches[batch] = tuple(files)
+        self._sizes |= files
 
     def forget(self, batch: int, there: set[str]) -> None:
-        """Batches up to ``batch`` will not be run again: many of them become one entry, without files that are gone."""
-        done = [at for at in sorted(self._batches) if at <= batch]
-        if len(done) < ENTRIES_MAX:
-            return
-        for at in done:
-            self._old |= self._batches[at]
-        self._old = {path: size for path, size in self._old.items() if path in there}
-        self._write("seen", self._old)
-        for at in done:
-            del self._batches[at]
-            (self._folder / f"{at:012d}.json").unlink(missing_ok=True)
-
-    def _parsed(self, name: str) -> dict[str, int]:
-        parsed: dict[str, int] = json.loads((self._folder / f"{name}.json").read_text())
-        return parsed
-
-    def _write(self, name: str, files: Mapping[str, int]) -> None:
-        write_atomically(self._folder / f"{name}.json", json.dumps(files).encode())
+        """Batches up to ``batch`` will not be run again, and of files that are not ``there`` nothing need be known."""
+        self._batches = {at: files for at, files in self._batches.items() if at > batch}
+        if len(self._sizes) > 2 * len(there):
+            self._sizes = {path: size for path, size in self._sizes.items() if path in there}
 
 
 class Lister:
@@ -130,7 +112,8 @@ class Lister:
 class Part(InputPartition):
     """Files that one task reads."""
 
-    files: tuple[tuple[str, str], ...]
+    files: tuple[tuple[str, str, int], ...]
+    """Of each the table, the path and the size."""
 
 
 class ArchiveFilesSource(DataSource):
@@ -143,7 +126,7 @@ class ArchiveFilesSource(DataSource):
 
     def schema(self) -> str:
         """Of :data:`~detector.spark.streaming.packing.PIECES`."""
-        return "table string, path string, content binary"
+        return "table string, path string, bytes bigint, content binary, until bigint"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """For ``spark.readStream``."""
@@ -151,14 +134,15 @@ class ArchiveFilesSource(DataSource):
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """An offset is ``{"batch": N}``: the files of N micro-batches have been read.
+    """An offset is ``{"batch": N}``: the files of N micro-batches of this query have been read.
 
-    Options: ``location`` of the archive, ``log`` (the folder), ``bytes_per_batch_max``, ``tasks``.
+    Options: ``location`` of the archive, ``out`` and ``state`` of the plan, ``bytes_per_batch_max``, ``tasks``.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._bytes_max, self._tasks = int(options["bytes_per_batch_max"]), int(options["tasks"])
-        self._log = FileLog(Path(options["log"]))
+        folder = StreamPlan(out=options["out"], state=options["state"]).folder
+        self._log = FileLog(folder.sizes(folder.last()))
         self._lister = Lister(ArchiveFiles(options["location"]), self._log)
         self._waiting: list[Listed] = []
         self._no_more = False
@@ -192,13 +176,13 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield each.path, each.bytes
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        paths = [path for batch in range(start["batch"] + 1, end["batch"] + 1) for path in self._log.files(batch)]
-        files = [(path.split("/")[-3], path) for path in paths]
+        found = [each for batch in range(start["batch"] + 1, end["batch"] + 1) for each in self._log.files(batch)]
+        files = [(path.split("/")[-3], path, size) for path, size in found]
         return [Part(tuple(files[at :: self._tasks])) for at in range(min(self._tasks, len(files)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        rows = [{"table": table, "path": path} for table, path in partition.files]
+        rows = [{"table": table, "path": path, "bytes": size} for table, path, size in partition.files]
         yield pa.RecordBatch.from_pylist(rows, schema=PIECES)
 
     def commit(self, end: dict[str, Any]) -> None:

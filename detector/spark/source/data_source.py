@@ -15,36 +15,41 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from detector.archive.offsets import EVERYTHING
+from detector.archive.offsets import Wanted
 from detector.archive.reader import ColumnError, columns_schema
 from detector.archive.rows.schema import TABLES
 from detector.ops.address import AddressError, parse_address
 from detector.spark.batch import spark_schema
-from detector.spark.source.bounds import PUSHDOWN, bounds
+from detector.spark.source.bounds import bounds_of
 from detector.spark.source.remote import Remote, RemoteError
 from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
 
 NAME = "stilltrue"
 ADDRESS = "127.0.0.1:7600"
-PACKED = StructType([StructField("content", BinaryType())])
-"""With ``packed``: each row is a serialised Arrow stream of many rows, to be passed on undecoded."""
+PACKED = StructType([StructField("content", BinaryType()), StructField("until", LongType())])
+"""With ``packed``: each row is a serialised Arrow stream of many rows, to be passed on undecoded, and the position after them.
+The last of a part is null: it says how far the part goes."""
 
 Range = tuple[int, int]
 OPTIONS = {
     "address": "HOST:PORT of the detector; default 127.0.0.1:7600",
     "table": "reports (default), snapshots, verdicts or incidents",
     "columns": "some of the table's columns, separated by commas; default all",
+    "snapshot_min": "files and row groups without snapshots from this number on are passed over (not by a stream)",
+    "snapshot_max": "those without snapshots up to this number are passed over",
+    "day_min": "those of days before this one (YYYY-MM-DD) are passed over",
+    "day_max": "those of days after this one are passed over",
     "tls_ca_file": "PEM CA bundle to verify the detector with, on every worker; enables TLS",
     "tls_cert_file": "PEM client certificate, on every worker",
     "tls_key_file": "PEM private key of the certificate, on every worker",
     "token_file": "file with the bearer token, on every worker",
     "rows_per_batch_max": "rows per micro-batch of a stream; default 200000",
     "rows_per_partition": "rows per task; default 50000",
-    "starting": "earliest (default) or latest: where a new stream begins",
+    "starting": "earliest (default), latest or a position: where a new stream begins",
     "fail_on_data_loss": "true (default): fail if rows were removed before they were read; false: continue",
     "retry_seconds": "how long to retry a detector that is down; default 60",
     "packed": "true: undecoded rows (a column `content`), for programs that pass them on",
@@ -57,7 +62,7 @@ class SourceOptionError(ValueError):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("stilltrue")`` known to a session, and let filters reach Python sources there.
+    """Make ``format("stilltrue")`` known to a session.
 
     The workers of a local session take this Python, where the packages are, unless somebody has chosen another.
     """
@@ -65,7 +70,6 @@ def register(spark: SparkSession) -> None:
     chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
     if (context.master or "").startswith("local") and not chosen:
         context.pythonExec = sys.executable
-    spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(StilltrueSource)
 
 
@@ -77,8 +81,10 @@ class SourceOptions:
     table: str
     schema: pa.Schema
     columns: tuple[str, ...]
+    wanted: Wanted
     rows_per_batch_max: int
     rows_per_partition: int
+    starting: int | None
     latest: bool
     whole: bool
     packed: bool
@@ -114,12 +120,29 @@ def source_options(options: MutableMapping[str, str]) -> SourceOptions:
         table=table,
         schema=schema,
         columns=columns,
+        wanted=_wanted(given),
         rows_per_batch_max=_whole(given, "rows_per_batch_max", 200_000),
         rows_per_partition=_whole(given, "rows_per_partition", 50_000),
-        latest=_choice(given, "starting", ("earliest", "latest")) == "latest",
+        starting=_position(given.get("starting", "")),
+        latest=_starting(given) == "latest",
         whole=_choice(given, "fail_on_data_loss", ("true", "false")) == "true",
         packed=_choice(given, "packed", ("false", "true")) == "true",
     )
+
+
+def _wanted(given: dict[str, str]) -> Wanted:
+    try:
+        return bounds_of(given)
+    except ValueError as error:
+        raise SourceOptionError(f"snapshot_min, snapshot_max, day_min, day_max: {error}") from None
+
+
+def _position(text: str) -> int | None:
+    return int(text) if text.removeprefix("-").isdigit() else None
+
+
+def _starting(given: dict[str, str]) -> str:
+    return "" if _position(given.get("starting", "")) is not None else _choice(given, "starting", ("earliest", "latest"))
 
 
 def _whole(given: dict[str, str], name: str, default: int, *, least: int = 1) -> int:
@@ -172,16 +195,11 @@ class _Reader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._bounds = EVERYTHING
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
-        """Files and row groups without wanted rows are passed over; Spark applies the filters to the rows of the others."""
-        self._bounds = bounds(filters, begun_days=True)
-        yield from filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        ranges, rows = self._options.remote.ranges(self._options.table, self._bounds), self._options.rows_per_partition
-        if self._bounds.all:
+        wanted, rows = self._options.wanted, self._options.rows_per_partition
+        ranges = self._options.remote.ranges(self._options.table, wanted)
+        if wanted.all:
             return parts(ranges, ranges[0][0], ranges[-1][1], rows) if ranges else []
         return [part for range_ in ranges for part in parts([range_], *range_, rows)]
 
@@ -197,6 +215,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stop_at: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        if self._options.starting is not None:
+            return self._offset(self._options.starting)
         ranges = self._ranges()
         position = 0 if not ranges else ranges[-1][1] if self._options.latest else ranges[0][0]
         return self._offset(position)
@@ -277,6 +297,12 @@ def _rows(options: SourceOptions, part: InputPartition | None, *, whole: bool) -
         return  # of a table without rows, Spark makes one task without a part
     for message in options.remote.read(options.table, options.columns, part.since, part.until, whole=whole):
         if options.packed:
-            yield pa.record_batch({"content": pa.array([message.content], pa.binary())})
+            yield _packed(message.content, message.until)
         else:
             yield from pa.ipc.open_stream(message.content)
+    if options.packed:
+        yield _packed(None, part.until)
+
+
+def _packed(content: bytes | None, until: int) -> pa.RecordBatch:
+    return pa.record_batch({"content": pa.array([content], pa.binary()), "until": pa.array([until], pa.int64())})

@@ -1,4 +1,4 @@
-"""The verdicts on an archive's snapshots as a data source: only the snapshots that a query's filters leave are evaluated."""
+"""The verdicts on an archive's snapshots as a data source: only those that are wanted are evaluated."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from detector.analysis.kernels import evaluated
 from detector.analysis.verdicts import FOUND
 from detector.archive.files import ArchiveError, ArchiveFiles
-from detector.archive.offsets import EVERYTHING
+from detector.archive.offsets import Wanted
 from detector.archive.units import Archive, Unit, open_archive, shares
 from detector.core.registry import PredicateSettings
-from detector.spark.source.bounds import PUSHDOWN, bounds
+from detector.spark.source.bounds import bounds_of, options_of
 
 NAME = "stilltrue-verdicts"
 
 
 def archive_verdicts(
-    spark: SparkSession, archive: Archive, predicates: Sequence[str], settings: Mapping[str, PredicateSettings], *, tasks: int
+    spark: SparkSession,
+    archive: Archive,
+    predicates: Sequence[str],
+    settings: Mapping[str, PredicateSettings],
+    wanted: Wanted,
+    *,
+    tasks: int,
 ) -> DataFrame:
-    """Rows of ``FOUND``, from ``archive`` as it is when the query runs, in at most ``tasks`` parts."""
-    spark.conf.set(PUSHDOWN, "true")
+    """Rows of ``FOUND`` on the ``wanted`` snapshots of ``archive`` as it is when the query runs, in at most ``tasks`` parts."""
     spark.dataSource.register(VerdictSource)
     options = {
         "location": archive.store.location,
@@ -38,7 +43,7 @@ def archive_verdicts(
         "settings": json.dumps({name: dict(values) for name, values in settings.items()}),
         "tasks": str(tasks),
     }
-    return spark.read.format(NAME).options(**options).load()
+    return spark.read.format(NAME).options(**options, **options_of(wanted)).load()
 
 
 @dataclass
@@ -68,22 +73,17 @@ class VerdictSource(DataSource):
 class _Reader(DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
-        self._bounds = EVERYTHING
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
-        """Snapshots outside the filters' bounds are not evaluated; Spark applies the filters to the verdicts on the others."""
-        self._bounds = bounds(filters)
-        yield from filters
+        self._wanted = bounds_of(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         archive = open_archive(self._options["location"], since=self._options["since"], until=self._options["until"])
-        return [Part(units) for units in shares(archive.units("snapshots", self._bounds), int(self._options["tasks"]))]
+        return [Part(units) for units in shares(archive.units("snapshots", self._wanted), int(self._options["tasks"]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
         asked: list[str] = json.loads(self._options["predicates"])
         settings: dict[str, dict[str, Any]] = json.loads(self._options["settings"])
-        for found in evaluated(ArchiveFiles(self._options["location"]), partition.units, asked, settings, self._bounds):
+        for found in evaluated(ArchiveFiles(self._options["location"]), partition.units, asked, settings, self._wanted):
             if isinstance(found, ArchiveError):
                 raise found
             yield from found.to_batches()

@@ -19,8 +19,11 @@ from detector.archive.rows.schema import REPORTS, conformed
 from detector.spark.streaming.interval_set import NONE
 from detector.spark.streaming.progress import Progress
 
-PIECES = pa.schema([("table", pa.string()), ("path", pa.string()), ("content", pa.binary())])
-"""The input: a file's path, or an Arrow stream, of rows of ``reports`` or ``snapshots``."""
+PIECES = pa.schema(
+    [("table", pa.string()), ("path", pa.string()), ("bytes", pa.int64()), ("content", pa.binary()), ("until", pa.int64())]
+)
+"""The input, of rows of ``reports`` or ``snapshots``: a file's path and size; or an Arrow stream of a detector's rows, which is
+null where there are none, and up to which position it goes."""
 PACKED = pa.schema(
     [
         ("bucket", pa.int32()),
@@ -28,10 +31,16 @@ PACKED = pa.schema(
         ("late", pa.int64()),
         ("path", pa.string()),
         ("reason", pa.string()),
+        ("bytes", pa.int64()),
+        ("table", pa.string()),
+        ("until", pa.int64()),
     ]
 )
-"""The output: rows of one bucket as an Arrow stream; how many reports came too late; or a file that is left out, and why."""
+"""The output: rows of one bucket as an Arrow stream; how many reports came too late; a file that is left out, and why; what has
+been read: a file and its size, or the position in a table."""
 BYTES_AT_ONCE = 64 * 2**20
+TRIES = 2
+"""How often a file is read before it counts as torn: a storage far away may have failed for a moment."""
 
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -52,6 +61,7 @@ def packing(location: str, columns: tuple[str, ...], before: Progress) -> Worker
                         held += fresh.nbytes
                 except ArchiveError as error:
                     yield _row({"bucket": 0, "path": row["path"], "reason": error.reason})
+                yield from _read_up_to(row)
                 if held > BYTES_AT_ONCE:
                     yield from _packed(gathered, before.buckets)
                     gathered, held = {"reports": [], "snapshots": []}, 0
@@ -60,6 +70,14 @@ def packing(location: str, columns: tuple[str, ...], before: Progress) -> Worker
             yield _row({"bucket": 0, "late": late})
 
     return work
+
+
+def _read_up_to(row: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """What is known to have been read once this piece has been."""
+    if row.get("bytes") is not None:
+        yield _row({"bucket": 0, "path": row["path"], "bytes": row["bytes"]})
+    if row.get("until") is not None:
+        yield _row({"bucket": 0, "table": row["table"], "until": row["until"]})
 
 
 def _unfinished(rows: pa.Table, before: Progress) -> tuple[pa.Table, int]:
@@ -77,10 +95,9 @@ def opened(content: bytes) -> pa.Table:
     return pa.ipc.open_stream(content).read_all()
 
 
-def _opened(row: dict[str, str | bytes | None], location: str, columns: tuple[str, ...]) -> Iterator[tuple[pa.Table, bool]]:
+def _opened(row: dict[str, Any], location: str, columns: tuple[str, ...]) -> Iterator[tuple[pa.Table, bool]]:
     """Rows, and whether they may have come before, in the files that a compacted one replaces."""
-    table, path, content = row["table"], row["path"], row["content"]
-    assert isinstance(table, str)
+    table, path, content = row["table"], row.get("path"), row.get("content")
     schema = pa.schema([REPORTS.field(name) for name in columns]) if table == "reports" else HEADER_SOURCE
     if isinstance(content, bytes):
         yield conformed(opened(content), schema), False
@@ -89,14 +106,27 @@ def _opened(row: dict[str, str | bytes | None], location: str, columns: tuple[st
 
 
 def _read(store: ArchiveFiles, table: str, path: str, schema: pa.Schema) -> Iterator[tuple[pa.Table, bool]]:
-    """The rows of a file; none when it was compacted: then they come with the file that replaces it."""
-    try:
-        found = _looked_at(store, table, path)
-        for group in range(found.groups):
-            yield store.read_parts(found, schema, [group]), bool(found.replaces)
-    except ArchiveError:
-        if not store.compacted(table, path):
-            raise
+    """The rows of a file; none when it was compacted: then they come with the file that replaces it.
+
+    Raises
+    ------
+    ArchiveError
+        When it is torn.
+    OSError
+        When the storage does not answer.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            found = _looked_at(store, table, path)
+            for group in range(found.groups):
+                yield store.read_parts(found, schema, [group]), bool(found.replaces)
+        except ArchiveError:
+            if store.compacted(table, path):
+                return
+            if not left:
+                raise
+        else:
+            return
 
 
 def _looked_at(store: ArchiveFiles, table: str, path: str) -> ArchiveFile:

@@ -1,27 +1,37 @@
-"""A stream's state between two micro-batches: one small file, whose rename into place commits the batch."""
+"""A stream's state between two micro-batches, on a disk or in an object store: one small file commits a batch.
+
+Rules:
+
+1. ``commit-EPOCH-BATCH.json`` is written last and in one step. The newest counts: the highest epoch, then the highest batch.
+   What it does not name has not been.
+2. A stream that starts begins a new epoch: it puts a file of its own there, and gives way if another one has come at the same
+   time. Before each commit it looks for a newer epoch, and ends if there is one. So of two streams with one state one goes on.
+3. What has been read is part of the commit (files by path and size, or a detector's positions): Spark's own checkpoint is of no
+   use to a stream that starts again, and lies in a scratch directory.
+"""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
+from uuid import uuid4
 
-from detector.ops.atomic_file import write_atomically
 from detector.spark.streaming.interval_set import Finished
 from detector.spark.streaming.published import Published
+from detector.spark.streaming.storage import Storage
 
 KEPT = 2
-VERSION = 2
-"""Of what is remembered; 2 knows archives and late reports."""
+VERSION = 3
+"""Of what is remembered; 2 knew archives and late reports, 3 knows what was read."""
 RESULTS = ("verdicts", "left_out")
+MAKING = "_making-"
 Newest = tuple[float | None, float | None]
 
 
 class ProgressError(ValueError):
-    """The directory belongs to another stream; one line that says what to do."""
+    """The state is not this stream's; one line that says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,23 +55,25 @@ class Progress:
 
     Attributes
     ----------
-    query : the id of the query, as its checkpoint says.
     buckets : snapshots' numbers are taken modulo this.
     making : the folder in which this batch's results were made; published, it is ``batch=N``.
     newest : by archive, the newest beginnings seen in reports and in headers, seconds; None: none was.
     finished : by archive, the snapshots whose last verdicts have been given; ``closed``: those that never got all reports.
     pending : by bucket.
+    positions : by table, up to where a detector's rows have been read.
+    logs : the files that say which of an archive's files have been read.
     verdicts, corrected, late : verdicts written, those of them with a revision, and reports that came after the last.
     """
 
     batch: int = -1
-    query: str = ""
     buckets: int = 8
     making: str = ""
     newest: Mapping[str, Newest] = field(default_factory=dict)
     finished: Mapping[str, Finished] = field(default_factory=dict)
     closed: Mapping[str, Finished] = field(default_factory=dict)
     pending: Mapping[int, Pending] = field(default_factory=dict)
+    positions: Mapping[str, int] = field(default_factory=dict)
+    logs: tuple[str, ...] = ()
     verdicts: int = 0
     corrected: int = 0
     late: int = 0
@@ -89,74 +101,122 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
-    """``state``: the commits, and the rows of unfinished snapshots; ``results``: a directory or URI with the ``RESULTS``."""
+class Epoch:
+    """One run of a stream over its state (rule 2); ``token`` tells two apart that came at the same time."""
 
-    state: Path
-    results: Path | str
+    number: int
+    token: str
+
+    @property
+    def name(self) -> str:
+        """The file that says that it began."""
+        return f"epoch-{self.number:06d}-{self.token}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """``state``: the commits, and the rows of unfinished snapshots; ``results``: where the ``RESULTS`` are."""
+
+    state: Storage
+    results: Storage
 
     def last(self) -> Progress:
         """After the newest committed batch; before the first: nothing. Raises :class:`ProgressError`."""
-        found = sorted(self.state.glob("batch-*.json"))
-        return _parsed(json.loads(found[-1].read_text())) if found else Progress()
+        names = self.state.names()
+        found = [name for name in names if name.startswith("commit-")]
+        if not found and any(name.startswith("batch-") for name in names):
+            raise ProgressError(
+                "the state here is from an earlier version of stilltrue: name another folder, or remove this one"
+            )
+        return self._commit(found[-1]) if found else Progress()
 
-    def made(self, progress: Progress) -> Path:
-        """The directory in which a batch's results are written."""
-        return self.state / progress.making
+    def begin(self) -> Epoch:
+        """Begin a new epoch (rule 2). Raises :class:`ProgressError` when another stream begins one right now."""
+        names = self.state.names()
+        numbers = [int(name.split("-")[1]) for name in names if name.startswith(("epoch-", "commit-"))]
+        epoch = Epoch(number=max(numbers, default=0) + 1, token=uuid4().hex[:8])
+        self.state.write(epoch.name, b"{}\n")
+        try:
+            self.check(epoch)
+        except ProgressError:
+            self.state.remove([epoch.name])
+            raise
+        self.state.remove(name for name in names if name.startswith("epoch-"))
+        return epoch
 
-    def commit(self, progress: Progress) -> None:
+    def end(self, epoch: Epoch) -> None:
+        """Nobody else need give way to this epoch any more."""
+        self.state.remove([epoch.name])
+
+    def check(self, epoch: Epoch) -> None:
+        """Raise :class:`ProgressError` when another stream has begun meanwhile."""
+        for name in self.state.names():
+            if name.startswith("epoch-") and name != epoch.name and int(name.split("-")[1]) >= epoch.number:
+                raise ProgressError("another stream has begun with the same state: only one goes on")
+
+    def commit(self, progress: Progress, epoch: Epoch) -> None:
         """From here on the batch has been: first the state, then its results come to light, then what is old goes."""
-        write_atomically(self.state / f"batch-{progress.batch:012d}.json", json.dumps(asdict(progress)).encode())
+        self.check(epoch)
+        name = f"commit-{epoch.number:06d}-{progress.batch:012d}.json"
+        self.state.write(name, json.dumps(asdict(progress)).encode())
         self.publish(progress)
-        self._forget(progress)
+        self._forget()
         for table in RESULTS:
             self._published.compact(table)
 
     def publish(self, progress: Progress) -> None:
         """Let readers see the results of a committed batch. Idempotent."""
-        if not progress.making or not self.made(progress).exists():
+        if not progress.making:
             return
         for table in RESULTS:
-            made = self.made(progress) / table
-            if made.exists():
-                self._published.put(made, table, progress.batch)
-        shutil.rmtree(self.made(progress), ignore_errors=True)
+            self._published.put(f"{progress.making}/{table}", table, progress.batch)
+        self.state.remove_folder(progress.making)
 
     @property
     def _published(self) -> Published:
-        return Published(location=str(self.results), state=self.state)
+        return Published(results=self.results, state=self.state)
 
-    def clear(self) -> None:
-        """Remove results that were in the making when a batch was cut short."""
-        for made in self.state.glob("_making-*"):
-            shutil.rmtree(made, ignore_errors=True)
+    def resume(self) -> Progress:
+        """Do the rest of what was cut short: the results of the last batch come to light, and what was in the making goes."""
+        last = self.last()
+        self.publish(last)
+        for folder in self.state.folders():
+            if folder.startswith(MAKING):
+                self.state.remove_folder(folder)
+        for table in RESULTS:
+            self._published.tidy(table)
+        return last
 
-    def _forget(self, progress: Progress) -> None:
-        commits = sorted(self.state.glob("batch-*.json"))
-        kept = {pending.file for path in commits[-KEPT:] for pending in _parsed(json.loads(path.read_text())).pending.values()}
-        for path in commits[:-KEPT]:
-            path.unlink(missing_ok=True)
-        for path in self.state.glob("pending-*.arrow"):
-            if path.name not in kept and f"-{progress.making}-" not in path.name:
-                path.unlink(missing_ok=True)
+    def sizes(self, progress: Progress) -> dict[str, int]:
+        """By path, the size with which each of an archive's files was read last."""
+        found: dict[str, int] = {}
+        for name in progress.logs:
+            found |= json.loads(self.state.read(name).to_pybytes())
+        return found
+
+    def _commit(self, name: str) -> Progress:
+        return _parsed(json.loads(self.state.read(name).to_pybytes()))
+
+    def _forget(self) -> None:
+        """Of the state, what the last commits do not name."""
+        names = self.state.names()
+        commits = [name for name in names if name.startswith("commit-")]
+        kept = {name for commit in commits[-KEPT:] for name in _files(self._commit(commit))}
+        loose = [name for name in names if name.startswith(("pending-", "read-")) and name not in kept]
+        self.state.remove([*commits[:-KEPT], *loose])
 
 
-def continued(last: Progress, *, query: str, buckets: int) -> Progress:
-    """``last`` as the state before the next batch of the query. Raises :class:`ProgressError`."""
-    if last.batch < 0:
-        return replace(last, query=query, buckets=buckets)
-    if last.query != query:
-        raise ProgressError("the results and state here belong to another checkpoint: name another folder, or remove this one")
-    return last
+def _files(progress: Progress) -> set[str]:
+    return {*progress.logs, *(pending.file for pending in progress.pending.values())}
 
 
 def _parsed(raw: dict[str, Any]) -> Progress:
     if raw.get("version") != VERSION:
-        raise ProgressError("the state here is from an earlier version of stilltrue: name another folder, or remove this one")
+        raise ProgressError("the state here is from another version of stilltrue: name another folder, or remove this one")
     pending = {int(bucket): Pending(**each) for bucket, each in raw["pending"].items()}
     newest = {archive: (reports, headers) for archive, (reports, headers) in raw["newest"].items()}
     sets = {name: {archive: _intervals(each) for archive, each in raw[name].items()} for name in ("finished", "closed")}
-    return Progress(**raw | {"pending": pending, "newest": newest} | sets)
+    return Progress(**raw | {"pending": pending, "newest": newest, "logs": tuple(raw["logs"])} | sets)
 
 
 def _intervals(raw: dict[str, Any]) -> Finished:

@@ -23,78 +23,81 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from detector.archive.files import ArchiveFiles
-from detector.ops.atomic_file import write_atomically
+from detector.spark.streaming.storage import Storage
 
 BATCHES_MIN = 32
 """As many files are put together."""
 BYTES_MAX = 64 * 2**20
 """A file of this size is large enough."""
+UNDER_WAY = "compacting.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """Results at ``location`` (a directory or a URI); ``state``: a directory for what is under way."""
+    """``results``: where readers look; ``state``: of the stream, where results are made and it is said what is under way."""
 
-    location: str
-    state: Path
+    results: Storage
+    state: Storage
 
-    def put(self, made: Path, table: str, batch: int) -> None:
-        """Let readers see the files in ``made`` as the batch's (rule 1)."""
-        store = ArchiveFiles(self.location)
-        folder = f"{store.root}/{table}/batch={batch}"
-        if isinstance(store.filesystem, fs.LocalFileSystem):
-            _put_locally(made, Path(folder))
+    def put(self, made: str, table: str, batch: int) -> None:
+        """Let readers see the files in the folder ``made`` of the state as the batch's (rule 1)."""
+        folder = f"{table}/batch={batch}"
+        source, target = self.state.directory, self.results.directory
+        if source is not None and target is not None:
+            _put_locally(source / made, target / folder)
             return
-        for path in sorted(made.glob("*.parquet")):
-            with path.open("rb") as source, store.filesystem.open_output_stream(f"{folder}/{path.name}") as sink:
-                shutil.copyfileobj(source, sink)
+        for name in self.state.names(made):
+            if name.endswith(".parquet"):
+                self.state.copied(f"{made}/{name}", self.results, f"{folder}/{name}")
 
     def compact(self, table: str) -> int:
         """Put small files together if there are enough (rule 2); how many."""
         self.finish()
-        store = ArchiveFiles(self.location)
-        small = [entry for entry in self._files(store, table) if entry.size < BYTES_MAX]
+        small = [path for path, size in self._files(table) if size < BYTES_MAX]
         if len(small) < BATCHES_MIN:
             return 0
-        into = small[-1].path.rpartition("/")[0]
+        into = small[-1].rpartition("/")[0]
         name = f"merged-{uuid4().hex[:8]}.parquet"
-        _merge(store, [entry.path for entry in small], f"{into}/_{name}")
-        told = {"aside": f"{into}/_{name}", "path": f"{into}/{name}", "gone": [entry.path for entry in small]}
-        write_atomically(self._under_way, json.dumps(told).encode())
+        store = ArchiveFiles(self.results.location)
+        _merge(store, [f"{store.root}/{path}" for path in small], f"{store.root}/{into}/_{name}")
+        told = {"aside": f"{into}/_{name}", "path": f"{into}/{name}", "gone": small}
+        self.state.write(UNDER_WAY, json.dumps(told).encode())
         self.finish()
         return len(small)
 
+    def tidy(self, table: str) -> None:
+        """Finish what was cut short, and remove what was made aside and is of no use."""
+        self.finish()
+        self.results.remove([path for path in self.results.sizes(table) if path.rpartition("/")[2].startswith("_merged-")])
+
     def finish(self) -> None:
         """Do the rest of what was cut short. Idempotent."""
-        if not self._under_way.exists():
+        if UNDER_WAY not in self.state.names():
             return
-        told: dict[str, Any] = json.loads(self._under_way.read_text())
-        store = ArchiveFiles(self.location)
-        if store.filesystem.get_file_info(told["aside"]).type == fs.FileType.File:
-            store.filesystem.move(told["aside"], told["path"])
-        store.remove(told["gone"])
-        for folder in sorted({path.rpartition("/")[0] for path in told["gone"]} - {told["path"].rpartition("/")[0]}):
-            if store.filesystem.get_file_info(folder).type == fs.FileType.Directory:
-                store.filesystem.delete_dir(folder)
-        self._under_way.unlink()
+        told: dict[str, Any] = json.loads(self.state.read(UNDER_WAY).to_pybytes())
+        store = ArchiveFiles(self.results.location)
+        aside, path = f"{store.root}/{told['aside']}", f"{store.root}/{told['path']}"
+        if store.filesystem.get_file_info(aside).type == fs.FileType.File:
+            store.filesystem.move(aside, path)  # a store copies, then removes: cut short between, it is done again
+        self.results.remove(told["gone"])
+        kept = told["path"].rpartition("/")[0]
+        for folder in sorted({each.rpartition("/")[0] for each in told["gone"]} - {kept}):
+            self.results.remove_folder(folder)
+        self.state.remove([UNDER_WAY])
 
-    @property
-    def _under_way(self) -> Path:
-        return self.state / "compacting.json"
-
-    def _files(self, store: ArchiveFiles, table: str) -> list[Any]:
-        """By batch; those in the making are none."""
-        selector = fs.FileSelector(f"{store.root}/{table}", allow_not_found=True, recursive=True)
-        found = [entry for entry in store.filesystem.get_file_info(selector) if entry.type == fs.FileType.File]
-        visible = [entry for entry in found if entry.base_name.endswith(".parquet") and entry.base_name[0] not in "_."]
-        return sorted(visible, key=lambda entry: (_batch(entry.path), entry.path))
+    def _files(self, table: str) -> list[tuple[str, int]]:
+        """Their paths and sizes, by batch; those in the making are none."""
+        found = self.results.sizes(table).items()
+        visible = [(path, size) for path, size in found if path.endswith(".parquet") and path.rpartition("/")[2][0] != "_"]
+        return sorted(visible, key=lambda each: (_batch(each[0]), each[0]))
 
 
 def _put_locally(made: Path, folder: Path) -> None:
-    """By one rename; from another disk it is copied beside first."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists():
+    """By one rename; from another disk it is copied beside first. What a stream that was overtaken left there is replaced."""
+    if not made.exists():
         return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
     aside = folder.with_name(f"_{folder.name}")
     try:
         made.rename(folder)

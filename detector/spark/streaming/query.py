@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,7 +19,8 @@ from detector.spark.session import SparkFailedError, interruptible, open_session
 from detector.spark.source.data_source import SourceOptionError, source_options
 from detector.spark.source.remote import RemoteError
 from detector.spark.streaming.metrics import served
-from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start
+from detector.spark.streaming.pipeline import archive_stream, detector_stream, start
+from detector.spark.streaming.plan import StreamPlan
 from detector.spark.streaming.progress import Progress, ProgressError
 
 PREDICATES = ("deadlock", "gridlock")
@@ -37,8 +37,8 @@ class StreamOptions:
 
     archive: str | None
     options: Mapping[str, str]
-    out: Path
-    results: str
+    out: str
+    state: str
     master: str | None
     predicates: tuple[str, ...]
     settings: Mapping[str, PredicateSettings]
@@ -65,7 +65,7 @@ def run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
     ) as error:
         raise StreamFailedError(str(error.args[0] if error.args else error)) from None
     except OSError as error:
-        raise StreamFailedError(f"{error.filename or stream.out}: {error.strerror or error}") from None
+        raise StreamFailedError(f"{error.filename or stream.out}: {' '.join(str(error.strerror or error).split())}") from None
 
 
 def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
@@ -77,14 +77,13 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
         source_options({**stream.options, "retry_seconds": "2"}).remote.ranges("snapshots")
     plan = StreamPlan(
         out=stream.out,
-        results=stream.results,
+        state=stream.state,
         predicates=asked,
         settings=stream.settings,
         give_up_seconds=stream.give_up_seconds,
         late_seconds=stream.late_seconds,
     )
-    plan.out.mkdir(parents=True, exist_ok=True)
-    plan.folder.last()  # of an earlier version it is refused before Spark starts
+    plan.folder.end(plan.folder.begin())  # what is wrong with the storage or the state is said before Spark starts
     with nullcontext() if stream.metrics is None else served(plan.folder, stream.metrics.host, stream.metrics.port) as port:
         if stream.metrics is not None:
             progress(f"metrics: http://{replace(stream.metrics, port=port or 0)}/metrics")

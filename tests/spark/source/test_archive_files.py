@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ from pyarrow.fs import FileInfo
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from detector.archive.files import ArchiveFiles
-from detector.spark.source import archive_files
 from detector.spark.source.archive_files import FileLog, Lister, Part, _Reader
+from detector.spark.streaming.plan import StreamPlan
+from detector.spark.streaming.progress import Progress
 
 EIGHT_DAYS_SECONDS = 8 * 86_400
 
@@ -32,14 +34,27 @@ def store(tmp_path: Path) -> ArchiveFiles:
 
 
 def _reader(store: ArchiveFiles, tmp_path: Path, bytes_max: int = 2**30) -> _Reader:
-    options = {"location": store.location, "log": str(tmp_path / "log"), "tasks": "2", "bytes_per_batch_max": str(bytes_max)}
+    options = {
+        "location": store.location,
+        "out": str(tmp_path),
+        "state": "",
+        "tasks": "2",
+        "bytes_per_batch_max": str(bytes_max),
+    }
     return _Reader(options)
 
 
 def _files(reader: _Reader, start: int, end: int) -> list[str]:
     parts = reader.partitions({"batch": start}, {"batch": end})
-    files = [[path for _, path in part.files] for part in parts if isinstance(part, Part)]
+    files = [[path for _, path, _ in part.files] for part in parts if isinstance(part, Part)]
     return sorted((path for some in files for path in some), key=lambda path: path)
+
+
+def _committed(tmp_path: Path, files: dict[str, int]) -> None:
+    """As a stream leaves it that has read ``files``."""
+    folder = StreamPlan(out=str(tmp_path)).folder
+    folder.state.write("read-0.json", json.dumps(files).encode())
+    folder.commit(Progress(batch=0, logs=("read-0.json",)), folder.begin())
 
 
 def _names(paths: list[str]) -> list[int]:
@@ -62,29 +77,28 @@ def test_in_the_order_of_names_whatever_the_files_times_say(store: ArchiveFiles,
     assert ["snapshots" in batch[0] for batch in batches] == [True, False] * 9
 
 
-def test_a_batch_that_is_run_again_gets_the_same_files(store: ArchiveFiles, tmp_path: Path) -> None:
+def test_a_stream_that_starts_again_reads_what_was_not_committed(store: ArchiveFiles, tmp_path: Path) -> None:
     before = _reader(store, tmp_path)
     assert before.latestOffset({"batch": 0}, ReadAllAvailable()) == {"batch": 1}
     files = _files(before, 0, 1)
     assert len(files) == 18
+    again = _reader(store, tmp_path)
+    assert again.latestOffset({"batch": 0}, ReadAllAvailable()) == {"batch": 1}
+    assert _files(again, 0, 1) == files
+    _committed(tmp_path, {path: Path(path).stat().st_size for path in files})
     store.write("reports", "2026-11-01", pa.table({"snapshot": [99]}))  # late, and of an old day
     after = _reader(store, tmp_path)
     assert after.latestOffset({"batch": 0}, ReadAllAvailable()) == {"batch": 1}
-    assert _files(after, 0, 1) == files
-    assert after.latestOffset({"batch": 1}, ReadAllAvailable()) == {"batch": 2}
-    assert _names(_files(after, 1, 2)) == [99]
+    assert _names(_files(after, 0, 1)) == [99]
 
 
 def test_a_file_that_was_being_copied_is_read_again(store: ArchiveFiles, tmp_path: Path) -> None:
     path = next(Path(store.root).rglob("*.parquet"))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-10])
+    sizes = {str(each): each.stat().st_size for each in Path(store.root).rglob("*.parquet")}
+    _committed(tmp_path, sizes | {str(path): sizes[str(path)] - 10})
     reader = _reader(store, tmp_path)
-    reader.latestOffset({"batch": 0}, ReadAllAvailable())
-    path.write_bytes(whole)
-    again = _reader(store, tmp_path)
-    assert again.latestOffset({"batch": 1}, ReadAllAvailable()) == {"batch": 2}
-    assert _files(again, 1, 2) == [str(path)]
+    assert reader.latestOffset({"batch": 0}, ReadAllAvailable()) == {"batch": 1}
+    assert _files(reader, 0, 1) == [str(path)]
 
 
 def test_an_idle_stream_looks_at_new_days_seldom_and_at_all_more_seldom(
@@ -98,7 +112,7 @@ def test_an_idle_stream_looks_at_new_days_seldom_and_at_all_more_seldom(
         return entries(self, table, day)
 
     monkeypatch.setattr(ArchiveFiles, "entries", counted)
-    log = FileLog(tmp_path / "log")
+    log = FileLog({})
     lister = Lister(store, log)
     log.add(1, {each.path: each.bytes for each in lister.new(0.0)})
     looked.clear()
@@ -110,11 +124,10 @@ def test_an_idle_stream_looks_at_new_days_seldom_and_at_all_more_seldom(
     assert [Path(each.path).name for second in range(60, 80) for each in lister.new(float(second))][:1] == ["copy.parquet"]
 
 
-def test_many_batches_become_one_entry_without_what_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_files, "ENTRIES_MAX", 3)
-    log = FileLog(tmp_path)
+def test_of_files_that_are_gone_nothing_is_remembered() -> None:
+    log = FileLog({"x0": 0})
     for batch in range(1, 6):
         log.add(batch, {f"x{batch}": batch})
-    log.forget(4, {"x2", "x4", "x5"})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000005.json", "seen.json"]
-    assert dict(FileLog(tmp_path).sizes()) == {"x2": 2, "x4": 4, "x5": 5}
+    log.forget(4, {"x2", "x5"})
+    assert dict(log.sizes()) == {"x2": 2, "x5": 5}
+    assert (4 in log, log.files(5)) == (False, [("x5", 5)])

@@ -59,10 +59,10 @@ def test_all_rows_in_any_number_of_parts(
         few = _load(source, address, table="snapshots", columns="members, snapshot")
         assert few.columns == ["snapshot", "members"]
         assert sorted(row.snapshot for row in few.collect()) == list(range(1, 41))
-        one = _load(source, address, rows_per_partition=37).where("snapshot = 33 and begun > 1.5e9")
-        assert _rows(one) == [row for row in rows if row["snapshot"] == 33]
+        one = _load(source, address, rows_per_partition=37, snapshot_min=33, snapshot_max=33, day_min="2017-07-14")
+        assert _rows(one.where("snapshot = 33")) == [row for row in rows if row["snapshot"] == 33]
         assert one.rdd.getNumPartitions() < frame.rdd.getNumPartitions()
-        assert _load(source, address).where("begun < 1.5e9").count() == 0
+        assert _load(source, address, day_max="2017-07-14").count() == 0
     wanted_reports = [made.assembled.reports[name] for made in short.made for name in sorted(made.assembled.reports)]
     assert [report_of({**row, "facts": list(row["facts"].items()), **_maps(row)}) for row in rows] == wanted_reports
 
@@ -154,6 +154,7 @@ def test_a_wrong_address_is_said_in_words(source: SparkSession) -> None:
         ("rows_per_batch_max", "0", "rows_per_batch_max: '0' is not an integer of at least 1"),
         ("starting", "now", "starting: 'now' is not one of earliest, latest"),
         ("tls_cert_file", "x.pem", "must be set together"),
+        ("snapshot_min", "first", "snapshot_min, snapshot_max, day_min, day_max: invalid literal"),
     ],
 )
 def test_wrong_options_are_said_in_words(option: str, value: str, words: str) -> None:

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from detector.spark.session import open_session
-from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start
+from detector.spark.streaming.pipeline import archive_stream, detector_stream, start
+from detector.spark.streaming.plan import StreamPlan
 
 
 def main() -> None:
     """Stream what is there, in small micro-batches, then end."""
     asked: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
     plan = StreamPlan(
-        out=Path(asked["out"]),
+        out=asked["out"],
         predicates=tuple(asked["predicates"]),
         give_up_seconds=asked["give_up_seconds"],
         bytes_per_batch_max=asked["bytes_per_batch_max"],

@@ -25,8 +25,9 @@ from detector.spark.streaming.bucket import Assembled, Patience, assemble, fragm
 from detector.spark.streaming.interval_set import Finished
 from detector.spark.streaming.metrics import StreamMetrics, served
 from detector.spark.streaming.packing import PIECES, opened, packing
-from detector.spark.streaming.progress import Folder, Pending, Progress, ProgressError, continued
+from detector.spark.streaming.progress import Epoch, Folder, Pending, Progress, ProgressError
 from detector.spark.streaming.published import BATCHES_MIN, Published
+from detector.spark.streaming.storage import Storage
 from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, WorldShape, judged, random_snapshots
 
 DEADLOCK = find_predicate("deadlock")
@@ -157,60 +158,61 @@ def test_two_archives_are_put_together_apart(short: Judged) -> None:
     assert set(made["b"].verdicts.column("archive").to_pylist()) == {"b"}
 
 
-def _committed(folder: Folder, batch: int) -> Progress:
+def _folder(place: Path) -> Folder:
+    return Folder(state=Storage(location=str(place), folder="state"), results=Storage(location=str(place)))
+
+
+def _committed(folder: Folder, epoch: Epoch, batch: int) -> Progress:
     making = f"_making-{batch}"
     name = f"pending-{making}-0-x.arrow"
     pending = {0: Pending(file=name, snapshots=1, given_up=0, rows=2, due={"": 3.0})}
     progress = Progress(
         batch=batch,
-        query="q",
         making=making,
         pending=pending,
+        positions={"reports": -7},
+        logs=(f"read-{batch}.json",),
         finished={"": Finished().also([1, 2, 5])},
         newest={"": (1.0, None)},
     )
     for table in ("verdicts", "left_out"):
-        (folder.made(progress) / table).mkdir(parents=True)
-        (folder.made(progress) / table / "x.parquet").write_text(table)
-    (folder.state / name).write_text("rows")
-    folder.commit(progress)
+        folder.state.write(f"{making}/{table}/x.parquet", table.encode())
+    folder.state.write(name, b"rows")
+    folder.state.write(f"read-{batch}.json", b"{}")
+    folder.commit(progress, epoch)
     return progress
 
 
 def test_a_commit_brings_results_to_light_and_forgets_what_is_old(tmp_path: Path) -> None:
-    folder = Folder(state=tmp_path / "state", results=tmp_path)
+    folder = _folder(tmp_path)
     assert folder.last() == Progress()
+    epoch = folder.begin()
     for batch in range(4):
-        assert _committed(folder, batch) == folder.last()
+        assert _committed(folder, epoch, batch) == folder.last()
     for table in ("verdicts", "left_out"):
         assert sorted(path.name for path in (tmp_path / table).iterdir()) == [f"batch={batch}" for batch in range(4)]
         assert (tmp_path / table / "batch=3" / "x.parquet").read_text() == table
-    assert sorted(path.name[:16] for path in folder.state.glob("pending-*")) == ["pending-_making-"] * 2
-    assert len(list(folder.state.glob("batch-*"))) == 2
+    kinds = sorted(name.partition("-")[0] for name in folder.state.names())
+    assert kinds == ["commit", "commit", "epoch", "pending", "pending", "read", "read"]
+    assert folder.state.folders() == []
 
 
 def test_what_was_cut_short_before_its_commit_goes_and_after_it_stays(tmp_path: Path) -> None:
-    folder = Folder(state=tmp_path / "state", results=tmp_path)
-    (folder.state / "_making-0" / "verdicts").mkdir(parents=True)
-    folder.clear()
-    assert list(folder.state.iterdir()) == []
-    (folder.state / "_making-1" / "verdicts").mkdir(parents=True)
+    folder = _folder(tmp_path)
+    folder.state.write("_making-0/verdicts/x.parquet", b"of a batch that has not been")
+    assert folder.resume() == Progress()
+    assert folder.state.folders() == []
+    folder.state.write("_making-1/verdicts/x.parquet", b"of one that has")
     for _ in range(2):
         folder.publish(Progress(batch=1, making="_making-1"))
     assert [path.name for path in (tmp_path / "verdicts").iterdir()] == ["batch=1"]
 
 
 def test_state_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "batch-000000000001.json").write_text('{"batch": 1, "reports_newest": 3.0}')
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "batch-000000000001.json").write_text('{"batch": 1, "version": 2}')
     with pytest.raises(ProgressError, match="earlier version"):
-        Folder(state=tmp_path, results=tmp_path).last()
-
-
-def test_the_state_of_another_query_is_refused() -> None:
-    mine = Progress(batch=3, query="mine", buckets=5)
-    assert continued(mine, query="mine", buckets=8).buckets == 5
-    with pytest.raises(ProgressError, match="another checkpoint"):
-        continued(mine, query="other", buckets=8)
+        _folder(tmp_path).last()
 
 
 def test_an_archives_watermark_is_the_earlier_of_both_where_both_come() -> None:
@@ -249,13 +251,13 @@ def test_reports_of_a_snapshot_given_up_for_good_are_counted(short: Judged, tmp_
 
 
 def test_the_metrics_say_what_the_newest_commit_says(tmp_path: Path) -> None:
-    folder = Folder(state=tmp_path / "state", results=tmp_path / "out")
-    folder.state.mkdir()
+    folder = _folder(tmp_path)
     names = [family.name for family in StreamMetrics(folder).collect()]
     assert "stilltrue_stream_lag_seconds" not in names, "nothing has been seen"
     pending = {1: Pending(file="x", snapshots=3, given_up=2, rows=9, due={"a": 1.0})}
     newest = {"a": (500.0, 400.0), "b": (450.0, None)}
-    folder.commit(Progress(batch=7, pending=pending, newest=newest, verdicts=11, corrected=5, late=4))
+    progress = Progress(batch=7, pending=pending, newest=newest, verdicts=11, corrected=5, late=4)
+    folder.commit(progress, folder.begin())
     told = {
         sample.name.removeprefix("stilltrue_stream_"): sample.value
         for family in StreamMetrics(folder, clock=lambda: 1000.0).collect()
@@ -275,13 +277,17 @@ def test_the_metrics_say_what_the_newest_commit_says(tmp_path: Path) -> None:
         assert all(heading in page for heading in ("## What it means", "## What to look at", "## What to do"))
 
 
-def _batches(published: Published, state: Path, count: int) -> None:
+def _published(place: Path) -> Published:
+    return Published(results=Storage(location=str(place / "out")), state=Storage(location=str(place)))
+
+
+def _batches(published: Published, count: int) -> None:
     for batch in range(count):
-        made = state / "making" / "verdicts"
-        made.mkdir(parents=True)
-        pq.write_table(pa.table({"snapshot": [2 * batch, 2 * batch + 1]}), made / "come-0.parquet")
-        published.put(made, "verdicts", batch)
-        shutil.rmtree(state / "making")
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"snapshot": [2 * batch, 2 * batch + 1]}), sink)
+        published.state.write("making/verdicts/come-0.parquet", sink.getvalue())
+        published.put("making/verdicts", "verdicts", batch)
+        published.state.remove_folder("making")
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -290,11 +296,11 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def test_many_small_results_become_one_file_and_none_is_lost(tmp_path: Path) -> None:
-    published = Published(location=str(tmp_path / "out"), state=tmp_path)
-    _batches(published, tmp_path, BATCHES_MIN - 1)
+    published = _published(tmp_path)
+    _batches(published, BATCHES_MIN - 1)
     assert published.compact("verdicts") == 0
     shutil.rmtree(tmp_path / "out")
-    _batches(published, tmp_path, BATCHES_MIN)
+    _batches(published, BATCHES_MIN)
     assert published.compact("verdicts") == BATCHES_MIN
     (folder,) = (tmp_path / "out" / "verdicts").iterdir()
     assert (folder.name, len(list(folder.iterdir()))) == (f"batch={BATCHES_MIN - 1}", 1)
@@ -304,8 +310,8 @@ def test_many_small_results_become_one_file_and_none_is_lost(tmp_path: Path) -> 
 @pytest.mark.parametrize("step", ["move", "remove"])
 def test_putting_together_is_finished_by_the_next_start(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut short before the new file has its name, or before the old ones have gone: no row is lost, or stays twice."""
-    published = Published(location=str(tmp_path / "out"), state=tmp_path)
-    _batches(published, tmp_path, BATCHES_MIN)
+    published = _published(tmp_path)
+    _batches(published, BATCHES_MIN)
 
     def cut(*_: object) -> None:
         raise KeyboardInterrupt

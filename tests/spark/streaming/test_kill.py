@@ -16,14 +16,19 @@ from random import Random
 from typing import Any
 
 import pytest
+from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from detector.archive.compact import compact
 from detector.archive.rows.row_decoder import verdict_of
 from detector.core.registry import find_predicate
 from detector.service.storage.archive_sink import FOLDER
-from detector.spark.streaming.pipeline import StreamPlan, verdicts
+from detector.spark.streaming.pipeline import verdicts
+from detector.spark.streaming.plan import StreamPlan
+from detector.spark.streaming.progress import MAKING
+from detector.spark.streaming.storage import Storage
 from stilltrue.model import Verdict
+from tests.synthetic.object_storage import BUCKET, object_storage, verdict_rows
 from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
 
 PREDICATES = ("deadlock", "termination")
@@ -42,8 +47,8 @@ def short() -> Judged:
 class Killed:
     """A stream in processes of its own, each killed at a moment, the last left to end."""
 
-    def __init__(self, folder: Path, *, archive: Path, address: str = "") -> None:
-        self.plan = StreamPlan(out=folder / "out", predicates=PREDICATES)
+    def __init__(self, folder: Path, *, archive: str, address: str = "", out: str = "") -> None:
+        self.plan = StreamPlan(out=out or str(folder / "out"), predicates=PREDICATES)
         self.killed = 0
         (folder / "scratch").mkdir(parents=True)
         self._log = folder / "log.txt"
@@ -51,8 +56,8 @@ class Killed:
         self._asked.write_text(
             json.dumps(
                 {
-                    "out": str(self.plan.out),
-                    "archive": str(archive),
+                    "out": self.plan.out,
+                    "archive": archive,
                     "address": address,
                     "scratch": str(folder / "scratch"),
                     "predicates": PREDICATES,
@@ -88,19 +93,14 @@ class Killed:
 
     def found(self, spark: SparkSession) -> list[Verdict]:
         rows = [row.asDict(recursive=True) for row in verdicts(spark, self.plan).collect()]
-        assert not list((self.plan.out / "left_out").rglob("*.parquet"))
+        assert not Storage(location=self.plan.out).sizes("left_out")
         return sorted(map(verdict_of, rows), key=lambda verdict: (verdict.snapshot.id or 0, verdict.predicate))
 
 
 def _making(plan: StreamPlan) -> bool:
     """Some results of a micro-batch are written and not all: its commit is not there yet."""
-    return plan.folder.last().batch >= 0 and any(plan.folder.state.glob("_making-*/verdicts/*.parquet"))
-
-
-def _done_but_not_known(plan: StreamPlan) -> bool:
-    """Ours is committed, Spark's is not."""
-    last = plan.folder.last().batch
-    return last >= 2 and not (plan.checkpoint / "commits" / str(last)).exists()
+    made = [name for name in plan.state_storage.sizes("") if name.startswith(MAKING) and "/verdicts/" in name]
+    return bool(made) and plan.folder.last().batch >= 0
 
 
 @pytest.mark.not_in_ci
@@ -109,7 +109,7 @@ def test_killed_while_it_writes_and_compacted_before_it_goes_on(
     spark: SparkSession, short: Judged, archived: Any, tmp_path: Path
 ) -> None:
     store = archived(short, tmp_path, 0, 40, reports_max=30)
-    stream = Killed(tmp_path / "stream", archive=tmp_path / FOLDER)
+    stream = Killed(tmp_path / "stream", archive=str(tmp_path / FOLDER))
     assert stream.run(_making)
     compact(store)  # under a stream that has read some of it
     archived(short, tmp_path, 40, 60, reports_max=30)
@@ -119,13 +119,19 @@ def test_killed_while_it_writes_and_compacted_before_it_goes_on(
     assert stream.found(spark) == list(short.verdicts)
 
 
-@pytest.mark.soak
-def test_killed_after_our_commit_and_before_sparks(spark: SparkSession, short: Judged, archived: Any, tmp_path: Path) -> None:
-    archived(short, tmp_path, 0, 60, reports_max=30)
-    stream = Killed(tmp_path / "stream", archive=tmp_path / FOLDER)
-    assert stream.run(_done_but_not_known)
-    assert not stream.run()
-    assert stream.found(spark) == list(short.verdicts)
+@pytest.mark.not_in_ci
+@pytest.mark.longer
+def test_killed_while_all_that_it_knows_is_in_an_object_store(short: Judged, archived: Any, tmp_path: Path) -> None:
+    """The archive, the state and the verdicts: there is no directory that anybody shares."""
+    archived(short, tmp_path, 0, 20, reports_max=40)
+    with object_storage() as store:
+        fs.copy_files(str(tmp_path / FOLDER), f"{BUCKET}/archive", destination_filesystem=store)
+        stream = Killed(tmp_path / "stream", archive=f"s3://{BUCKET}/archive", out=f"s3://{BUCKET}/out")
+        assert stream.run(_making)
+        assert not stream.run()
+        found = verdict_rows(store, f"{BUCKET}/out/verdicts")
+    assert found == {(None, verdict.snapshot.id, verdict.predicate): verdict for verdict in short.verdicts[:40]}
+    assert not (tmp_path / "stream" / "out").exists()
 
 
 @pytest.mark.soak
@@ -137,10 +143,10 @@ def test_killed_at_any_time(
     random = Random(seed)
     store = archived(short, tmp_path, 0, 60, reports_max=30)
     with serving(tmp_path, archive_take_seconds_max=5.0) as address:
-        stream = Killed(tmp_path / "stream", archive=tmp_path / FOLDER, address=address if kind == "detector" else "")
+        stream = Killed(tmp_path / "stream", archive=str(tmp_path / FOLDER), address=address if kind == "detector" else "")
         for turn in range(5):
             begun = time.monotonic() + random.uniform(0, 4)
-            if not stream.run(lambda plan, at=begun: plan.checkpoint.exists() and time.monotonic() > at + 6):  # type: ignore[misc]
+            if not stream.run(lambda plan, at=begun: bool(plan.state_storage.names()) and time.monotonic() > at + 6):  # type: ignore[misc]
                 break
             if turn == 2:
                 compact(store)

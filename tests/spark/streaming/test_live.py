@@ -23,7 +23,8 @@ from detector.core.snapshot import Snapshot
 from detector.core.verdict import write_verdict
 from detector.service.storage.archive_sink import FOLDER
 from detector.spark.batch import verdicts_of_archive
-from detector.spark.streaming.pipeline import StreamPlan, archive_stream, detector_stream, start, verdicts
+from detector.spark.streaming.pipeline import archive_stream, detector_stream, start, verdicts
+from detector.spark.streaming.plan import StreamPlan
 from stilltrue.model import CallNumber, Holds, ProcessId, ProcessState, SnapshotId, Verdict, process_of
 from stilltrue.protocol.report import Report
 from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, judged
@@ -49,7 +50,9 @@ def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
     spark: SparkSession, run: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:
     patience = 1e9  # the snapshots of `run` begin anew in time twice
-    plan = StreamPlan(out=tmp_path / "out", predicates=PREDICATES, give_up_seconds=patience, rows_per_batch_max=1500, buckets=3)
+    plan = StreamPlan(
+        out=str(tmp_path / "out"), predicates=PREDICATES, give_up_seconds=patience, rows_per_batch_max=1500, buckets=3
+    )
     for first, last in ((0, 350), (350, len(run.made))):
         archived(run, tmp_path, first, last, reports_max=700)
         with serving(tmp_path) as address:
@@ -65,7 +68,7 @@ def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
 def test_the_same_table_as_in_batch(spark: SparkSession, run: Judged, archived: Any, tmp_path: Path) -> None:
     """Every column of it: findings too, from which incidents and near misses are made."""
     archived(run, tmp_path, 0, 120, reports_max=700)
-    plan = StreamPlan(out=tmp_path / "out", predicates=("deadlock",), buckets=3)
+    plan = StreamPlan(out=str(tmp_path / "out"), predicates=("deadlock",), buckets=3)
     folder = str(tmp_path / FOLDER)
     _end(start(archive_stream(spark, folder, plan), plan, location=folder, once=True))
     batch = verdicts_of_archive(spark, open_archive(folder), ("deadlock",))
@@ -82,10 +85,10 @@ def test_a_torn_file_is_named_and_the_rest_evaluated(spark: SparkSession, run: J
     index.refresh()
     torn = Path(index.pieces[1].file.path)
     torn.write_bytes(b"PAR1")
-    plan = StreamPlan(out=tmp_path / "out", predicates=("deadlock",), give_up_seconds=60, buckets=3)
+    plan = StreamPlan(out=str(tmp_path / "out"), predicates=("deadlock",), give_up_seconds=60, buckets=3)
     _end(start(archive_stream(spark, store.location, plan), plan, location=store.location, once=True))
     rows = verdicts(spark, plan).collect()
-    left_out = pq.read_table(plan.out / "left_out").to_pylist()
+    left_out = pq.read_table(f"{plan.out}/left_out").to_pylist()
     assert [row["path"] for row in left_out] == [str(torn)]
     lost = range(*_snapshots(torn))
     found = {verdict.snapshot.id: verdict for verdict in map(verdict_of, (row.asDict(recursive=True) for row in rows))}
@@ -114,7 +117,7 @@ def test_the_published_wait_graphs(
     made = [_finished(number, snapshot) for number, snapshot in enumerate(snapshots, start=1)]
     found = judged(made, [find_predicate("deadlock")])
     archived(found, tmp_path, 0, len(made))
-    plan = StreamPlan(out=tmp_path / "out", predicates=("deadlock",), buckets=3)
+    plan = StreamPlan(out=str(tmp_path / "out"), predicates=("deadlock",), buckets=3)
     with serving(tmp_path) as address:
         _end(start(detector_stream(spark, {"address": address}, plan), plan, once=True))
     streamed = _verdicts(verdicts(spark, plan))

@@ -1,0 +1,47 @@
+"""A stream's micro-batches without Spark: its workers run here, one after the other, over an archive's files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from detector.archive.files import ArchiveFiles
+from detector.spark.source.archive_files import FileLog, Lister
+from detector.spark.streaming.micro_batch import MicroBatches
+from detector.spark.streaming.packing import PACKED, PIECES, Worker
+from detector.spark.streaming.plan import StreamPlan
+from detector.spark.streaming.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWorkers:
+    """As :class:`detector.spark.streaming.micro_batch.Workers`, over some files."""
+
+    files: Sequence[dict[str, object]]
+
+    def packed(self, pack: Worker, assemble: Worker, buckets: int) -> Sequence[str]:
+        packed = pack([pa.RecordBatch.from_pylist(list(self.files), schema=PIECES)])
+        return _told(assemble(packed))
+
+    def waiting(self, assemble: Worker, buckets: Sequence[int]) -> Sequence[str]:
+        rows = [{"bucket": bucket} for bucket in buckets]
+        return _told(assemble([pa.RecordBatch.from_pylist(rows, schema=PACKED)]))
+
+
+def _told(batches: object) -> Sequence[str]:
+    assert hasattr(batches, "__iter__")
+    return [row["told"] for batch in batches for row in batch.to_pylist()]
+
+
+def streamed_here(location: str, plan: StreamPlan, files_per_batch: int) -> Progress:
+    """Begin anew where the plan's state says, read what the archive has that was not read, and end."""
+    folder = plan.folder
+    batches = MicroBatches(plan, location, folder.begin())
+    log = FileLog(folder.sizes(folder.last()))
+    fresh = Lister(ArchiveFiles(location), log).new(1e9)
+    for low in range(0, len(fresh), files_per_batch):
+        some = fresh[low : low + files_per_batch]
+        batches.run(LocalWorkers([{"table": each.table, "path": each.path, "bytes": each.bytes} for each in some]))
+    return folder.last()
