@@ -180,6 +180,31 @@ async def test_awaiting_a_task_is_waiting_for_it(world: World) -> None:
     assert isinstance(third.among[0], CallTarget)
 
 
+async def test_who_awaits_a_shield_waits_for_what_it_shields_and_does_not_pass_its_deadline_on(world: World) -> None:
+    async def body(world: World) -> None:
+        async def call() -> None:
+            await world.stuck(b"")
+
+        await asyncio.wait_for(asyncio.shield(asyncio.create_task(call())), 60)
+
+    report = await world.report(body, stuck=1)
+    (wait,) = of(report, handler(report))
+    (task,) = subtasks(report)
+    assert wait.among == (PartyTarget(party=task),)
+    assert wait.deadline is not None
+    assert subtasks(report)[task].deadline is None
+
+
+async def test_a_gathering_that_is_shielded_is_waited_for_as_its_children_are(world: World) -> None:
+    async def body(world: World) -> None:
+        await asyncio.shield(asyncio.gather(world.stuck(b"1"), world.stuck(b"2"), return_exceptions=True))
+
+    report = await world.report(body, stuck=2)
+    (wait,) = of(report, handler(report))
+    assert wait.needs == 2
+    assert set(wait.among) == {PartyTarget(party=task) for task in subtasks(report)}
+
+
 async def test_what_is_not_understood_is_no_wait(world: World) -> None:
     async def body(world: World) -> None:
         task = asyncio.ensure_future(world.stuck(b""))

@@ -43,7 +43,7 @@ MODES: dict[str, tuple[str, ...]] = {
 
 
 STILL_MISSED = {"m01_missed bidi_flow"}
-"""True deadlocks that are not called yet: nothing tells who would read what both ends of a stream write."""
+"""True deadlocks that are not called: nothing tells a stream whose window is full from a slow one (docs/proofs.md, limit 6)."""
 
 
 NOT_IN_CI = {"c01_churn_leaks", "g05_prefork lock", "g05_prefork lock alone"}
@@ -56,7 +56,7 @@ def _cases() -> list[str]:
 
 
 def _as_parameter(case: str) -> object:
-    marks = [pytest.mark.xfail(reason="not called yet", strict=True)] if case in STILL_MISSED else []
+    marks = [pytest.mark.xfail(reason="not called", strict=True)] if case in STILL_MISSED else []
     marks += [pytest.mark.not_in_ci] if case in NOT_IN_CI else []
     return pytest.param(case, marks=marks)
 

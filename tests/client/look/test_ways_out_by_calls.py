@@ -14,6 +14,8 @@ import pytest
 from stilltrue.protocol.look import Look, PartyLook
 from tests.client.look.worlds import LoopWorld, holders
 
+FAR_SECONDS = 60.0
+
 
 class Bus:
     """Calls whoever has asked for it."""
@@ -225,6 +227,7 @@ async def test_who_may_end_a_task_without_naming_it(
     async def body(world: LoopWorld) -> None:
         task = asyncio.ensure_future(world.stuck(b""))
         over = asyncio.Event()
+        asyncio.get_running_loop().call_later(FAR_SECONDS, over.set)
         other = asyncio.create_task(beside(over, [task]))
         await asyncio.sleep(0)
         await task

@@ -63,34 +63,34 @@ _IN_FLIGHT = InFlight()
 
 
 def _sweeps(go: threading.Event, held: InFlight) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     held.sweep()
 
 
 def _sweeps_the_global(go: threading.Event, _: object) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     _IN_FLIGHT.sweep()
 
 
 def _cancels_by_name(go: threading.Event, held: InFlight) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     for entry in held.entries:
         operator.methodcaller("cancel")(entry.call)
 
 
 def _cancels_those_that_live(go: threading.Event, held: weakref.WeakValueDictionary[int, Any]) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     for call in held.values():
         call.cancel()
 
 
 def _counts(go: threading.Event, held: InFlight) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     held.count()
 
 
 def _counts_the_global(go: threading.Event, _: object) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     _IN_FLIGHT.count()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -168,6 +169,84 @@ async def test_a_task_that_has_begun_to_await_since_the_cut_is_doubt(world: Loop
 
     (seen,) = (await world.look(body, meanwhile=await_it)).parties
     assert seen.doubt.endswith("has begun to await it since the cut")
+
+
+async def sets_later(parks: asyncio.Event, parked: Any) -> None:
+    asyncio.get_running_loop().call_later(FAR_SECONDS, parks.set)
+
+
+async def is_cancelled_later(parks: asyncio.Event, parked: Any) -> None:
+    async def cancels() -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        parked.cancel()
+
+    BESIDE.append(asyncio.create_task(cancels()))
+
+
+async def has_a_sibling_that_may_fail(parks: asyncio.Event, parked: Any) -> None:
+    BESIDE[-1].create_task(asyncio.sleep(FAR_SECONDS))
+
+
+async def is_left_alone(parks: asyncio.Event, parked: Any) -> None:
+    pass
+
+
+BESIDE: list[Any] = []
+"""What lives beside a task that parks."""
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [(is_left_alone, False), (sets_later, True), (is_cancelled_later, True), (has_a_sibling_that_may_fail, True)],
+)
+async def test_who_parks_for_ever_with_a_task_in_hand_is_no_way_out_unless_it_is_woken(
+    world: LoopWorld, beside: Any, expected: bool
+) -> None:
+    started: list[Any] = []
+
+    async def parks(over: asyncio.Event) -> None:
+        tasks = [started.pop()]
+        try:
+            await over.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def group() -> None:
+        async with asyncio.TaskGroup() as inside:
+            BESIDE.append(inside)
+            over = asyncio.Event()
+            await beside(over, inside.create_task(parks(over)))
+
+    async def body(world: LoopWorld) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+        started.append(task)
+        parking = asyncio.create_task(group())
+        await settle()
+        await asyncio.wait([task])
+        parking.cancel()
+
+    look = await world.look(body)
+    BESIDE.clear()
+    assert ("-" in holders(task_of(look))) is expected, task_of(look).ways_out
+
+
+async def test_who_has_a_task_in_a_context_variable_may_cancel_it(world: LoopWorld) -> None:
+    current: ContextVar[Any] = ContextVar("current")
+
+    async def reaps() -> None:
+        await world.go.wait()
+        current.get().cancel()
+
+    async def body(world: LoopWorld) -> None:
+        current.set(asyncio.ensure_future(world.stuck(b"")))
+        reaper = asyncio.create_task(reaps())
+        waiting = current.get()
+        current.set(None)
+        await asyncio.wait([waiting])
+        reaper.cancel()
+
+    assert "-" in holders(task_of(await world.look(body)))
 
 
 def test_more_ways_out_than_are_told_are_doubt() -> None:

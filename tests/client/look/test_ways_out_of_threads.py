@@ -60,7 +60,7 @@ def test_a_thread_that_holds_the_call_is_a_way_out(alone: Callable[..., Agent], 
         call = get.future(b"")
 
         def watch() -> None:
-            stuck.go.wait()
+            stuck.go.wait(FAR_SECONDS)
             call.done()
 
         watcher = threading.Thread(target=watch)
@@ -222,7 +222,7 @@ def test_the_iterator_that_feeds_a_request_stream_from_a_thread(alone: Callable[
     def feeds() -> Iterator[bytes]:
         yield b"1"
         if not ended:
-            stuck.go.wait()
+            stuck.go.wait(FAR_SECONDS)
 
     def upload(requests: Any, context: Any) -> bytes:
         return bytes(stuck(next(requests), context))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -124,7 +124,8 @@ Body = Callable[["LoopWorld"], Awaitable[Any]]
 class LoopWorld:
     """A front on an event loop whose handler runs a body of the test.
 
-    ``stuck`` and ``upload`` call the back, which holds its callers until ``go``; ``quick`` comes back, ``fail`` fails.
+    ``stuck``, ``upload`` and ``flow`` call the back, which holds its callers until ``go``; ``quick`` comes back,
+    ``fail`` fails.
     """
 
     def __init__(self, front: Agent, back: Agent) -> None:
@@ -148,6 +149,9 @@ class LoopWorld:
         async def hold_stream(requests: Any, context: Any) -> bytes:
             return await hold(await anext(requests), context)
 
+        async def flow(request: bytes, context: Any) -> AsyncIterator[bytes]:
+            yield await hold(request, context)
+
         async def quick(request: bytes, context: Any) -> bytes:
             return request
 
@@ -160,6 +164,7 @@ class LoopWorld:
             "Quick": grpc.unary_unary_rpc_method_handler(quick),
             "Fail": grpc.unary_unary_rpc_method_handler(failing),
             "Upload": grpc.stream_unary_rpc_method_handler(hold_stream),
+            "Flow": grpc.unary_stream_rpc_method_handler(flow),
         }
         self.servers = []
         addresses = []
@@ -170,11 +175,13 @@ class LoopWorld:
             await server.start()
             self.servers.append(server)
         self.outside: Any = grpc.aio.insecure_channel(addresses[0])
-        self.channel = self.front.channel(grpc.aio.insecure_channel(addresses[1]))
+        self.address = addresses[1]
+        self.channel = self.front.channel(grpc.aio.insecure_channel(self.address))
         self.stuck: Any = self.channel.unary_unary("/t.T/Stuck")
         self.quick: Any = self.channel.unary_unary("/t.T/Quick")
         self.fail: Any = self.channel.unary_unary("/t.T/Fail")
         self.upload: Any = self.channel.stream_unary("/t.T/Upload")
+        self.flow: Any = self.channel.unary_stream("/t.T/Flow")
 
     async def stop(self) -> None:
         self.go.set()

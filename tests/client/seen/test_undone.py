@@ -17,6 +17,8 @@ from stilltrue.runtime.look.enders.undoing import interrupts
 from tests.client.look.worlds import look_at, of
 from tests.client.seen.conftest import Front
 
+FAR_SECONDS = 60.0
+
 
 class Locks:
     """Locks with a lease: whoever has one for too long loses it."""
@@ -42,17 +44,17 @@ class Locks:
 
     def reap(self) -> None:
         """Release the locks when the lease is over."""
-        self.over.wait()
+        self.over.wait(FAR_SECONDS)
         self.expire()
 
     def count(self) -> None:
         """Only count the locks."""
-        self.over.wait()
+        self.over.wait(FAR_SECONDS)
         assert len(self.locks) == 1
 
     def hold_bare(self) -> None:
         """Take the lock otherwise."""
-        self.over.wait()
+        self.over.wait(FAR_SECONDS)
         lock = self.locks["a"]
         lock.acquire()
         lock.release()
@@ -99,12 +101,12 @@ def test_who_may_give_an_executor_more_threads_is_a_way_out(front: Front, grows:
     executor: Any = ThreadPoolExecutor(1, "worker")
 
     def grow() -> None:
-        over.wait()
+        over.wait(FAR_SECONDS)
         executor._max_workers += 1
         executor._adjust_thread_count()
 
     def idle() -> None:
-        over.wait()
+        over.wait(FAR_SECONDS)
         assert over.is_set()
 
     executor.submit(front.get, b"")

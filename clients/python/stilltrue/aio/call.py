@@ -160,7 +160,7 @@ class _ManyReplies(_Call):
 
     def __aiter__(self) -> AsyncIterator[Any]:
         if self._items is None:
-            self._items = _Items(self._inner.__aiter__(), self._call)
+            self._items = _Items(self._inner.__aiter__(), self._call, self._inner, ref(self))
         return self._items
 
     async def read(self) -> Any:
@@ -171,9 +171,12 @@ class _ManyReplies(_Call):
 class _Items(StandIn):
     """The items of a reply stream; the party that asks for the next one waits for it."""
 
-    def __init__(self, inner: Any, call: OutgoingCall) -> None:
+    def __init__(self, inner: Any, call: OutgoingCall, source: Any, owner: ref[Any]) -> None:
+        """``source`` is the call that they come from, which they keep anyway; ``owner`` the object that the application has."""
         self._inner = inner
         self._call = call
+        self.source = source
+        self.owner = owner
 
     def __aiter__(self) -> _Items:
         return self

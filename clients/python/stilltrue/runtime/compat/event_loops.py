@@ -197,6 +197,12 @@ def is_asyncio(callback: Any) -> bool:
     return is_of_asyncio(type(callback)) or (type(callback) is BuiltinFunctionType and "wakeup" in callback.__name__)
 
 
+def is_asyncios_own(callback: Any) -> bool:
+    """The same, but not for a method that the application has given: ``event.set``, ``queue.put_nowait``, ``task.cancel``."""
+    name = getattr(callback, "__name__", "_")
+    return is_asyncio(callback) and (name.startswith("_") or "wakeup" in name)
+
+
 def is_of_a_task(callback: Any) -> bool:
     """Whether a scheduled callback is a task's own: its next step, the end of its sleep, its timeout."""
     if any(is_task(one) for one in bound_to(callback)):

@@ -17,6 +17,7 @@ import grpc.aio
 from grpc import _channel
 from grpc._cython import cygrpc
 from grpc.aio import _channel as _aio_channel
+from grpc.aio import _interceptor
 
 from stilltrue.runtime.compat.event_loops import is_task
 from stilltrue.runtime.compat.references import Task, module_of
@@ -62,6 +63,20 @@ def is_grpc_task(task: Task) -> bool:
     if code is None:  # compiled; up to grpcio 1.65 it does not say where
         return type(coroutine) is not CoroutineType and str(getattr(coroutine, "__qualname__", "")).startswith(_GRPC_COROUTINES)
     return is_grpc(str(getattr(code, "co_filename", "")))
+
+
+def runs_interceptors(future: Any) -> bool:
+    """Whether ``future`` is the task in which ``grpc.aio`` runs the client interceptors of a call."""
+    code = getattr(future.get_coro(), "cr_code", None) if is_task(future) else None
+    return code is not None and code.co_filename == _interceptor.__file__
+
+
+def returned_by_interceptors(call: Any) -> tuple[Any, ...]:
+    """The task that runs the interceptors of a call of ``grpc.aio``, and the call that these have returned, if they have."""
+    task: Any = getattr(call, "_interceptors_task", None)
+    if not is_task(task):
+        return ()
+    return (task,) if not task.done() or task.cancelled() or task.exception() is not None else (task, task.result())
 
 
 def target_of(channel: Any) -> str | None:

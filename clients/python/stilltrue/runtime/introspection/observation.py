@@ -20,6 +20,7 @@ from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import no_collection
+from stilltrue.runtime.introspection.intercepted import beneath
 from stilltrue.runtime.introspection.places import Places
 from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.own_ref import OwnRef
@@ -213,9 +214,16 @@ class Observer:
         if root is not None and root.task is not task:
             ends += [timed[id(root.task)] + offset] if id(root.task) in timed else []
             ends += [root.deadline] if root.deadline is not None else []
+        below = beneath(future)
+        if below is not None:
+            ends += [timed[id(one)] + offset for one in below.tasks if id(one) in timed]
+            ends += [] if below.until is None else [below.until + offset]
+            ends += [] if below.known else [now]
         one.awaited = read(task, future, root.coroutine if root is not None and root.task is task else None)
         if one.awaited is not None:
-            one.children = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]
+            tasks = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]
+            one.children = [child for child in tasks if child not in one.awaited.shielded]
+            one.others = tasks
             if one.awaited.until is not None:
                 ends.append(one.awaited.until + offset)
         elif not isinstance(future, asyncio.Task):
@@ -226,7 +234,7 @@ class Observer:
             ends += [one.wait.until] if one.wait is not None and one.wait.until is not None else []
         one.rivals = siblings_of(task)
         one.deadline = min(ends, default=None)
-        one.others = [*one.children, *one.rivals, *awaiters(task)]
+        one.others += [*one.rivals, *awaiters(task)]
 
     def _pass_on_deadlines(self, seen: dict[Task, _Seen]) -> None:
         """A task that gives up at its deadline cancels what it awaits."""

@@ -8,6 +8,7 @@ Only waits that are fully understood are reported; anything else that a task may
 - ``asyncio.wait``: one of them (FIRST_COMPLETED, FIRST_EXCEPTION) or all (ALL_COMPLETED); its timeout ends the wait.
 - ``asyncio.wait_for``: the one task; its timeout ends the wait, and the task's own.
 - leaving a ``TaskGroup``: one of its tasks must end, for it may fail, and the group cancels the others then.
+- ``asyncio.shield``: as what it shields, which a cancellation does not reach.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import functools
 from asyncio import tasks
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType, MemberDescriptorType
 from typing import Any
@@ -37,17 +39,29 @@ _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa:
 _LEAVING = frozenset(
     method.__code__ for name in ("__aexit__", "_aexit") if (method := asyncio.TaskGroup.__dict__.get(name)) is not None
 )
+_SHIELDING = frozenset(
+    one for one in asyncio.shield.__code__.co_consts if isinstance(one, CodeType) and one.co_name == "_outer_done_callback"
+)
+"""What a shield calls when it is done itself."""
+_SHIELDED = frozenset(
+    one for one in asyncio.shield.__code__.co_consts if isinstance(one, CodeType) and one.co_name == "_inner_done_callback"
+)
+"""What a shield calls when that is done which it shields."""
 _KNOWN = frozenset(map(id, (*_LEAVING, _WAIT, _WAIT_FOR)))
 """By identity: to hash a code reads all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """``needs_all`` or one of ``futures``, none of which is done; ``until`` (the loop's time) the wait ends by itself."""
+    """``needs_all`` or one of ``futures``, none of which is done; ``until`` (the loop's time) the wait ends by itself.
+
+    ``shielded``: those that are not cancelled with who waits for them.
+    """
 
     futures: tuple[Any, ...]
     needs_all: bool = False
     until: float | None = None
+    shielded: frozenset[Any] = frozenset()
 
 
 def blocking_future(task: Task) -> Any:
@@ -61,6 +75,40 @@ def read(task: Task, future: Any, coroutine: Any = None) -> Awaited | None:
 
     ``coroutine`` is where to begin to look when it is not the task's own (one that Python cannot look into may be around it).
     """
+    found = _read(task, future, coroutine)
+    return None if found is None else _unshielded(found)
+
+
+def awaits_tasks(future: Any, frames: Sequence[FrameType]) -> bool:
+    """Whether :func:`read` may find tasks, by what is known of a task anyway: what it hangs on, and its ``frames``."""
+    if isinstance(future, asyncio.Task | _GATHERING) or (bool(frames) and id(frames[0].f_code) in _KNOWN):
+        return True
+    return future is not None and _shielded_by(future) is not None
+
+
+def _unshielded(found: Awaited) -> Awaited:
+    """The same with what is shielded in the place of its shield; a gathering that is shielded is read, too."""
+    inner = {one: _shielded_by(one) for one in found.futures}
+    shielded = tuple(one for one in inner.values() if one is not None)
+    if not shielded:
+        return found
+    if len(found.futures) == 1 and isinstance(shielded[0], _GATHERING):
+        left = _not_done(getattr(shielded[0], "_children", ()))
+        return replace(found, futures=left, needs_all=_returns_exceptions(left), shielded=frozenset(left))
+    futures = _not_done(one if of is None else of for one, of in inner.items())
+    return replace(found, futures=futures, shielded=frozenset(shielded))
+
+
+def _shielded_by(future: Any) -> Any:
+    """What ``future`` shields, where ``asyncio.shield`` has returned it; else None."""
+    for callback, _ in getattr(future, "_callbacks", None) or ():
+        code = getattr(callback, "__code__", None)
+        if code in _SHIELDING and "inner" in code.co_freevars:
+            return callback.__closure__[code.co_freevars.index("inner")].cell_contents
+    return None
+
+
+def _read(task: Task, future: Any, coroutine: Any) -> Awaited | None:
     if isinstance(future, _GATHERING):
         left = _not_done(getattr(future, "_children", ()))
         return Awaited(left, needs_all=_returns_exceptions(left)) if left else None
@@ -69,7 +117,7 @@ def read(task: Task, future: Any, coroutine: Any = None) -> Awaited | None:
     frame = _innermost_known(coroutine if coroutine is not None else task.get_coro())
     if frame is not None:
         return _by_frame(frame, future)
-    return Awaited((future,)) if isinstance(future, asyncio.Task) else None
+    return Awaited((future,)) if isinstance(future, asyncio.Task) or _shielded_by(future) is not None else None
 
 
 def _is_inside_grpc(future: Any) -> bool:
@@ -153,10 +201,12 @@ def siblings_of(task: Task) -> tuple[Task, ...]:
     return tuple(other for other in (*list(group._tasks), group._parent_task) if other is not task)  # noqa: SLF001
 
 
-def awaiters(task: Task) -> list[Task]:
-    """The tasks that await ``task``, by whatever of the known forms: their timeouts are its own."""
+def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
+    """The tasks that await ``task``, by whatever of the known forms: their timeouts are its own, but for those of a shield."""
     found: list[Task] = []
     for callback, _ in getattr(task, "_callbacks", None) or ():
+        if not through_shields and getattr(callback, "__code__", None) in _SHIELDED:
+            continue
         for thing in _known_to(callback):
             if compat.is_task(thing):
                 found.append(thing)

@@ -13,9 +13,11 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.intercepted import beneath
 from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import blocking_future
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 
 _CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)
 
@@ -72,9 +74,22 @@ def _calls_in(frame: FrameType) -> list[Any]:
         thing = names.get(name)
         if isinstance(thing, Future) and not compat.is_being_run(thing):
             found.append(thing)
-        inner = getattr(thing, "_inner", None) if is_ours(frame.f_code) else None
-        found += [one for one in (thing, inner) if isinstance(one, _CALLS)]
+        if is_ours(frame.f_code):
+            found += _beneath(thing)
+        elif isinstance(thing, _CALLS):
+            found.append(thing)
     return found
+
+
+def _beneath(thing: Any) -> list[Any]:
+    """What an object of ours is, or has, by which the call can be ended that it is for."""
+    source, owner = attribute_of(thing, "source"), attribute_of(thing, "owner")
+    inner = getattr(thing, "_inner", None)
+    things = [thing, inner]
+    if issubclass(type(thing), StandIn) and source is not UNKNOWN:  # the items of a reply stream
+        inner = source
+        things = [inner, owner()]
+    return [one for one in (*things, *compat.returned_by_interceptors(inner)) if isinstance(one, _CALLS)]
 
 
 def _of_task(place: Place) -> list[Any]:
@@ -83,6 +98,9 @@ def _of_task(place: Place) -> list[Any]:
     future = blocking_future(task) if task is not None else None
     if future is not None and (not compat.is_task(future) or compat.is_grpc_task(future)):
         found.append(future)
+    below = beneath(future)
+    if below is not None:
+        found += [*below.tasks, *below.handles]
     for callback, _ in compat.callbacks_of(task):
         found += [one for one in compat.bound_to(callback) if compat.is_gathering(one)]
     return found

@@ -31,6 +31,7 @@ from stilltrue.runtime.introspection.tasks import awaiters, read
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.enders.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
 from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.seen.circles import in_circles
 from stilltrue.runtime.seen.executors import queued_items
 from stilltrue.runtime.seen.locks import held_by
 from stilltrue.runtime.seen.registry import resolve
@@ -130,11 +131,15 @@ class LiveScene:
         return found
 
     def blocked_tasks(self, known: Mapping[Task, PartyName], waits: Iterable[SeenWait]) -> list[tuple[Task, PartyName]]:
-        """The tasks besides those ``known`` that stand in a wait which a resolver knows, or end one, or one of ``waits``."""
+        """The tasks besides those ``known`` that stand in a wait which a resolver knows, or end one, or one of ``waits``.
+
+        And those that await each other in a circle, whoever awaits these.
+        """
         own = {task: wait for task in self.stands_of_tasks() if (wait := self.wait_of_task(task)) is not None}
         ended_by = (ender for wait in (*own.values(), *waits) for ender in wait.enders or ())
         enders = (_task_of(ender) for ender in ended_by if not isinstance(ender, ResourceTarget))
-        found = dict.fromkeys((*own, *(one for one in enders if isinstance(one, asyncio.Task) and not one.done())))
+        ending = (one for one in enders if isinstance(one, asyncio.Task) and not one.done())
+        found = dict.fromkeys((*own, *ending, *in_circles(self.stands_of_tasks())))
         return [(task, party) for task in found if task not in known and (party := self._of_task(task)) is not None]
 
     def wait_of_task(self, task: Task) -> SeenWait | None:
@@ -160,7 +165,7 @@ class LiveScene:
             explained = wait is not None and not wait.reached and (wait.enders is not None or wait.until is not None)
             if stand.future is None or explained or compat.is_task(stand.future) or compat.is_gathering(stand.future):
                 continue
-            if (task in named or task in served or awaiters(task)) and _may_be_searched(stand):
+            if (task in named or task in served or awaiters(task, through_shields=True)) and _may_be_searched(stand):
                 yield task, stand.future
 
     # -- whom that is --------------------------------------------------------------------------------------------------

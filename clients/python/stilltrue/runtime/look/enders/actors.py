@@ -9,28 +9,23 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import FrameType
 from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_library, is_of_http, is_ours, position_of
+from stilltrue.runtime.introspection.origins import is_application, is_library, is_ours, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import ahead_of
 from stilltrue.runtime.look.code.spoken import Spoken, is_ending, names_within, speaks_of_ending, spoken_from
+from stilltrue.runtime.look.enders.wakers import told_of_sockets
 from stilltrue.runtime.seen.blocks import depth_of
 from stilltrue.runtime.seen.brackets import gives_back_nothing_yet
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
 """Callbacks by whose names one knows that they end what they are for."""
-_TOLD = (
-    *("connection_made", "connection_lost", "data_received", "eof_received", "datagram_received", "error_received"),
-    *("get_buffer", "buffer_updated", "pipe_data_received", "pipe_connection_lost", "process_exited"),
-    *("pause_writing", "resume_writing"),
-)
-"""What an event loop calls of a protocol."""
 
 
 def nothing(far: bool) -> Spoken:
@@ -69,10 +64,13 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
         text = f"{name}, scheduled on its event loop"
         if when is not None:
             text = f"{name}, which a timer of its event loop calls in {max(0.0, when - loop.time()):.1f} s"
+        ends = _speaks(callback, arguments)
+        if ends and not compat.is_asyncio(callback):
+            yield Actor(text=text, roots=_of_context(handle), ends=True, loose=True, loop=loop)
         yield Actor(
             text=text,
             roots=_roots(callback, *arguments),
-            ends=_speaks(callback, arguments),
+            ends=ends,
             when=when if name.rsplit(".", 1)[-1] in _CERTAIN or _is_aiohttps(callback) else None,
             loop=loop,
             spoken=partial(_spoken_by, callback, arguments),
@@ -88,11 +86,9 @@ def _is_aiohttps(callback: Any) -> bool:
 def protocols(loop: asyncio.AbstractEventLoop) -> Iterator[Actor]:
     """The application's protocols, which a loop tells of their sockets."""
     for protocol in compat.protocols_of(loop):
-        kind = type(protocol)
-        found = (next((one.__dict__[name] for one in kind.__mro__ if name in one.__dict__), None) for name in _TOLD)
-        methods = [MethodType(one, protocol) for one in found if type(one) is FunctionType and _is_own(one.__code__)]
+        methods = told_of_sockets(protocol)
         if methods:
-            text = f"{kind.__qualname__}, which its event loop tells of a socket"
+            text = f"{type(protocol).__qualname__}, which its event loop tells of a socket"
             ends = any(map(_speaks, methods))
             yield Actor(text=text, roots=_roots(*methods), ends=ends, loop=loop, spoken=_spoken_of(methods))
 
@@ -103,6 +99,7 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
         party = places.party_of(task)
         place = places.of_task(task, party)
         own = {id(one) for one in place.coroutines}
+        speaking = False
         for one in reversed(place.coroutines):
             frame = frame_of(one)
             if frame is None or is_ours(frame.f_code) or compat.is_grpc(frame.f_code.co_filename):
@@ -118,8 +115,12 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 spoken=nothing if is_library(frame.f_code) else partial(_spoken_ahead, frame),
             )
             if ends:
+                speaking = True
                 yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
-        called = tuple(callback for callback, _ in compat.callbacks_of(task) if not compat.is_asyncio(callback))
+        if speaking:
+            text = f"task {task.get_name()}, in whose context it is: {place.stack()[0]}"
+            yield Actor(text=text, roots=_of_context(task), party=party, of=task, ends=True, loose=True)
+        called = tuple(callback for callback, _ in compat.callbacks_of(task) if not compat.is_asyncios_own(callback))
         if called:
             text = f"what is called at the end of task {task.get_name()}"
             yield Actor(
@@ -167,6 +168,12 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 begun = any(is_application(frame.f_code) for frame in place.frames)
                 spoken = nothing if begun else _spoken_of([one for one in carried if callable(one)], carried)
                 yield Actor(text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends, spoken=spoken)
+
+
+def _of_context(handle_or_task: Any) -> tuple[Any, ...]:
+    """What the context variables are for a task or callback: its code finds it there."""
+    context = compat.context_of(handle_or_task)
+    return () if context is None else tuple(context.values())
 
 
 def alarm() -> Iterator[Actor]:
@@ -225,10 +232,6 @@ def _roots(*callbacks: Any) -> tuple[Any, ...]:
         if code is not None and is_application(code) and _speaks(one):
             roots += (names[name] for name in code.co_names if name in names)
     return tuple(roots)
-
-
-def _is_own(code: CodeType) -> bool:
-    return is_application(code) and not is_of_http(code)
 
 
 def _globals(frame: FrameType) -> tuple[Any, ...]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Iterable, Iterator
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.origins import is_application, is_of_http
 from stilltrue.runtime.introspection.places import Place
 from stilltrue.runtime.look.code.names import spoken_in, stored_in
 from stilltrue.runtime.look.code.spoken import codes_named
@@ -119,3 +120,38 @@ def of_calls(made: Iterable[Any], places: Iterable[Place]) -> Iterator[Callback]
     for place in places:
         if place.context is not None:
             yield from ((one, ()) for one in compat.callbacks_of_served(place.context) or ())
+
+
+_TOLD = (
+    *("connection_made", "connection_lost", "data_received", "eof_received", "datagram_received", "error_received"),
+    *("get_buffer", "buffer_updated", "pipe_data_received", "pipe_connection_lost", "process_exited"),
+    *("pause_writing", "resume_writing"),
+)
+"""What an event loop calls of a protocol."""
+
+
+def told_of_sockets(protocol: Any) -> list[MethodType]:
+    """The methods that a loop calls of a protocol of the application's."""
+    kind = type(protocol)
+    found = (next((one.__dict__[name] for one in kind.__mro__ if name in one.__dict__), None) for name in _TOLD)
+    return [MethodType(one, protocol) for one in found if type(one) is FunctionType and _is_own(one.__code__)]
+
+
+def _is_own(code: CodeType) -> bool:
+    return is_application(code) and not is_of_http(code)
+
+
+def _is_given(callback: Any) -> bool:
+    """Whether the application has given it to its loop: a function of its own, or a method such as ``event.set``."""
+    code, _, _ = compat.called_in(callback)
+    if code is not None and is_application(code):
+        return True
+    return compat.is_asyncio(callback) and not compat.is_asyncios_own(callback)
+
+
+def of_sockets(loop: asyncio.AbstractEventLoop) -> Iterator[Callback]:
+    """What a loop calls of the application's when something happens to a socket, a pipe or a child process."""
+    called = map(compat.called_by, compat.watched_by(loop))
+    yield from (one for one in called if _is_given(one[0]))
+    for protocol in compat.protocols_of(loop):
+        yield from ((method, ()) for method in told_of_sockets(protocol))

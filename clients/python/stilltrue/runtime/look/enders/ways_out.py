@@ -17,6 +17,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.protocol.look import WayOut
 from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.intercepted import beneath
 from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, read, siblings_of
@@ -29,7 +30,7 @@ from stilltrue.runtime.look.enders.kept_shares import KeptShares
 from stilltrue.runtime.look.enders.kin import kin_of
 from stilltrue.runtime.look.enders.reach import Reach, named_by
 from stilltrue.runtime.look.enders.undoing import Undoers, interrupts
-from stilltrue.runtime.look.progress.goes import NEVER
+from stilltrue.runtime.look.progress.goes import BY_ITSELF, NEVER, Goes
 from stilltrue.runtime.look.progress.standing import Standing
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.seen.databases.sessions import Sessions
@@ -97,6 +98,7 @@ class Search:
         self._made = tuple(made)
         self._now = now
         self._budget = budget
+        self._standing = Standing(places, waiting, budget, self._made)
 
     def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
         """The ways out of the parties at these places, by party."""
@@ -158,7 +160,7 @@ class Search:
         handles = handles_of(place) + ([] if place.party is None else list(self._seen(place.party)))
         handles += contexts_of(place) if place.party in self._carried else []
         lost = any(party == place.party and wait is None for party, wait in self._of_shares.items())
-        doubt = "who has what it waits for could not be read again" if lost else ""
+        doubt = "who has what it waits for could not be read again" if lost else _doubt_beneath(place)
         return Found(place, handles, [] if place.task is None else kin_of(place.task), doubt=doubt)
 
     # -- who acts ------------------------------------------------------------------------------------------------------
@@ -195,9 +197,8 @@ class Search:
             for owner in self._owners_of(one):
                 owned.setdefault(id(owner), []).append(one)
                 targets.append(owner)
-        standing = Standing(self._places, self._waiting, self._budget, self._made)
         reach = Reach(targets, self._budget)
-        for closer in (*closers(self._places, standing), *of_calls(self._made), *of_alarm()):
+        for closer in (*closers(self._places, self._standing), *of_calls(self._made), *of_alarm()):
             if self._budget.spent:
                 break
             held = reach.held(closer.roots, ends=True) if targets and closer.roots else ()
@@ -240,7 +241,23 @@ class Search:
             elif actor.party is not None and actor.party == one.place.party:
                 continue  # what its own wait holds up
             elif not (any(handle is actor.of for handle in one.handles) or _is_bound(actor, one.place, self._places)):
-                one.add(actor.text, actor.party, actor.of)
+                self._add_going(actor, one)
+
+    def _add_going(self, actor: Actor, one: Found) -> None:
+        """``actor`` may end the wait of ``one`` once it goes on, if ever."""
+        goes = self._goes(actor)
+        if goes.by_itself:
+            one.add(actor.text, actor.party, actor.of)
+        else:
+            for party in sorted(goes.parties):
+                one.add(actor.text, party)
+
+    def _goes(self, actor: Actor) -> Goes:
+        if actor.context:
+            return BY_ITSELF
+        if compat.is_task(actor.of):
+            return self._standing.of_task(actor.of)
+        return self._standing.of_thread(actor.of) if type(actor.of) is int else BY_ITSELF
 
     def _add_keeper(self, actor: Actor, kept: KeptShares, found: Mapping[PartyName, Found]) -> None:
         """``actor`` can give back a share that is waited for."""
@@ -315,6 +332,12 @@ class Search:
             one.doubt = one.doubt or "gRPC is sending one of its requests"
 
 
+def _doubt_beneath(place: Place) -> str:
+    """Why the wait of a task may end by what its call's interceptors do."""
+    below = None if place.task is None else beneath(blocking_future(place.task))
+    return "" if below is None or below.known else "an interceptor of its call waits for something else"
+
+
 def _reads(called: Any, arguments: Iterable[Any], kept: KeptShares) -> bool:
     """Whether somebody is told of a socket: neither asyncio itself, nor a connection that is waited for, of its own socket."""
     if not compat.is_function(called) or compat.is_asyncio(called):
@@ -350,6 +373,8 @@ def _bound_to(task: Task, places: Places) -> tuple[Any, ...]:
         return ()
     awaited = read(task, future, places.coroutine_of(task))
     if awaited is None or awaited.until is not None or not (awaited.needs_all or len(awaited.futures) == 1):
+        return ()
+    if awaited.shielded:  # once it is cancelled it goes on before these do
         return ()
     return awaited.futures
 

@@ -10,6 +10,8 @@ Rules:
    or by who stops the server, who is found by himself.
 4. All others go on: those that run, sleep, wait with a time-out, or wait in an unknown way.
 5. Who polls a flag in a loop goes on with the loop; beyond it only if somebody who goes on changes the flag.
+6. A task goes on when it is cancelled: by a timer of its loop, when a sibling in its task group fails, with who awaits it, by
+   who goes on and has it and speaks of cancelling it; and, if it serves a call, by its caller.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.places import Place, Places
-from stilltrue.runtime.introspection.tasks import Task, blocking_future, read, timers
+from stilltrue.runtime.introspection.tasks import Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ahead import names_at
 from stilltrue.runtime.look.code.conditions import Condition
@@ -38,6 +40,7 @@ from stilltrue.runtime.look.enders.wakers import (
     of_alarm,
     of_beginning,
     of_calls,
+    of_sockets,
     roots_of,
     sets,
     speaks,
@@ -49,6 +52,7 @@ from stilltrue.runtime.look.progress.stretches import Stretch, stretches
 from stilltrue.runtime.transport.holders import caller_at
 
 _STOPPING = frozenset({"stop"})
+_CANCELLING = frozenset({"cancel", "throw", "cancel_scope", "all_tasks"})
 _FROM_OUTSIDE = frozenset({"pause", "sigwait", "sigwaitinfo", "input", "stdin"})
 
 
@@ -167,7 +171,21 @@ class Standing:
         future = blocking_future(task)
         if not loop.by_itself and asyncio.current_task(task.get_loop()) is not task:
             return loop
-        return BY_ITSELF if future is None or self._is_timed(task) else self._of_waiting(task, future)
+        if future is None or self._is_timed(task):
+            return BY_ITSELF
+        found = self._of_waiting(task, future)
+        return found if found.by_itself else found | self._cancelled(task)
+
+    def _cancelled(self, task: Task) -> Goes:
+        """Who may cancel a task (rule 6)."""
+        above = awaiters(task)
+        if self._places.of_task(task, self._places.party_of(task)).serves is not None or any(map(self._is_timed, above)):
+            return BY_ITSELF
+        found = any_of(map(self.of_task, siblings_of(task))) | any_of(map(self._ended_from_above, above))
+        return found if found.by_itself else found | self._woken(task, waking=_CANCELLING)
+
+    def _ended_from_above(self, task: Task) -> Goes:
+        return self._once((task, "cancelled"), lambda: self._cancelled(task))
 
     def _of_waiting(self, task: Task, future: Any) -> Goes:
         awaited = read(task, future, self._places.coroutine_of(task))
@@ -308,10 +326,11 @@ class Standing:
         for loop in self._places.loop_threads.values():
             called = map(compat.called_by, compat.handles_of(loop) or ())
             goes = functools.partial(self.of_loop, loop)
-            yield from ((goes, one) for one in called if not compat.is_asyncio(one[0]))
+            yield from ((goes, one) for one in called if not compat.is_asyncios_own(one[0]))
+            yield from ((goes, one) for one in of_sockets(loop))
             for task in compat.tasks_of(loop) or ():
                 goes = functools.partial(self.of_task, task)
-                yield from ((goes, (one, ())) for one, _ in compat.callbacks_of(task) if not compat.is_asyncio(one))
+                yield from ((goes, (one, ())) for one, _ in compat.callbacks_of(task) if not compat.is_asyncios_own(one))
         yield from ((_at_once, one) for one in (*of_alarm(), *of_calls(self._made, self._places.threads.values())))
 
 
