@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,15 @@ def beneath(future: Any) -> Beneath | None:
         tasks |= dict.fromkeys(one for one in more if compat.is_task(one))
     known = known and not todo
     return Beneath(tuple(tasks), tuple(one for one in handles if one is not None), min(until, default=None), known)
+
+
+def ends_beneath(future: Any, timers: Mapping[int, float]) -> Iterator[float | None]:
+    """When (the loop's time) what is at work beneath a call ends its wait; None: at any time. ``timers``: of tasks."""
+    below = beneath(future)
+    if below is not None:
+        yield from (timers[id(one)] for one in below.tasks if id(one) in timers)
+        yield from () if below.until is None else (below.until,)
+        yield from () if below.known else (None,)
 
 
 def _calls_of(chain: Iterable[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import no_collection
-from stilltrue.runtime.introspection.intercepted import beneath
+from stilltrue.runtime.introspection.intercepted import ends_beneath
 from stilltrue.runtime.introspection.places import Places
 from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.own_ref import OwnRef
@@ -214,11 +214,7 @@ class Observer:
         if root is not None and root.task is not task:
             ends += [timed[id(root.task)] + offset] if id(root.task) in timed else []
             ends += [root.deadline] if root.deadline is not None else []
-        below = beneath(future)
-        if below is not None:
-            ends += [timed[id(one)] + offset for one in below.tasks if id(one) in timed]
-            ends += [] if below.until is None else [below.until + offset]
-            ends += [] if below.known else [now]
+        ends += [now if end is None else end + offset for end in ends_beneath(future, timed)]
         one.awaited = read(task, future, root.coroutine if root is not None and root.task is task else None)
         if one.awaited is not None:
             tasks = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]

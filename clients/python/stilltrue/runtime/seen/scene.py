@@ -131,10 +131,7 @@ class LiveScene:
         return found
 
     def blocked_tasks(self, known: Mapping[Task, PartyName], waits: Iterable[SeenWait]) -> list[tuple[Task, PartyName]]:
-        """The tasks besides those ``known`` that stand in a wait which a resolver knows, or end one, or one of ``waits``.
-
-        And those that await each other in a circle, whoever awaits these.
-        """
+        """The tasks besides those ``known`` that stand in a wait a resolver knows, end one, or one of ``waits``, or circle."""
         own = {task: wait for task in self.stands_of_tasks() if (wait := self.wait_of_task(task)) is not None}
         ended_by = (ender for wait in (*own.values(), *waits) for ender in wait.enders or ())
         enders = (_task_of(ender) for ender in ended_by if not isinstance(ender, ResourceTarget))
