@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
-from stilltrue.protocol.report import PartyTarget
+from stilltrue.model import PartyName
+from stilltrue.protocol.report import LocalWait, PartyTarget
 from tests.client.look.worlds import look_at, report_of, settle
 
 
@@ -44,11 +45,11 @@ async def test_tasks_that_await_each_other_are_stuck_unless_one_has_a_timeout_or
         tasks[name] = asyncio.create_task(body(), name=name)
     await settle()
     report = await asyncio.to_thread(report_of, agent)
-    waits = {wait.waiter: wait for wait in report.waits}
+    waits: dict[str, LocalWait] = {wait.waiter: wait for wait in report.waits}
     if how in ("timeout", "ends"):
         assert not waits
     else:
-        assert waits["alone/task:one"].among == (PartyTarget(party="alone/task:two"),)  # type: ignore[arg-type]
+        assert waits["alone/task:one"].among == (PartyTarget(party=PartyName("alone/task:two")),)
         look = await asyncio.to_thread(look_at, agent, report)
         assert all(seen.unchanged and not seen.doubt for seen in look.parties)
     tasks["one"].cancel()
