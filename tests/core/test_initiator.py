@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from detector.core.protocol.assembler import Outcome, Refusal
 from detector.core.protocol.initiator import Begin, Effect, Ended, Finish, Initiator, Refuse, Timing
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
@@ -262,6 +264,39 @@ def test_no_more_snapshots_are_under_way_than_allowed_and_the_rest_begin_afterwa
     assert story.tell(story.initiator.asked(3, 0.0)) == []
     assert story.report("a", 1, 0.1) == ["finish 1 complete for 1", "begin 2 of a"]
     assert story.report("a", 2, 0.2) == ["finish 2 complete for 2 for 3"]
+
+
+def test_while_many_still_report_nobody_is_late_up_to_a_bound() -> None:
+    names = [f"m{number:02}" for number in range(60)]
+    story = Story(*names, timing=replace(TIMING, give_up_seconds=2.0))
+    story.tell(story.initiator.asked(1, 0.0))
+    for at, name in enumerate(names[:30]):
+        assert story.report(name, 1, 0.1 * at) == []
+    assert story.initiator.due(2.9) == pytest.approx(2.9 + 0.25)
+    assert story.tell(story.initiator.ticked(3.1)) == []
+    assert story.tell(story.initiator.ticked(3.2))[0].startswith("finish 1 incomplete without m30")
+    story.tell(story.initiator.asked(2, 4.0))
+    for at, name in enumerate(names[:40]):
+        assert story.report(name, 2, 4.0 + 0.25 * at) == []
+    assert story.initiator.due(13.9) == 14.0
+    assert story.tell(story.initiator.ticked(14.0))[0].startswith("finish 2 incomplete")
+
+
+def test_few_that_are_late_hold_nobody_up_whoever_else_reports() -> None:
+    story = Story(*(f"m{number:02}" for number in range(20)))
+    story.tell(story.initiator.asked(1, 0.0))
+    for number in range(15):
+        assert story.report(f"m{number:02}", 1, 1.9) == []
+    assert story.tell(story.initiator.ticked(2.0))[0].startswith("finish 1 incomplete")
+
+
+def test_a_snapshot_that_took_long_is_not_followed_by_the_next_at_once() -> None:
+    story = Story("a", "b", timing=replace(TIMING, period_seconds=1.0))
+    assert story.tell(story.initiator.ticked(5.0)) == ["begin 1 of a b"]
+    story.report("a", 1, 5.1)
+    assert story.report("b", 1, 6.5) == ["finish 1 complete"]
+    assert story.initiator.due(6.5) == 7.5
+    assert story.tell(story.initiator.ticked(7.5)) == ["begin 2 of a b"]
 
 
 def test_while_many_join_only_a_question_begins_a_snapshot() -> None:

@@ -86,6 +86,8 @@ class PendingSnapshot:
         self.begun_by = begun_by
         self.awaited = set(self.members)
         """Those that have not reported and may still do so."""
+        self.reported_at = begun
+        """When the last report was taken."""
         self._reports: dict[ProcessName, Report] = {}
 
     def offer(self, report: Report) -> Refusal | None:

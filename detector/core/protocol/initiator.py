@@ -8,7 +8,8 @@ Rules:
    one that took long. Never more than ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one
    has ended. The last place is for questions: processes that request snapshots all the time hold no question up.
 3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
-   ``give_up_seconds``; it is incomplete then. Who reports later than that is waited for briefly still.
+   ``give_up_seconds``, or somewhat longer while many still report; it is incomplete then. Who reports later than that is waited
+   for briefly still.
 4. A question is answered from a snapshot that began after it.
 5. While many processes join at once (a detector's restart, a rollout) only questions begin snapshots, for a bounded time: what
    half of a fleet reports is worth little, and reading it keeps the other half waiting.
@@ -31,6 +32,13 @@ from stilltrue.protocol.report import Report
 
 BEGUN_MAX = 1000
 """Snapshots of which it is remembered when they began."""
+COMING_SECONDS = 0.25
+"""Rule 3: while many are awaited, and the last report came less than this ago, more are coming."""
+COMING_GIVE_UPS_MAX = 5
+"""Rule 3: how many times ``give_up_seconds`` a snapshot takes at most."""
+RUSH_SECONDS_PER_MEMBER = 0.004
+RUSH_SECONDS_MAX = 15.0
+"""Rule 5: thousands of members take longer to join than ``rush_seconds_max``; this is the longest."""
 CROWD_LASTS_PAUSES = 5
 """Rule 6: how many pauses a crowd lasts beyond the last moment at which many questions waited."""
 
@@ -225,6 +233,8 @@ class Initiator:
             refusal = pending.offer(report)
             if refusal is not None:
                 effects.append(Refuse(process=name, reason=refusal))
+            else:
+                pending.reported_at = now
             outcome = "is taken" if refusal is None else f"is refused ({refusal.value})"
             cut = f"next call {report.next_number}, cut for ({report.after}, {report.snapshot}]"
             self._log.record(now, f"the report of {name} {outcome}: {cut}", pending.id)
@@ -315,14 +325,18 @@ class Initiator:
     def judged(self, now: float) -> None:
         """All that have ended are judged. What took long is followed by a pause as long, of a period at most: for all else."""
         self._judging = False
-        self._rest_until = now + min(now - self._periodic_at, self.timing.period_seconds)
+        self._rest(self._periodic_at, now)
+
+    def _rest(self, begun: float, now: float) -> None:
+        self._rest_until = now + min(now - begun, self.timing.period_seconds)
 
     def _rush_until(self) -> float:
         """Rule 5: until when snapshots that nobody asked for are put off."""
         joins, timing = self._joins, self.timing
         if len(joins) < timing.rush_members or joins[-1] - joins[0] > timing.rush_seconds:
             return -math.inf
-        return min(joins[-1] + timing.rush_seconds, self._rush_begun + timing.rush_seconds_max)
+        longest = max(timing.rush_seconds_max, min(len(self._members) * RUSH_SECONDS_PER_MEMBER, RUSH_SECONDS_MAX))
+        return min(joins[-1] + timing.rush_seconds, self._rush_begun + longest)
 
     def _allowance_now(self, now: float) -> float:
         """How many requests may be granted at once: a bucket that holds the burst and fills by one each interval."""
@@ -338,8 +352,12 @@ class Initiator:
         """Rule 3: until when this snapshot waits for the members that are still to report."""
         if not pending.awaited:
             return pending.begun
-        brief = pending.awaited <= self._suspects
-        return pending.begun + (self.timing.suspect_seconds if brief else self.timing.give_up_seconds)
+        timing = self.timing
+        due = pending.begun + (timing.suspect_seconds if pending.awaited <= self._suspects else timing.give_up_seconds)
+        if len(pending.awaited) < timing.rush_members:
+            return due
+        end = pending.begun + COMING_GIVE_UPS_MAX * timing.give_up_seconds
+        return max(due, min(pending.reported_at + COMING_SECONDS, end))
 
     def _settle(self, now: float, *, late: bool = False) -> list[Effect]:
         """End every snapshot that is due (rule 3), the oldest first. ``late``: who has not reported by now has not in time.
@@ -351,6 +369,8 @@ class Initiator:
 
     def _finish(self, pending: PendingSnapshot, now: float) -> Finish | Ended:
         del self._pending[pending.id]
+        if now > pending.begun + self.timing.period_seconds:
+            self._rest(pending.begun, now)
         self._suspects.update(name for name in pending.missing() if name in self._members)
         self._suspects.intersection_update(self._members)
         ended = Ended(pending=pending, at=now, earlier=self._resolved, tickets=self._tickets.pop(pending.id))
