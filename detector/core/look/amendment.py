@@ -64,11 +64,11 @@ def _amended(wait: LocalWait, look: PartyLook | None) -> Iterator[LocalWait]:
         yield wait
         return
     if look.doubt:
-        yield replace(wait.ending(look.deadline), certain=False)
+        yield wait.ending(look.deadline).known_to_last(certain=False)
         return
     if not look.unchanged or any(way.party is None for way in look.ways_out):
         return
-    wait = replace(wait, certain=True).ending(look.deadline)
+    wait = wait.known_to_last(certain=True).ending(look.deadline)
     others = tuple(dict.fromkeys(way.party for way in look.ways_out if way.party not in {None, wait.waiter}))
     ways = tuple(PartyTarget(party=other) for other in others if other is not None)
     if not ways:
@@ -85,7 +85,7 @@ def _or_one_of(wait: LocalWait, ways: tuple[PartyTarget, ...]) -> Iterator[Local
     """
     size = len(wait.among) - wait.needs + 1
     if comb(len(wait.among), size) > CHOICES_MAX:
-        yield replace(wait, certain=False)
+        yield wait.known_to_last(certain=False)
         return
     for choice in combinations(wait.among, size):
         yield replace(wait, among=tuple(dict.fromkeys((*choice, *ways))), needs=1)

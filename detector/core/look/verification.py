@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from detector.core.look.amendment import amended
 from detector.core.look.reassembly import Reassembly
@@ -73,11 +74,11 @@ class Verified:
 RoundEffect = AskLook | Verified
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """One party in its very waits, in one incarnation of its process."""
+class _Key(NamedTuple):
+    """One party in its very waits, in one incarnation of its process. A tuple: a round looks up hundreds of thousands."""
 
-    process: ProcessId
+    process: ProcessName
+    incarnation: int
     party: PartyName
     waits: tuple[WaitNumber, ...]
 
@@ -213,7 +214,7 @@ class Verifier:
         suspects: dict[ProcessName, list[Suspect]] = {}
         for party in self._to_look_at(assembled, keys, now):
             key = keys[party]
-            suspects.setdefault(key.process.instance, []).append(Suspect(party=party, waits=key.waits))
+            suspects.setdefault(key.process, []).append(Suspect(party=party, waits=key.waits))
         idle = {name for name in suspicion.processes if self._must_look_at_process(assembled.reports[name], now)}
         snapshot = assembled.snapshot.ref.id or SnapshotId(0)
         return {
@@ -281,7 +282,7 @@ class Verifier:
     def _seen(self, one: _Round, party: PartyName, key: _Key, now: float) -> PartyLook:
         """What the round showed of a suspect."""
         known = self._known.get(key)
-        name = key.process.instance
+        name = key.process
         if party not in one.asked_about:
             return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")
         look = self._answer(one, name, party)
@@ -381,5 +382,5 @@ def _keys(reports: Mapping[ProcessName, Report], parties: Mapping[PartyName, tup
     for party, numbers in parties.items():
         name = process_of(party)
         if name in reports and all((name, party, number) in waits for number in numbers):
-            found[party] = _Key(reports[name].process, party, numbers)
+            found[party] = _Key(name, reports[name].process.incarnation, party, numbers)
     return found

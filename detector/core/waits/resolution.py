@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, product
 
 from detector.core.waits.cancellation import Cancellation, with_ways_out
@@ -95,7 +95,7 @@ class Resolution:
         yield from _lasting(wait, awaited)
         if any(target.claims for target in awaited):  # each of them may be the true one, and none is for certain
             for chosen in islice(product(*(target.claims or (target,) for target in awaited)), CHOICES_MAX):
-                yield from _lasting(replace(wait, certain=False), chosen)
+                yield from _lasting(wait.known_to_last(certain=False), chosen)
 
     def _awaited(self, report: Report, wait: LocalWait, target: Target) -> _Awaited:
         match target:
@@ -225,7 +225,7 @@ def _lasting(wait: LocalWait, awaited: Sequence[_Awaited]) -> Iterator[Wait]:
     """A wait for targets, without those that end by themselves."""
     lasting = [target for target in awaited if target.among]
     if any(target.doubtful for target in lasting):
-        wait = replace(wait, certain=False)
+        wait = wait.known_to_last(certain=False)
     needs = wait.needs - (len(awaited) - len(lasting))
     if needs <= 0:
         return

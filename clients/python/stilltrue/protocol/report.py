@@ -89,6 +89,22 @@ class LocalWait:
         """Whether neither a stamp nor a second look confirms the wait, so that no verdict may rest on it."""
         return self.uncoloured if self.certain is None else not self.certain
 
+    def known_to_last(self, certain: bool) -> LocalWait:
+        """This wait, ``certain`` or in doubt. Made by hand: ``replace`` takes four times as long, and a round has thousands."""
+        if self.certain is certain:
+            return self
+        return LocalWait(
+            waiter=self.waiter,
+            number=self.number,
+            among=self.among,
+            needs=self.needs,
+            deadline=self.deadline,
+            since=self.since,
+            uncoloured=self.uncoloured,
+            what=self.what,
+            certain=certain,
+        )
+
     def ending(self, deadline: float | None) -> LocalWait:
         """This wait, with an end by itself at ``deadline`` at the latest."""
         if deadline is None or (self.deadline is not None and self.deadline <= deadline):
