@@ -154,13 +154,17 @@ def is_left_by(lock: Any, owner: int) -> bool:
         return False
     if known is not None and known[0]() is lock and known[1] == owner:
         return True
-    if owner in innermost_frames() or owner in compat.threads() or _owner_of(lock) != owner:
+    if _lives(owner) or _owner_of(lock) != owner or _lives(owner):  # it may be another's by now, of the same identity
         _ended_owners.pop(id(lock), None)
         return False
     if len(_ended_owners) >= _ENDED_MAX:
         _ended_owners.clear()
     _ended_owners[id(lock)] = (OwnRef(lock), owner)
     return True
+
+
+def _lives(ident: int) -> bool:
+    return ident in innermost_frames() or ident in compat.threads()
 
 
 def held_by(stand: Stand) -> tuple[list[Any], list[Any]]:
