@@ -52,6 +52,25 @@ EXACT: dict[str, Mapping[str, Any]] = {
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "detector.logFormat": {"enum": ["json", "logfmt"]},
     "detector.httpHost": {"type": "string", "minLength": 1, "not": {"pattern": r"^(127\.|localhost$|::1$)"}},
+    "probe.databases": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["name", "dsnSecret"],
+            "properties": {
+                "name": {"type": "string", "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 40},
+                "service": {"type": "string", "minLength": 1},
+                "dsnSecret": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["name"],
+                    "properties": {"name": NAME, "key": {"type": "string", "minLength": 1}},
+                },
+            },
+        },
+    },
+    "probe.tlsSecret": NAME,
     "detector.scopes": {"type": "object", "additionalProperties": {**LABELS, "minProperties": 1}},
     "detector.expect": {
         "type": "object",

@@ -183,6 +183,34 @@ def test_the_notes_give_commands_that_work_in_the_cluster(values: str, command: 
     assert ("exec" in done.stdout) == ("detector.enabled=false" not in values)
 
 
+def test_a_probe_is_there_only_for_a_database_that_is_named_and_has_its_address_from_a_secret(rendered: Rendered) -> None:
+    def probes(name: str) -> dict[str, dict[str, Any]]:
+        made = [each for each in rendered(name) if each["kind"] == "Deployment" and "-probe-" in each["metadata"]["name"]]
+        return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in made}
+
+    assert probes("default") == {}
+    found = probes("secure")
+    assert set(found) == {"watch-stilltrue-probe-orders-db", "watch-stilltrue-probe-stock-db"}
+    pod = found["watch-stilltrue-probe-orders-db"]
+    (container,) = pod["containers"]
+    variables = {one["name"]: one.get("value") or one["valueFrom"] for one in container["env"]}
+    assert variables["STILLTRUE_PROBE_DSN"] == {"secretKeyRef": {"name": "orders-db-probe", "key": "address"}}
+    assert (variables["STILLTRUE_SERVICE"], variables["STILLTRUE_INSTANCE"]) == ("orders", "orders-db")
+    assert variables["STILLTRUE_TLS_KEY_FILE"] == "/stilltrue-tls/tls.key"
+    assert pod["volumes"][0]["secret"] == {"secretName": "stilltrue-probe-tls"}
+    known = {option.envvar for option in probe_options() if isinstance(option.envvar, str)}
+    assert {name for name in variables if name.startswith("STILLTRUE_")} <= known
+    (trusted,) = probes("standby").values()
+    assert trusted["volumes"][0]["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+
+
+def probe_options() -> list[click.Parameter]:
+    """What `stilltrue probe postgres` takes."""
+    group = cli.get_command(click.Context(cli), "probe")
+    assert isinstance(group, click.Group)
+    return group.commands["postgres"].params
+
+
 def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
     done = helm("template", "watch", str(CHART), "--kube-version", "1.28.9")
     assert done.returncode != 0
