@@ -120,8 +120,9 @@ apps-ci: setup ## those of them that CI runs: FastAPI, Google Pub/Sub, Flower (u
 bench: setup ## the benchmarks (printed, nothing asserted about time)
 	STILLTRUE_BENCH=1 $(BIN)/pytest tests/bench -s
 
-soak: setup ## `healthy` under load: not one false TRUE (SOAK_SECONDS=600); then the sidecar: 100,000 calls, 5,000 worlds
+soak: setup ## `healthy` and every wait that is seen, under load: not one false TRUE (SOAK_SECONDS=600 each); then the sidecar: 100,000 calls, 5,000 worlds
 	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1
+	$(BIN)/python -m tests.chaos.seen.soak --seconds $(SOAK_SECONDS)
 	$(BIN)/pytest tests/sidecar -m soak -q --timeout 3600
 
 chaos: setup ## real processes under seeded faults and hostile outsiders, against an oracle (CHAOS_SECONDS=600; SEED=N repeats)

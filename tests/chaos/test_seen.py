@@ -1,0 +1,20 @@
+"""Programs that wait in every way that is seen, with cancellers, timeouts, hand-overs and leaks: nobody is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detector.demo.harness import Harness
+from tests.chaos.seen.soak import PROGRAMS, Soak
+
+SECONDS = 12.0
+
+
+@pytest.mark.longer
+def test_programs_that_are_helped_in_time_are_not_called(tmp_path: Path) -> None:
+    with Harness(tmp_path) as harness:
+        said = Soak(harness).run(SECONDS)
+        assert "no TRUE" in said
+        assert all(harness.processes[name].process.poll() is None for name in PROGRAMS)
