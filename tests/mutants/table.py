@@ -614,4 +614,40 @@ MUTANTS = (
         "            if True:",
         "tests/service/detection/test_incidents.py::test_the_end_of_one_process_is_word_of_it_and_the_others_must_report",
     ),
+    # what outsiders and floods must not bring about
+    Mutant(
+        "a call that is said to be in two places goes on as soon as one of them does",
+        "detector.core.waits.channels",
+        "return held if call.copies_max > 1 or len(heard) == 1 else self._contested(held, heard)",
+        "return held",
+        "tests/core/test_resolution.py::test_a_call_that_is_made_once_and_is_said_to_be_in_two_places_is_in_one_of_them",
+    ),
+    Mutant(
+        "what markers add is granted to forged stamps besides",
+        "stilltrue.protocol.colour_jumps",
+        "self._left = max(self._left - ahead, min(self._most, SECONDS_LEFT * self._per_second))",
+        "pass",
+        "tests/client/protocol/test_colour_jumps.py::test_what_a_marker_adds_is_taken_off_and_it_is_always_followed",
+    ),
+    Mutant(
+        "processes that request snapshots take the place of questions",
+        "detector.core.protocol.initiator",
+        "(most if question else max(1, most - 1))",
+        "most",
+        "tests/core/test_initiator.py::test_processes_that_request_snapshots_take_no_place_from_questions",
+    ),
+    Mutant(
+        "however late a report is, its process is waited for again",
+        "detector.core.protocol.initiator",
+        "if snapshot >= self.next_id - 1 or now <=",
+        "if True or now <=",
+        "tests/core/test_initiator.py::test_who_reports_much_too_late_is_waited_for_briefly_still",
+    ),
+    Mutant(
+        "the time in which the detector stood still counts as silence",
+        "detector.service.detection.membership.members",
+        "            member.heard_at += seconds\n",
+        "            pass\n",
+        "tests/service/detection/test_members.py::test_what_stands_still_is_nobodys_silence",
+    ),
 )
