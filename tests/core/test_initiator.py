@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from detector.core.protocol.assembler import Outcome, Refusal
+from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, Outcome, Refusal
 from detector.core.protocol.initiator import Begin, Effect, Ended, Finish, Initiator, Refuse, Timing
-from stilltrue.model import ProcessId, ProcessName, SnapshotId
+from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 
@@ -161,6 +161,22 @@ def test_who_reports_a_little_too_late_is_waited_for_as_the_others() -> None:
     story.report("b", 2, 4.2)
     story.report("a", 3, 4.2)
     assert story.initiator.due(4.2) == 6.1
+
+
+def test_a_snapshot_with_the_waits_of_a_fleet_is_assembled_elsewhere_as_that_of_a_fleet() -> None:
+    story = Story("a")
+    story.initiator = Initiator(TIMING, apart_min=3)
+    story.join("a")
+    kinds = []
+    for number in (1, 2):
+        story.tell(story.initiator.asked(number, float(number)))
+        report = story.recorders["a"].marked(SnapshotId(number), float(number))
+        assert report is not None
+        (ended,) = story.initiator.reported(report, float(number))
+        kinds.append(type(ended))
+        for each in range(2 * ENTRIES_PER_MEMBER):
+            story.recorders["a"].waits(PartyName(f"a/{each}"), (), float(number))
+    assert kinds == [Finish, Ended]
 
 
 def test_processes_that_request_snapshots_take_no_place_from_questions() -> None:

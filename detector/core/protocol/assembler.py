@@ -20,6 +20,9 @@ from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, Snaps
 from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import Report
 
+ENTRIES_PER_MEMBER = 50
+"""How many waits and calls an ordinary member has, where the work that a snapshot makes is estimated."""
+
 
 class Outcome(Enum):
     """How a snapshot ended. REJECTED is read from archives of earlier versions only."""
@@ -89,6 +92,12 @@ class PendingSnapshot:
         self.reported_at = begun
         """When the last report was taken."""
         self._reports: dict[ProcessName, Report] = {}
+        self._entries = 0
+
+    @property
+    def weight(self) -> int:
+        """How large it is, in ordinary members: one process may have as many waits as a fleet."""
+        return len(self.members) + self._entries // ENTRIES_PER_MEMBER
 
     def offer(self, report: Report) -> Refusal | None:
         """Take a member's report; None when it was taken, else why not."""
@@ -97,6 +106,7 @@ class PendingSnapshot:
             return refusal
         name = report.process.instance
         self._reports[name] = report
+        self._entries += len(report.waits) + len(report.made) + len(report.served)
         self.awaited.discard(name)
         return None
 

@@ -112,7 +112,8 @@ class Initiator:
     def __init__(self, timing: Timing | None = None, *, first: SnapshotId = SnapshotId(1), apart_min: float = math.inf) -> None:
         """``first``: the first id to give (above all that were ever given).
 
-        ``apart_min``: a snapshot of so many members ends as :class:`Ended`, to be assembled elsewhere.
+        ``apart_min``: a snapshot of so many members, or with as many waits and calls, ends as :class:`Ended`, to be assembled
+        elsewhere.
         """
         self.timing = timing or Timing()
         self._apart_min = apart_min
@@ -374,7 +375,7 @@ class Initiator:
         self._suspects.update(name for name in pending.missing() if name in self._members)
         self._suspects.intersection_update(self._members)
         ended = Ended(pending=pending, at=now, earlier=self._resolved, tickets=self._tickets.pop(pending.id))
-        if len(pending.members) >= self._apart_min:
+        if pending.weight >= self._apart_min:
             return ended
         assembled = ended.assembled()
         self.assembled(assembled, now)

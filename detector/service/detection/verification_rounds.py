@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
-from detector.core.protocol.assembler import Assembled
+from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, Assembled
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
 from detector.ops.patience import Patience
@@ -27,7 +27,7 @@ from stilltrue.protocol.look import Look
 
 Step = Callable[[float], list[RoundEffect]]
 APART_MIN = 100
-"""The rounds of a snapshot of so many processes are on a thread of its own."""
+"""The rounds of a snapshot of so many processes, or with as many waits, are on a thread of its own."""
 
 
 class Rounds:
@@ -87,7 +87,7 @@ class Rounds:
             return assembled
         future: asyncio.Future[Assembled] = asyncio.get_running_loop().create_future()
         self._waiting[snapshot] = future
-        if len(assembled.reports) >= APART_MIN:
+        if _weight(assembled.snapshot) >= APART_MIN:
             self._large.add(snapshot)
         begun = time.monotonic()
         self._step(lambda now: self._verifier.suspected(assembled, suspicion, now))
@@ -96,7 +96,7 @@ class Rounds:
         return verified
 
     async def _suspicion(self, snapshot: Snapshot, *, leaning: bool) -> Suspicion:
-        if len(snapshot.processes) < APART_MIN:
+        if _weight(snapshot) < APART_MIN:
             return suspicion_of(snapshot, leaning=leaning)
         return await self._worker.submit(lambda: suspicion_of(snapshot, leaning=leaning))
 
@@ -171,6 +171,11 @@ class Rounds:
             self._arm()
         else:
             self._step(self._verifier.ticked)
+
+
+def _weight(snapshot: Snapshot) -> int:
+    """How large it is, in ordinary members."""
+    return len(snapshot.processes) + len(snapshot.waits) // ENTRIES_PER_MEMBER
 
 
 def _told(steps: Sequence[Step], now: float) -> list[RoundEffect]:
