@@ -15,6 +15,11 @@ from detector.commands.shared.run import quietly
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("detector.commands.processes.run:run", "Run a program with the agent in it, without a change of its code."),
     "serve": ("detector.commands.processes.serve:serve", "Run the detector."),
+    "collect": (
+        "detector.commands.processes.collect:collect",
+        "Run a collector of agents' streams for a coordinator.",
+    ),
+    "assemble": ("detector.commands.archives.assemble:assemble", "Judge the snapshots of collected fleets, with Spark."),
     "ask": ("detector.commands.live.ask:ask", "Take a snapshot now and print the verdict."),
     "watch": ("detector.commands.live.watch:watch", "Print verdicts as they change."),
     "agents": ("detector.commands.live.agents:agents", "List the connected processes."),

@@ -42,6 +42,19 @@ def scoped(snapshot: Snapshot, name: str, labels: Mapping[str, str]) -> Snapshot
     return narrowed(snapshot, name=name, members=inside | frozenset(snapshot.missing))
 
 
+def views_of(
+    snapshot: Snapshot, scopes: Mapping[str, Mapping[str, str]], absent: Mapping[ProcessName, ProcessState | None]
+) -> list[Snapshot]:
+    """The snapshot, and its view in each scope.
+
+    ``absent``: what is known of the missing; those of whom nothing is known belong to every scope.
+    """
+    states = dict(snapshot.processes) | {name: state for name, state in absent.items() if state is not None}
+    unknown = {name for name in snapshot.missing if absent.get(name) is None}
+    inside = {name: {member for member, state in states.items() if bears(state, labels)} for name, labels in scopes.items()}
+    return [snapshot, *(narrowed(snapshot, name=name, members=frozenset(found | unknown)) for name, found in inside.items())]
+
+
 def narrowed(snapshot: Snapshot, *, name: str, members: frozenset[ProcessName]) -> Snapshot:
     """Restrict ``snapshot`` to ``members``."""
     outside = (frozenset(snapshot.processes) | frozenset(snapshot.missing)) - members

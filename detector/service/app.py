@@ -20,6 +20,7 @@ from detector.core.predicate import Predicate
 from detector.ops.address import is_loopback
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
+from detector.service.assembly_bus import AssemblyBus
 from detector.service.cure.audit import Audit
 from detector.service.cure.cures import Cures
 from detector.service.detection.driver import Driver
@@ -31,6 +32,7 @@ from detector.service.grpc_api.access_log import AccessLog
 from detector.service.grpc_api.agent_service import AGENT_SERVICE, AgentServicer
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, DetectorServicer
+from detector.service.grpc_api.relay import COLLECTOR_SERVICE, CollectorServicer
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import Certificates, Files, Guard
 from detector.service.kubernetes.api import ApiServer
@@ -105,17 +107,15 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         directory=settings.data, bytes_max=settings.archive_bytes_max, metrics=metrics, log=log,
         compact_seconds_min=settings.compact_seconds_min, age_seconds_max=settings.retention_seconds_max,
     )  # fmt: skip
+    bus = AssemblyBus(settings)
     driver = Driver(
         settings=settings, clock=clock, evaluator=evaluator, incidents=incidents, snapshot_store=snapshot_store,
-        metrics=metrics, log=log, archive_sink=archive_sink,
+        metrics=metrics, log=log, archive_sink=archive_sink, put=bus.put,
     )  # fmt: skip
-    service_pods = _service_pods(driver, log)
-    pod_events = _pod_events(settings, driver, snapshot_store, log)
+    service_pods, pod_events = _service_pods(driver, log), _pod_events(settings, driver, snapshot_store, log)
     labels = IncidentLabels(metrics, driver.service_of)
     watchers += [labels.changed, archive_sink.incident, *(one.tell for one in (notifier, pod_events) if one is not None)]
-    for name in evaluator.names:
-        for scope in ("all", *(scope.name for scope in settings.scopes)):
-            metrics.expect(name, scope)
+    _expect_verdicts(metrics, evaluator, settings)
     roles = None if settings.roles_file is None else Roles(settings.roles_file, log)
     cures = Cures(
         driver=driver,
@@ -145,10 +145,10 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         proxy_user=ProxyUser(settings.proxy_user_header, settings.proxy_networks), access_log=access_log,
     )  # fmt: skip
     try:
-        port = _bind(server, settings, log)
-        http_port = await _bind_web(web, settings)
+        bus.listen(driver)
+        port, http_port = _bind(server, settings, log), await _bind_web(web, settings)
         await server.start()
-        for service in ("", AGENT_SERVICE, DETECTOR_SERVICE):
+        for service in ("", _own_service(settings), DETECTOR_SERVICE):
             await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
         tasks = [asyncio.create_task(_expire(driver, settings.lease_seconds / _EXPIRE_PER_LEASE, log))]
         tasks += [asyncio.create_task(one.run()) for one in (service_pods, pod_events) if one is not None]
@@ -167,6 +167,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         await server.stop(_STOP_SECONDS)
         for each in (archive_service, evaluator, guard):
             each.close()
+        await asyncio.to_thread(bus.close)
         if notifier is not None:
             await asyncio.to_thread(notifier.close, _STOP_SECONDS)
         await asyncio.to_thread(snapshot_store.close, _ARCHIVE_SECONDS)
@@ -198,6 +199,12 @@ async def serve(settings: Settings, started: Callable[[Listening], None]) -> Non
             except ArchiveInUseError:
                 if not turn.waits:
                     raise  # else another standby was faster
+
+
+def _expect_verdicts(metrics: Metrics, evaluator: Evaluator, settings: Settings) -> None:
+    for name in evaluator.names:
+        for scope in ("all", *(scope.name for scope in settings.scopes)):
+            metrics.expect(name, scope)
 
 
 def _snapshot_store(settings: Settings, clock: Clock, metrics: Metrics, log: Log) -> SnapshotStore:
@@ -281,12 +288,18 @@ def _server(
         ],
     )
     healthy = health.aio.HealthServicer()
-    server.add_generic_rpc_handlers((agents.handler(),))
+    collectors = CollectorServicer(agents.serve, settings.pending_snapshots_max, Log("stilltrue"))
+    server.add_generic_rpc_handlers((collectors.handler() if settings.kafka else agents.handler(),))
     detector_pb2_grpc.add_DetectorServiceServicer_to_server(questions, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-    names = (AGENT_SERVICE, DETECTOR_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    names = (_own_service(settings), DETECTOR_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
     return server, healthy
+
+
+def _own_service(settings: Settings) -> str:
+    """The service for agents, or for those that collect from them."""
+    return COLLECTOR_SERVICE if settings.kafka else AGENT_SERVICE
 
 
 def _bind(server: grpc.aio.Server, settings: Settings, log: Log) -> int:

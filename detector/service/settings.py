@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from detector.assembly.cluster import Cluster, read_properties
 from detector.core.protocol.initiator import Timing
 from detector.core.scope import parse_selector
 from detector.ops.address import is_loopback
@@ -26,6 +27,7 @@ _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LEASE = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/)?[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_FLEET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 LOG_FORMATS = ("logfmt", "json")
 
@@ -130,6 +132,17 @@ class Settings:
     kubernetes_events: str = _text(
         "", "namespaces, comma-separated, whose pods get a Kubernetes Event when an incident of theirs opens or ends"
     )
+    kafka: str = _text(
+        "",
+        "HOST:PORT,... of Kafka: agents connect to collectors ('stilltrue collect') and 'stilltrue assemble' judges; this "
+        "process numbers the snapshots and answers",
+    )
+    kafka_topics: str = _text("stilltrue", "what the names of the topics begin with")
+    kafka_config: Path | None = field(
+        default=None, metadata={"help": "file of KEY=VALUE lines for Kafka's client, such as security.protocol=SASL_SSL"}
+    )
+    fleet: str = _text("default", "name of these processes among the fleets of one Kafka cluster")
+    assembly_seconds_max: float = _bounded(60.0, 0.1, 3600, "with --kafka: how long a snapshot's verdicts are waited for")
     scopes: tuple[Scope, ...] = ()
     expected: Mapping[str, Expectation] = field(default_factory=lambda: MappingProxyType({}))
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
@@ -213,8 +226,11 @@ class Settings:
                 raise SettingError("--expect", f"there is no scope {name!r}; define it with --scope")
 
     def _check_addresses(self) -> None:
-        """Of the pages, of what they link to, and of those who are told."""
+        """Of the pages, of what they link to, of those who are told, and of the topics."""
         self._check_proxies()
+        for name, text in (("--fleet", self.fleet), ("--kafka-topics", self.kafka_topics)):
+            if not _FLEET.fullmatch(text):
+                raise SettingError(name, f"{text!r} is not a name of letters, digits, dots, dashes and underscores")
         for namespace in self.event_namespaces:
             if not _NAMESPACE.fullmatch(namespace):
                 raise SettingError("--kubernetes-events", f"{namespace!r} is not the name of a namespace")
@@ -283,6 +299,11 @@ class Settings:
             suspect_seconds=self.suspect_seconds,
             pending_snapshots_max=self.pending_snapshots_max,
         )
+
+    def cluster(self) -> Cluster:
+        """Kafka. Raises :class:`~detector.assembly.cluster.KafkaUnavailableError`."""
+        properties = read_properties(self.kafka_config)
+        return Cluster(self.kafka, topics=self.kafka_topics, properties=properties, record_bytes_max=self.report_bytes_max)
 
 
 def flag(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from detector.assembly.cluster import KafkaUnavailableError
 from detector.commands.shared.run import CommandError
 from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_settings
 from detector.ops.descriptors import raise_limit
@@ -119,6 +120,7 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
     except (
         AddressInUseError,
         ArchiveInUseError,
+        KafkaUnavailableError,
         NewerStateError,
         NoClusterError,
         NotificationRefusedError,

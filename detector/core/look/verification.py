@@ -24,9 +24,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from detector.core.look.amendment import amended
+from detector.core.look.memory import Idle, Key, Known, Memory, copied
 from detector.core.look.reassembly import Reassembly
 from detector.core.protocol.assembler import Assembled
 from detector.core.protocol.clocks import ahead_seconds
@@ -74,55 +74,13 @@ class Verified:
 RoundEffect = AskLook | Verified
 
 
-class _Key(NamedTuple):
-    """One party in its very waits, in one incarnation of its process. A tuple: a round looks up hundreds of thousands."""
-
-    process: ProcessName
-    incarnation: int
-    party: PartyName
-    waits: tuple[WaitNumber, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Known:
-    """What the latest look at a party showed.
-
-    ``since``: when the first round that saw it in these waits ended. ``until``: its deadline, by the detector's clock.
-    """
-
-    look: PartyLook
-    looked_at: float
-    again_seconds: float
-    since: float
-    until: float | None = None
-    verified: bool = False
-
-    def due(self, now: float) -> bool:
-        return (self.until is not None and self.until <= now) or now >= self.looked_at + self.again_seconds
-
-    @property
-    def bars(self) -> bool:
-        """It showed that the party may go on whatever others do, or showed nothing."""
-        return bool(self.look.doubt or not self.look.unchanged or any(way.party is None for way in self.look.ways_out))
-
-
-@dataclass(slots=True, kw_only=True)
-class _Idle:
-    """What the latest look at a process showed of its idleness after ``happenings`` events; an empty ``doubt``: it is idle."""
-
-    happenings: int
-    doubt: str
-    looked_at: float
-    again_seconds: float
-
-
 @dataclass(slots=True, kw_only=True)
 class _Round:
     """One snapshot's round in progress. ``leaned`` and ``doubts``: what was known when it was decided whom to ask."""
 
     assembled: Assembled
     suspicion: Suspicion
-    keys: dict[PartyName, _Key]
+    keys: dict[PartyName, Key]
     leaned: dict[PartyName, PartyLook]
     doubts: dict[ProcessName, str]
     asked: dict[ProcessName, LookRequest]
@@ -137,16 +95,24 @@ class _Round:
 class Verifier:
     """The rounds in progress, and what earlier ones showed."""
 
-    def __init__(self, *, give_up_seconds: float = 1.0, again_seconds_min: float = 0.5) -> None:
-        """``give_up_seconds``: how long a round waits for its looks; ``again_seconds_min``: until the first second look."""
+    def __init__(self, *, give_up_seconds: float = 1.0, again_seconds_min: float = 0.5, memory: Memory | None = None) -> None:
+        """``give_up_seconds``: how long a round waits for its looks; ``again_seconds_min``: until the first second look.
+
+        ``memory``: what the rounds of another verifier have shown.
+        """
         self._give_up_seconds = give_up_seconds
         self._again_seconds_min = again_seconds_min
         self._rounds: dict[SnapshotId, _Round] = {}
-        self._known: dict[_Key, _Known] = {}
-        self._idle: dict[ProcessId, _Idle] = {}
+        self._known: dict[Key, Known] = {} if memory is None else copied(memory.parties)
+        self._idle: dict[ProcessId, Idle] = {} if memory is None else copied(memory.processes)
         self._leaned, self._seen_in, self._alone, self._sure = (Reassembly() for _ in range(4))
         self._late: dict[SnapshotId, frozenset[ProcessName]] = {}
         """By snapshot, those that did not answer in time: what they say later is no answer to a further request."""
+
+    @property
+    def memory(self) -> Memory:
+        """What the rounds have shown so far, for another verifier."""
+        return Memory(parties=copied(self._known), processes=copied(self._idle))
 
     # -- happenings ----------------------------------------------------------------------------------------------------
 
@@ -209,7 +175,7 @@ class Verifier:
     # -- what to look at (rule 4) --------------------------------------------------------------------------------------
 
     def _requests(
-        self, assembled: Assembled, keys: Mapping[PartyName, _Key], suspicion: Suspicion, now: float
+        self, assembled: Assembled, keys: Mapping[PartyName, Key], suspicion: Suspicion, now: float
     ) -> dict[ProcessName, LookRequest]:
         suspects: dict[ProcessName, list[Suspect]] = {}
         for party in self._to_look_at(assembled, keys, now):
@@ -222,7 +188,7 @@ class Verifier:
             for name in sorted(suspects.keys() | idle)
         }
 
-    def _to_look_at(self, assembled: Assembled, keys: Mapping[PartyName, _Key], now: float) -> list[PartyName]:
+    def _to_look_at(self, assembled: Assembled, keys: Mapping[PartyName, Key], now: float) -> list[PartyName]:
         """All parties still suspected given the known ways out, except those already verified."""
         known = {party: one for party, key in keys.items() if (one := self._known.get(key)) is not None and not one.due(now)}
         barred = {party: replace(one.look, doubt="", unchanged=False) for party, one in known.items() if one.bars}
@@ -239,7 +205,7 @@ class Verifier:
         known = self._idle.get(report.process)
         return known is None or known.happenings != report.happenings or now >= known.looked_at + known.again_seconds
 
-    def _forget(self, assembled: Assembled, keys: Mapping[PartyName, _Key], suspicion: Suspicion) -> None:
+    def _forget(self, assembled: Assembled, keys: Mapping[PartyName, Key], suspicion: Suspicion) -> None:
         """Forget parties that are no longer suspected, and processes that are no longer members."""
         if keys or not suspicion.processes:
             present = set(keys.values())
@@ -279,7 +245,7 @@ class Verifier:
                 self._known[key].verified = party in stuck and not self._known[key].bars
         return found
 
-    def _seen(self, one: _Round, party: PartyName, key: _Key, now: float) -> PartyLook:
+    def _seen(self, one: _Round, party: PartyName, key: Key, now: float) -> PartyLook:
         """What the round showed of a suspect."""
         known = self._known.get(key)
         name = key.process
@@ -287,7 +253,7 @@ class Verifier:
             return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")
         look = self._answer(one, name, party)
         if known is None:
-            known = self._known[key] = _Known(look=look, looked_at=now, again_seconds=self._again_seconds_min, since=now)
+            known = self._known[key] = Known(look=look, looked_at=now, again_seconds=self._again_seconds_min, since=now)
         else:
             known.looked_at = now
             known.again_seconds *= DOUBLES
@@ -325,7 +291,7 @@ class Verifier:
             doubt = f"it has recorded events since its cut ({look.happenings - report.happenings} steps)"
         same = known is not None and known.happenings == report.happenings
         again = known.again_seconds * DOUBLES if known is not None and same else self._again_seconds_min
-        self._idle[report.process] = _Idle(happenings=report.happenings, doubt=doubt, looked_at=now, again_seconds=again)
+        self._idle[report.process] = Idle(happenings=report.happenings, doubt=doubt, looked_at=now, again_seconds=again)
         return doubt
 
     def _confirmed(self, one: _Round, found: Assembled, old: set[PartyName], looks: Mapping[PartyName, PartyLook]) -> Assembled:
@@ -374,13 +340,13 @@ def idle_of(snapshot: Snapshot) -> tuple[ProcessName, ...]:
     return tuple(name for name, state in snapshot.processes.items() if state.activity is not Activity.ACTIVE)
 
 
-def _keys(reports: Mapping[ProcessName, Report], parties: Mapping[PartyName, tuple[WaitNumber, ...]]) -> dict[PartyName, _Key]:
+def _keys(reports: Mapping[ProcessName, Report], parties: Mapping[PartyName, tuple[WaitNumber, ...]]) -> dict[PartyName, Key]:
     """Each suspect with the waits that block it; without auxiliary parties that represent a part of a wait (``party~3.1``)."""
     suspected = {process_of(party) for party in parties}
     waits = {(name, wait.waiter, wait.number) for name in suspected & reports.keys() for wait in reports[name].waits}
-    found: dict[PartyName, _Key] = {}
+    found: dict[PartyName, Key] = {}
     for party, numbers in parties.items():
         name = process_of(party)
         if name in reports and all((name, party, number) in waits for number in numbers):
-            found[party] = _Key(name, reports[name].process.incarnation, party, numbers)
+            found[party] = Key(name, reports[name].process.incarnation, party, numbers)
     return found

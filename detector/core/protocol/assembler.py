@@ -16,7 +16,7 @@ from detector.core.snapshot import Snapshot
 from detector.core.waits.channels import set_aside
 from detector.core.waits.resolved import Resolved, resolved
 from detector.core.waits.ties import tied
-from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, SnapshotRef
+from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
 from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import Report
 
@@ -131,6 +131,19 @@ class PendingSnapshot:
     def missing(self) -> tuple[ProcessName, ...]:
         """The members that have not reported, sorted."""
         return tuple(sorted(self.members.keys() - self._reports.keys()))
+
+    def attended(self, ended: float) -> Assembled:
+        """Who reported, and no more: for a snapshot that is assembled elsewhere. Nothing is resolved."""
+        absent, reports = tuple(self.members[name] for name in self.missing()), dict(sorted(self._reports.items()))
+        ref = SnapshotRef(id=self.id, begun=self.begun, ended=ended, members=len(self.members))
+        states = {name: ProcessState(service=report.process.service) for name, report in reports.items()}
+        return Assembled(
+            snapshot=Snapshot(ref=ref, processes=states, missing=tuple(member.instance for member in absent)),
+            outcome=Outcome.INCOMPLETE if absent else Outcome.COMPLETE,
+            begun_by=self.begun_by,
+            reports=reports,
+            absent=absent,
+        )
 
     def assembled(self, ended: float, earlier: Resolved | None = None) -> Assembled:
         """The snapshot from the reports there are. ``earlier``: of a snapshot before, so that only what changed is resolved."""

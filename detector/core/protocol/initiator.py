@@ -388,6 +388,10 @@ class Initiator:
         if assembled.snapshot.ref.id is not None:
             self._log.record(now, f"ends {assembled.outcome.value}", assembled.snapshot.ref.id)
 
+    def settled(self, settled: Mapping[ProcessId, tuple[CallNumber, ...]]) -> None:
+        """A snapshot that was assembled elsewhere shows that these calls in doubt were answered."""
+        self._settled.update(settled)
+
     def story(self, snapshot: SnapshotId) -> list[str]:
         """The log of a snapshot: see :class:`~detector.core.protocol.story.SnapshotLog`."""
         return self._log.story(snapshot)

@@ -20,8 +20,21 @@ STORY_LINES_MAX = 20
 class Assembling:
     """Every method is called on the event loop."""
 
-    def __init__(self, *, initiator: Initiator, verdicts: SnapshotVerdicts, clock: Clock, metrics: Metrics, log: Log) -> None:
-        """``initiator`` says what has ended, and is told what came of it."""
+    def __init__(
+        self,
+        *,
+        initiator: Initiator,
+        verdicts: SnapshotVerdicts,
+        clock: Clock,
+        metrics: Metrics,
+        log: Log,
+        elsewhere: bool = False,
+    ) -> None:
+        """``initiator`` says what has ended, and is told what came of it.
+
+        ``elsewhere``: snapshots are assembled and judged by another process; here it is only known who reported.
+        """
+        self._elsewhere = elsewhere
         self._initiator = initiator
         self._verdicts = verdicts
         self._clock = clock
@@ -34,7 +47,10 @@ class Assembling:
     async def judge(self, ended: Ended) -> None:
         """Assemble a large snapshot, and judge it. Never raises: one that cannot be assembled must not end the service."""
         try:
-            assembled = await self._worker.submit(ended.assembled)
+            if self._elsewhere:
+                assembled = ended.pending.attended(ended.at)
+            else:
+                assembled = await self._worker.submit(ended.assembled)
             self._initiator.assembled(assembled, self._clock.now())
             self.take(assembled)
         except Exception as error:  # noqa: BLE001 - as above
@@ -46,6 +62,12 @@ class Assembling:
         """A snapshot is assembled."""
         self._metrics.finished(assembled)
         self.missed = frozenset(assembled.snapshot.missing)
+        if assembled.orphans:
+            self._set_aside(assembled)
+
+    def shown(self, assembled: Assembled) -> None:
+        """What came of a snapshot elsewhere."""
+        self._initiator.settled(assembled.settled)
         if assembled.orphans:
             self._set_aside(assembled)
 

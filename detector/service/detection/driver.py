@@ -18,6 +18,7 @@ from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.ops.patience import Patience
+from detector.service.detection.assembled_elsewhere import AssembledElsewhere, Put
 from detector.service.detection.assembling import APART_MIN, Assembling
 from detector.service.detection.current_verdicts import CurrentVerdicts
 from detector.service.detection.evaluator import Evaluator
@@ -56,8 +57,9 @@ class Driver:
         metrics: Metrics,
         log: Log,
         archive_sink: ArchiveSink | None = None,
+        put: Put | None = None,
     ) -> None:
-        """``snapshot_store`` says which snapshot id is the first that was never given."""
+        """``snapshot_store`` says which snapshot id is the first that was never given; ``put``: see ``AssembledElsewhere``."""
         self.roster = Roster(
             lease_seconds=settings.lease_seconds, members_max=settings.members_max, forget_seconds=settings.forget_seconds
         )
@@ -71,12 +73,18 @@ class Driver:
         self._snapshot_store = snapshot_store
         self._metrics = metrics
         self._log = log
-        self._initiator = Initiator(settings.timing, first=snapshot_store.first_id, apart_min=APART_MIN)
+        self._initiator = Initiator(
+            settings.timing, first=snapshot_store.first_id, apart_min=APART_MIN if put is None else 1
+        )
         self._colours = ColourBudget(clock.now())
         self._patience = Patience()
         self.unread: Callable[[], bool] = lambda: False
         """Whether markers wait to be written, or reports to be read: nobody is late meanwhile."""
         self._rounds = Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics, patience=self._patience)
+        self.elsewhere = put and AssembledElsewhere(
+            put=put, roster=self.roster, predicates=evaluator.names, settings=settings, clock=clock, log=log
+        )
+        self._all_rounds = (self._rounds, self.elsewhere) if self.elsewhere is not None else (self._rounds,)
         self._verdicts = SnapshotVerdicts(
             settings=settings,
             clock=clock,
@@ -91,8 +99,12 @@ class Driver:
             archive_sink=archive_sink,
             metrics=metrics,
             log=log,
+            elsewhere=self.elsewhere,
+            shown=self._shown,
         )
-        self._assembling = Assembling(initiator=self._initiator, verdicts=self._verdicts, clock=clock, metrics=metrics, log=log)
+        self._assembling = Assembling(
+            initiator=self._initiator, verdicts=self._verdicts, clock=clock, metrics=metrics, log=log, elsewhere=put is not None
+        )
         self._known_request_at = -math.inf
         self._under_way: set[SnapshotId] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -114,7 +126,7 @@ class Driver:
         if before is not None and before.process == member.process and before.lost_at is None:
             self._initiator.advance(member.colour)
         else:
-            self._rounds.unable(member.name, f"{member.name} was restarted")
+            self._unable(member.name, f"{member.name} was restarted")
             self._join(member, before)
         if self._under_way and member.stream is not None:
             newest = max(self._under_way)
@@ -169,7 +181,8 @@ class Driver:
         """An agent answers the verification round. One that has said goodbye is no member again for that."""
         if self.roster.is_member(member):
             member.heard_at = self._clock.now()
-            self._rounds.looked(member.process, look)
+            for rounds in self._all_rounds:
+                rounds.looked(member.process, look)
 
     def leased(self, member: Member, colour: SnapshotId, reports_dropped: int, stamps_refused: int) -> None:
         """An agent says that it lives."""
@@ -207,8 +220,13 @@ class Driver:
         """A stream broke: its process is missing until it is back, and lost once its lease ends."""
         member.stream = None
         if self.roster.is_member(member):
-            self._rounds.unable(member.name, f"the stream of {member.name} broke")
+            self._unable(member.name, f"the stream of {member.name} broke")
             self._log.info("stream broke", process=member.name)
+
+    def _unable(self, process: ProcessName, why: str) -> None:
+        """No round waits for the process."""
+        for rounds in self._all_rounds:
+            rounds.unable(process, why)
 
     def expire(self, stalled_seconds: float = 0.0) -> None:
         """Members whose lease has run out are lost, and forgotten in the end; called now and then.
@@ -235,7 +253,7 @@ class Driver:
             return
         self._membership.left()
         self._log.info("member left", process=member.name, why=why)
-        self._rounds.unable(member.name, f"{member.name} has left")
+        self._unable(member.name, f"{member.name} has left")
         self._step(lambda now: self._initiator.left(member.name, now))
         self.incidents.over(member.process, why, self._clock.now())
         self._snapshot_store.member(member.name, None)
@@ -327,6 +345,10 @@ class Driver:
         self._initiator.judging()
         self._initiator.paused = len(self._judging) >= self._settings.pending_snapshots_max
 
+    def _shown(self, assembled: Assembled) -> None:
+        """What came of a snapshot that was assembled elsewhere."""
+        self._assembling.shown(assembled)
+
     def _was_judged(self, task: asyncio.Task[None]) -> None:
         """Questions that arrived meanwhile share one snapshot: no more are begun than can be evaluated."""
         self._judging.discard(task)
@@ -375,7 +397,8 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         self._arming = True
-        self._rounds.close()
+        for rounds in self._all_rounds:
+            rounds.close()
         if self._judging:
             await asyncio.wait(self._judging, timeout=0.5)
         self._assembling.close()

@@ -33,7 +33,8 @@ class PendingAsks:
         """``begin`` is called for each question."""
         self._begin = begin
         self._clock = clock
-        self._seconds_max = 2 * settings.give_up_seconds + 2 * settings.evaluation_seconds_max + _ROUNDS_SECONDS_MAX
+        elsewhere = settings.assembly_seconds_max if settings.kafka else 0.0
+        self._seconds_max = 2 * settings.give_up_seconds + 2 * settings.evaluation_seconds_max + _ROUNDS_SECONDS_MAX + elsewhere
         self._asks: dict[int, _Ask] = {}
         self._numbers = itertools.count(1)
 

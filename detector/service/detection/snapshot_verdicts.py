@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from detector.core.answer import nobody_reported
+from detector.assembly.results import completed
+from detector.core.answer import nobody_reported, undetermined
 from detector.core.membership_doubt import MembershipDoubt
 from detector.core.protocol.assembler import Assembled
-from detector.core.scope import bears, narrowed
+from detector.core.scope import views_of
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
+from detector.service.detection.assembled_elsewhere import AssembledElsewhere, NoResultError
 from detector.service.detection.current_verdicts import CurrentVerdicts, Key, key_of
 from detector.service.detection.evaluator import Evaluator
 from detector.service.detection.incident.incidents import Incidents
@@ -24,7 +26,10 @@ from detector.service.metrics import Metrics
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
-from stilltrue.model import ProcessState, SnapshotId, Verdict
+from stilltrue.model import PartyName, ProcessState, SnapshotId, Verdict
+
+ALL = "all"
+"""The scope of all members."""
 
 
 class SnapshotVerdicts:
@@ -46,8 +51,15 @@ class SnapshotVerdicts:
         archive_sink: ArchiveSink | None,
         metrics: Metrics,
         log: Log,
+        elsewhere: AssembledElsewhere | None = None,
+        shown: Callable[[Assembled], None] = lambda _: None,
     ) -> None:
-        """The parts that judge, and those that publish."""
+        """The parts that judge, and those that publish.
+
+        ``elsewhere``: who judges instead of them; ``shown`` is called with what came of a snapshot there.
+        """
+        self._elsewhere = elsewhere
+        self._shown = shown
         self._scopes = settings.scopes
         self._clock = clock
         self._roster = roster
@@ -72,6 +84,9 @@ class SnapshotVerdicts:
 
     async def _judge_all(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
         """Verify first, if there is anything to verify; take a second round when a TRUE depends on idleness."""
+        if self._elsewhere is not None:
+            await self._judge_elsewhere(self._elsewhere, assembled, tickets)
+            return
         seen = _Seen(await self._rounds.of_waits(assembled), self._rounds)
         self._snapshot_store.taken(seen.looked_at)
         views = range(1 + len(self._scopes))
@@ -82,10 +97,33 @@ class SnapshotVerdicts:
         newest = replace(seen.newest, snapshot=replace(seen.newest.snapshot, membership=tuple(seen.doubts)))
         self.keep(newest, tuple(verdict for verdict, _ in given), pinned=changed)
 
+    async def _judge_elsewhere(self, elsewhere: AssembledElsewhere, attended: Assembled, tickets: tuple[int, ...]) -> None:
+        """Have another process assemble and judge; what it says is qualified and published here, as if it were ours."""
+        watched = sorted({PartyName(key[0]) for incident in self._incidents.open_ones() for key in incident.keys})
+        try:
+            result = await elsewhere.result(attended, watched)
+        except NoResultError as error:
+            self._log.warning("no result", snapshot=attended.snapshot.ref.id, reason=str(error))
+            views = self._views(attended.snapshot)
+            verdicts = [undetermined(name, view.ref, "overrun", str(error)) for name in self._evaluator.names for view in views]
+            assembled = attended
+        else:
+            assembled, verdicts = completed(result, attended), list(result.verdicts)
+            self._shown(assembled)
+        by_scope = {view.ref.scope: view for view in self._views(assembled.snapshot)}
+        doubts: dict[MembershipDoubt, None] = {}
+        given = [
+            await self._say(verdict, by_scope[verdict.snapshot.scope], assembled, doubts, tickets)
+            for verdict in verdicts
+            if verdict.snapshot.scope in by_scope
+        ]
+        newest = replace(assembled, snapshot=replace(assembled.snapshot, membership=tuple(doubts)))
+        self.keep(newest, tuple(verdict for verdict, _ in given), pinned=any(news for _, news in given))
+
     def keep(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         """Store and archive a finished snapshot."""
         self._snapshot_store.finished(assembled, verdicts, pinned=pinned)
-        if self._archive_sink is not None:
+        if self._archive_sink is not None and self._elsewhere is None:
             absent = {name: self._roster.get(name) for name in assembled.snapshot.missing}
             self._archive_sink.finished(
                 assembled, verdicts, {name: member.process for name, member in absent.items() if member}
@@ -93,18 +131,12 @@ class SnapshotVerdicts:
 
     def _views(self, snapshot: Snapshot) -> list[Snapshot]:
         """The snapshot, and its view in each scope; a missing process that is no longer known belongs to every scope."""
-        absent = {name: self._roster.get(name) for name in snapshot.missing}
-        states = dict(snapshot.processes) | {
-            name: ProcessState(service=member.process.service, labels=member.labels)
-            for name, member in absent.items()
-            if member
+        found = {name: self._roster.get(name) for name in snapshot.missing}
+        absent = {
+            name: None if member is None else ProcessState(service=member.process.service, labels=member.labels)
+            for name, member in found.items()
         }
-        unknown = {name for name, member in absent.items() if member is None}
-        views = [snapshot]
-        for scope in self._scopes:
-            inside = {name for name, state in states.items() if bears(state, scope.labels)}
-            views.append(narrowed(snapshot, name=scope.name, members=frozenset(inside | unknown)))
-        return views
+        return views_of(snapshot, {scope.name: scope.labels for scope in self._scopes}, absent)
 
     async def _judge_one(self, name: str, view: int, seen: _Seen, tickets: tuple[int, ...]) -> tuple[Verdict, bool]:
         snapshot = seen.views(seen.looked_at.snapshot, self._views)[view]
@@ -112,13 +144,24 @@ class SnapshotVerdicts:
         if await self._evaluator.leans_on_idleness(name, snapshot, verdict):
             snapshot = seen.views((await seen.idleness()).snapshot, self._views)[view]
             verdict = await self._verdict(name, snapshot)
-        open_ones = self._incidents.open_ones() if snapshot.missing else []
-        doubts = self._membership.doubts(snapshot, open_ones)
-        if not view:
-            seen.doubts.update(dict.fromkeys(doubts))
-        verdict, firm = self._membership.qualified(verdict, snapshot, seen.newest.reports, doubts)
+        return await self._say(verdict, snapshot, seen.newest, seen.doubts, tickets)
+
+    async def _say(
+        self,
+        verdict: Verdict,
+        view: Snapshot,
+        assembled: Assembled,
+        noted: dict[MembershipDoubt, None],
+        tickets: tuple[int, ...],
+    ) -> tuple[Verdict, bool]:
+        """Publish a verdict on a view, as certain as the membership allows; whether it is news. Doubts are ``noted``."""
+        open_ones = self._incidents.open_ones() if view.missing else []
+        doubts = self._membership.doubts(view, open_ones)
+        if view.ref.scope == ALL:
+            noted.update(dict.fromkeys(doubts))
+        verdict, firm = self._membership.qualified(verdict, view, assembled.reports, doubts)
         try:
-            return verdict, await self._publish(verdict, seen.newest, firm=firm)
+            return verdict, await self._publish(verdict, assembled, firm=firm)
         finally:  # who asks and then looks for the incident finds it
             self._pending_asks.judged(tickets, verdict)
 

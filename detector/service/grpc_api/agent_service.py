@@ -15,7 +15,6 @@ from google.protobuf.message import DecodeError
 
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
-from detector.ops.text import cut
 from detector.service.cure.cures import Cures
 from detector.service.detection.driver import Driver
 from detector.service.detection.membership.colour_budget import ColourRefusedError
@@ -30,6 +29,7 @@ from detector.service.grpc_api.agent_stream import (
     ReplacedError,
     Turns,
 )
+from detector.service.grpc_api.report_checks import RefusedError, check_bytes, check_entries, check_owner, not_a_request
 from detector.service.grpc_api.report_reader import ReportBytes, ReportReader, check_moments, check_times, split
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import bearer_token, certificate_names
@@ -46,21 +46,10 @@ from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 
 AGENT_SERVICE = "stilltrue.v1.AgentService"
 HELLO_BYTES_MAX = 64 * 1024
-REFUSAL_CHARACTERS_MAX = 500
 """A refusal may name what it refuses, which may be of any length."""
 _HELLO_SECONDS_MAX = 10.0
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200
-
-
-class RefusedError(Exception):
-    """An agent's message is refused: the status for its stream, and a reason for the metrics."""
-
-    def __init__(self, status: grpc.StatusCode, text: str, reason: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.text = cut(text, REFUSAL_CHARACTERS_MAX)
-        self.reason = reason
 
 
 class AgentServicer:
@@ -97,6 +86,9 @@ class AgentServicer:
         )
 
     async def _connect(self, _: object, context: Context) -> None:
+        await self.serve(context)
+
+    async def serve(self, context: Context) -> None:
         """One agent's stream, from its hello to its end."""
         stream = AgentStream(context, self._writes)
         member: Member | None = None
@@ -197,7 +189,7 @@ class AgentServicer:
                 raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), "too_many_members") from None
 
     async def _take_bytes(self, member: Member, data: bytes, reader: ReportReader) -> None:
-        self._check_bytes(data)
+        check_bytes(data, self._settings.report_bytes_max)
         found = split(data)
         try:
             if found is None:
@@ -205,7 +197,7 @@ class AgentServicer:
             elif not self._is_useless(member, found):
                 await self._take_found(member, data, found, reader)
         except DecodeError:
-            raise _malformed() from None
+            raise not_a_request() from None
 
     async def _take_found(self, member: Member, data: bytes, found: ReportBytes, reader: ReportReader) -> None:
         """A report that is not useless by its heading; one that says something new has to wait for its turn."""
@@ -254,10 +246,9 @@ class AgentServicer:
     def _take_report(
         self, member: Member, message: snapshot_pb.Report, reader: ReportReader, found: ReportBytes | None
     ) -> None:
-        self._check_size(message)
+        check_entries(message, self._settings.report_entries_max)
         report = reader.decoded(message, found)
-        if report.process != member.process:
-            raise MalformedError(f"process: a report of {report.process.instance} on the stream of {member.name}")
+        check_owner(report, member.process)
         check_times(report)
         self._driver.reported(member, report)
 
@@ -267,29 +258,12 @@ class AgentServicer:
         numbers = 0 <= report.after < report.snapshot <= NUMBER_MAX
         return own and numbers and self._driver.refuses(member, SnapshotId(report.after), SnapshotId(report.snapshot))
 
-    def _check_size(self, report: snapshot_pb.Report) -> None:
-        entries, most = len(report.waits) + len(report.made) + len(report.served), self._settings.report_entries_max
-        if entries > most:
-            text = f"a report of {entries} waits and calls; at most {most} are accepted (--report-entries-max)"
-            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
-
-    def _check_bytes(self, data: bytes) -> None:
-        if len(data) > self._settings.report_bytes_max:
-            text = (
-                f"a message of {len(data)} bytes; at most {self._settings.report_bytes_max} are accepted (--report-bytes-max)"
-            )
-            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
-
     def _read(self, data: bytes) -> pb.ConnectRequest:
-        self._check_bytes(data)
+        check_bytes(data, self._settings.report_bytes_max)
         try:
             return pb.ConnectRequest.FromString(data)
         except DecodeError:
-            raise _malformed() from None
-
-
-def _malformed() -> RefusedError:
-    return RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a ConnectRequest", "malformed")
+            raise not_a_request() from None
 
 
 def _sight(sight: pb.Sight) -> Sight:

@@ -19,6 +19,7 @@ from stilltrue.runtime.membership.secret_file import writable_by_all
 
 _OPEN = ("/grpc.health.v1.Health/",)
 _AGENT_SERVICE = "/stilltrue.v1.AgentService/"
+_COLLECTOR_SERVICE = "/stilltrue.v1.CollectorService/"
 _OPERATORS = frozenset({"/stilltrue.v1.DetectorService/Ask", "/stilltrue.v1.DetectorService/Cure"})
 
 
@@ -27,9 +28,10 @@ class SecurityError(ValueError):
 
 
 class Role(Enum):
-    """What a client may do: report as an agent; read; read, take snapshots and end incidents."""
+    """What a client may do: report as an agent; speak for any agent; read; read, take snapshots and end incidents."""
 
     AGENT = "agent"
+    COLLECTOR = "collector"
     READER = "reader"
     OPERATOR = "operator"
 
@@ -168,6 +170,8 @@ def roles_for(method: str) -> frozenset[Role]:
         return frozenset()
     if method.startswith(_AGENT_SERVICE):
         return frozenset({Role.AGENT})
+    if method.startswith(_COLLECTOR_SERVICE):
+        return frozenset({Role.COLLECTOR})
     if method in _OPERATORS:
         return frozenset({Role.OPERATOR})
     return LOOKERS

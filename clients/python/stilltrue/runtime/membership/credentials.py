@@ -44,18 +44,20 @@ class Security:
         """Whether to use TLS."""
         return bool(self.ca or self.certificate)
 
-    def channel(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
-        """A channel to ``address`` with the files' present content. Raises :class:`SecurityRefusedError`."""
+    def loaded(self, address: str) -> tuple[grpc.ChannelCredentials | None, str]:
+        """The files' present content: of TLS (None: none), and the token. Raises :class:`SecurityRefusedError`."""
         token = _read(self.token_file, secret=True).decode().strip() if self.token_file else ""
         if not self.tls:
-            if not token:
-                return _channel_of_grpc(address, options)
-            if not _is_loopback(address):
+            if token and not _is_loopback(address):
                 raise SecurityRefusedError(f"token_file: a token is not sent to {address} without TLS (tls_ca_file)")
-            return grpc.intercept_channel(_channel_of_grpc(address, options), _Bearer(token))
+            return None, token
         ca, certificate = (_read(path) if path else None for path in (self.ca, self.certificate))
         key = _read(self.key, secret=True) if self.key else None
-        credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+        return grpc.ssl_channel_credentials(ca, key, certificate), token
+
+    def channel(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
+        """A channel to ``address`` with the files' present content. Raises :class:`SecurityRefusedError`."""
+        credentials, token = self.loaded(address)
         channel = _channel_of_grpc(address, options, credentials)
         return grpc.intercept_channel(channel, _Bearer(token)) if token else channel
 

@@ -1,0 +1,67 @@
+"""Where Kafka is, and what our topics are called; without its client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+REPORTS, RESULTS = "reports", "results"
+_RECORD_BYTES_SPARE = 2**20
+
+
+class KafkaUnavailableError(Exception):
+    """Kafka cannot be used; one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Kafka cluster, and how to reach it.
+
+    ``servers``: ``HOST:PORT[,...]``; ``topics``: what the names of our topics begin with; ``properties``: of librdkafka
+    (``security.protocol`` and the like); ``record_bytes_max``: the largest record.
+    """
+
+    servers: str
+    topics: str = "stilltrue"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    record_bytes_max: int = 16 * 2**20
+
+    def topic(self, name: str) -> str:
+        """The full name of ``REPORTS`` or ``RESULTS``."""
+        return f"{self.topics}.{name}"
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        """For librdkafka."""
+        return {"bootstrap.servers": self.servers, "log_level": 0, **self.properties, **more}
+
+    @property
+    def message_bytes_max(self) -> int:
+        """Of a record, with what Kafka adds."""
+        return self.record_bytes_max + _RECORD_BYTES_SPARE
+
+
+def client() -> ModuleType:
+    """The module with Kafka's client, which is an extra. Raises :class:`KafkaUnavailableError`."""
+    try:
+        return import_module("detector.assembly.kafka")
+    except ImportError as error:
+        raise KafkaUnavailableError(f"{error}; install it with: pip install 'stilltrue-detector[kafka]'") from None
+
+
+def read_properties(path: Path | None) -> dict[str, str]:
+    """``key=value`` lines of a file; those that begin with ``#`` are comments. Raises :class:`KafkaUnavailableError`."""
+    if path is None:
+        return {}
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+    except OSError as error:
+        raise KafkaUnavailableError(f"{path}: {error.strerror}") from None
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise KafkaUnavailableError(f"{path}: {key!r} is not KEY=VALUE")
+    return {key.strip(): value.strip() for key, _, value in pairs}

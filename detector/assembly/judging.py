@@ -1,0 +1,172 @@
+"""From a snapshot's records to its verdicts, as one detector would give them. Pure: all times come with the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from detector.assembly.records import Answers, Asked, Header, first_by_process
+from detector.core.answer import nobody_reported, undetermined
+from detector.core.look.memory import NOTHING, Memory
+from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, idle_of, suspicion_of
+from detector.core.predicate import Predicate, reads_activity
+from detector.core.protocol.assembler import Assembled, PendingSnapshot
+from detector.core.registry import PluginError, ask, find_predicate, leans_on_idleness
+from detector.core.scope import views_of
+from detector.core.snapshot import Snapshot
+from stilltrue.model import Holds, ProcessId, ProcessName, ProcessState, Verdict
+from stilltrue.protocol.report import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The verdicts on a snapshot, before what the membership withholds; by predicate, then all members before the scopes.
+
+    ``assembled``: after the verification rounds.
+    ``memory``: what the rounds have shown so far, for the next snapshot.
+    """
+
+    assembled: Assembled
+    verdicts: tuple[Verdict, ...]
+    memory: Memory = NOTHING
+
+
+def is_complete(header: Header, reported: Iterable[ProcessId]) -> bool:
+    """Whether the reports that the header names are there."""
+    return set(header.reported) <= set(reported)
+
+
+def judged(header: Header, reports: Iterable[Report], answers: Sequence[Answers]) -> Judged | Asked:
+    """The verdicts; or the looks that are needed first, if ``answers`` lacks a round.
+
+    Reports that the header names and that are not in ``reports`` are missing: doubt delays a verdict, never makes one.
+    """
+    return _Judging(header, answers).run(assembled(header, reports))
+
+
+def assembled(header: Header, reports: Iterable[Report]) -> Assembled:
+    """The snapshot that a header and its reports make."""
+    members = {process.instance: process for process in (*header.reported, *(member.process for member in header.absent))}
+    pending = PendingSnapshot(snapshot=header.snapshot, members=members, begun=header.begun, begun_by=header.begun_by)
+    counted = set(header.reported)
+    for process, report in first_by_process(reports).items():
+        if process in counted:
+            pending.offer(report)
+    return pending.assembled(header.ended)
+
+
+class _NeedsLooksError(Exception):
+    """The answers of this round are not there yet."""
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__(asked)
+        self.asked = asked
+
+
+class _Judging:
+    """One evaluation of a snapshot, from the beginning."""
+
+    def __init__(self, header: Header, answers: Sequence[Answers]) -> None:
+        self._header = header
+        self._answers = {each.round: each for each in reversed(answers)}
+        self._rounds = 0
+        self._verifier = Verifier(
+            give_up_seconds=header.look_give_up_seconds, again_seconds_min=header.look_again_seconds_min, memory=header.memory
+        )
+        self._further: Assembled | None = None
+
+    def run(self, taken: Assembled) -> Judged | Asked:
+        try:
+            suspicion = suspicion_of(taken.snapshot, leaning=False)
+            looked_at = self._round(taken, suspicion) if suspicion else taken
+            verdicts = tuple(self._verdicts(looked_at))
+        except _NeedsLooksError as needs:
+            return needs.asked
+        newest = looked_at if self._further is None else self._further
+        return Judged(assembled=newest, verdicts=verdicts, memory=self._verifier.memory)
+
+    def _verdicts(self, looked_at: Assembled) -> Iterable[Verdict]:
+        made = {name: self._predicate(name) for name in self._header.predicates}
+        views = self._views(looked_at.snapshot)
+        for name, predicate in made.items():
+            for at, view in enumerate(views):
+                verdict = _answer(name, predicate, view)
+                if not isinstance(predicate, PluginError) and _leans(predicate, view, verdict):
+                    further = self._views(self._idleness(looked_at).snapshot)[at]
+                    verdict = _answer(name, predicate, further)
+                yield verdict
+
+    def _predicate(self, name: str) -> Predicate | PluginError:
+        try:
+            return find_predicate(name, self._header.settings.get(name))
+        except PluginError as error:
+            return error
+
+    def _idleness(self, looked_at: Assembled) -> Assembled:
+        """After the second round, which is taken once."""
+        if self._further is None:
+            processes = suspicion_of(looked_at.snapshot, leaning=True).processes
+            self._further = self._round(looked_at, Suspicion(processes=processes))
+        return self._further
+
+    def _round(self, before: Assembled, suspicion: Suspicion) -> Assembled:
+        """One round, with the answers there are. Raises :class:`_NeedsLooksError` for want of them."""
+        asks: list[AskLook] = []
+        ended: list[Assembled] = []
+
+        def note(effects: Iterable[RoundEffect]) -> None:
+            for effect in effects:
+                match effect:
+                    case AskLook():
+                        asks.append(effect)
+                    case Verified(assembled=found):
+                        ended.append(found)
+
+        self._rounds += 1
+        note(self._verifier.suspected(before, suspicion, self._header.ended))
+        if not ended:
+            answers = self._answers.get(self._rounds)
+            if answers is None:
+                raise _NeedsLooksError(Asked(round=self._rounds, asks=tuple(asks)))
+            self._answered(asks, answers, note)
+        return ended[0]
+
+    def _answered(self, asks: Sequence[AskLook], answers: Answers, note: Callable[[Iterable[RoundEffect]], None]) -> None:
+        for each in asks:
+            name = each.process.instance
+            if name in answers.looks:
+                note(self._verifier.looked(each.process, answers.looks[name], answers.at))
+            elif name in answers.unable:
+                note(self._verifier.unable(name, answers.unable[name], answers.at, each.request.snapshot))
+        note(self._verifier.ticked(max(answers.at, self._verifier.due()) if self._verifier.under_way else answers.at))
+
+    def _views(self, snapshot: Snapshot) -> list[Snapshot]:
+        known = {
+            member.process.instance: ProcessState(service=member.process.service, labels=member.labels)
+            for member in self._header.absent
+            if member.labels is not None
+        }
+        absent: dict[ProcessName, ProcessState | None] = {name: known.get(name) for name in snapshot.missing}
+        return views_of(snapshot, self._header.scopes, absent)
+
+
+def _answer(name: str, predicate: Predicate | PluginError, view: Snapshot) -> Verdict:
+    """As the service's evaluator answers, but that no time limit ends it."""
+    if not view.processes:
+        return nobody_reported(name, view)
+    try:
+        if isinstance(predicate, PluginError):
+            raise predicate
+        return replace(ask(predicate, view), predicate=name, snapshot=view.ref)
+    except PluginError as error:
+        return undetermined(name, view.ref, "failed", str(error))
+
+
+def _leans(predicate: Predicate, view: Snapshot, verdict: Verdict) -> bool:
+    idle = idle_of(view)
+    if verdict.holds is not Holds.TRUE or not idle or not reads_activity(predicate):
+        return False
+    try:
+        return leans_on_idleness(predicate, view, verdict, idle)
+    except PluginError:
+        return True

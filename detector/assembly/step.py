@@ -1,0 +1,75 @@
+"""What the assembly does when records of a snapshot have come: nothing yet, ask for looks, or give the result. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from detector.assembly.judging import is_complete, judged
+from detector.assembly.records import (
+    HEADER,
+    LOOKS,
+    REPORT,
+    Answers,
+    Asked,
+    Header,
+    answers_of,
+    header_of,
+    report_of,
+)
+from detector.assembly.results import Result, asked_record, result_of, result_record
+from stilltrue.protocol.report import Report
+from stilltrue.protocol.wire.values import MalformedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What is to be said, as a record; ``asked``: how many rounds of looks have been asked for by now.
+
+    ``result`` is None while looks are waited for; with it, the snapshot is done.
+    """
+
+    record: bytes
+    asked: int
+    result: Result | None = None
+
+
+def step(records: Sequence[bytes], *, asked: int = 0, late: bool = False) -> Step | None:
+    """Go on as far as the records allow; None: something has to come first.
+
+    Parameters
+    ----------
+    records : all of one snapshot's so far, in any order, some perhaps more than once.
+    asked : how many rounds have been asked for already; the same round is not asked for again.
+    late : nothing more is waited for. Members without a report are missing, and looks that have not come are none.
+    """
+    header = next((header_of(record) for record in records if record[:1] == HEADER), None)
+    if header is None:
+        return None
+    came = [record for record in records if record[:1] == REPORT]
+    if len(came) < len(header.reported) and not late:
+        return None
+    reports = list(_decoded(came))
+    if not late and not is_complete(header, (report.process for report in reports)):
+        return None
+    return _further(header, reports, [answers_of(record) for record in records if record[:1] == LOOKS], asked, late=late)
+
+
+def _further(header: Header, reports: list[Report], answers: list[Answers], asked: int, *, late: bool) -> Step | None:
+    while isinstance(found := judged(header, reports, answers), Asked):
+        if not late:
+            return None if found.round <= asked else Step(record=asked_record(header.fleet, found), asked=found.round)
+        answers.append(Answers(round=found.round, at=header.ended))
+    result = result_of(header, found)
+    return Step(record=result_record(header.fleet, result), asked=asked, result=result)
+
+
+def _decoded(records: Iterable[bytes]) -> Iterable[Report]:
+    """The reports; a collector lets no malformed one pass, and if one did, its process is missing."""
+    for record in records:
+        try:
+            yield report_of(record)
+        except (MalformedError, DecodeError):
+            continue

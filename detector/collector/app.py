@@ -1,0 +1,144 @@
+"""The collector as a whole: a server for agents, a stream to the coordinator, a producer of records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from detector.assembly.cluster import REPORTS, Cluster, client
+from detector.assembly.records import key_of, report_record
+from detector.collector.agent_stream import CollectedStream
+from detector.collector.intake import Intake
+from detector.collector.relay import Coordinator, Relay
+from detector.ops.address import is_loopback
+from detector.ops.logs import Log
+from detector.service.grpc_api.agent_service import AGENT_SERVICE
+from detector.service.grpc_api.agent_stream import Context
+from detector.service.grpc_api.security import Certificates, Files
+
+if TYPE_CHECKING:
+    from detector.assembly.kafka import RecordProducer
+
+Connect = Callable[[object, Context], Awaitable[None]]
+_MESSAGE_HEADROOM = 4
+_STOP_SECONDS = 0.5
+
+
+class CollectorRefusedError(Exception):
+    """The collector cannot run so; one line that says what to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collecting:
+    """The settings of a collector. ``certificate``, ``key`` and ``client_ca`` are of the port for agents."""
+
+    host: str
+    port: int
+    coordinator: Coordinator
+    cluster: Cluster
+    fleet: str
+    report_entries_max: int = 50_000
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    allow_plaintext: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises :class:`CollectorRefusedError`."""
+        if (self.certificate is None) is not (self.key is None):
+            raise CollectorRefusedError("--agents-cert-file needs --agents-key-file, and vice versa")
+        if self.certificate is None and self.client_ca is not None:
+            raise CollectorRefusedError("--agents-ca-file needs --agents-cert-file and --agents-key-file")
+        if self.certificate is None and not is_loopback(self.host) and not self.allow_plaintext:
+            text = f"--host: {self.host} is not a local address: it needs --agents-cert-file or --allow-plaintext"
+            raise CollectorRefusedError(text)
+
+
+@contextlib.asynccontextmanager
+async def running(settings: Collecting) -> AsyncIterator[str]:
+    """The collector while the block runs: ``HOST:PORT`` for agents.
+
+    Raises :class:`CollectorRefusedError` or :class:`~detector.assembly.cluster.KafkaUnavailableError`.
+    """
+    log = Log("stilltrue")
+    producer: RecordProducer = client().RecordProducer(settings.cluster)
+    relay = Relay(settings.coordinator, log)
+
+    async def connect(_: object, context: Context) -> None:
+        intake = Intake(
+            report_bytes_max=settings.cluster.record_bytes_max,
+            report_entries_max=settings.report_entries_max,
+            pending_snapshots_max=relay.pending_snapshots_max,
+        )
+
+        async def keep(snapshot: int, data: bytes) -> None:
+            await producer.put(REPORTS, key_of(settings.fleet, snapshot), report_record(data))
+
+        await CollectedStream(context, relay=relay, intake=intake, keep=keep, log=log).serve()
+
+    server, healthy = _server(settings, connect)
+    relaying = asyncio.create_task(relay.run())
+    try:
+        port = _bind(server, settings, log)
+        await server.start()
+        await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
+        log.info("collecting", grpc=f"{settings.host}:{port}", coordinator=settings.coordinator.address)
+        yield f"{settings.host}:{port}"
+    finally:
+        relaying.cancel()
+        await server.stop(_STOP_SECONDS)
+        await asyncio.to_thread(producer.close)
+        log.info("stopped")
+
+
+async def collect(settings: Collecting, started: Callable[[str], None]) -> None:
+    """Run until SIGINT or SIGTERM; ``started`` is called with where it listens."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with running(settings) as address:
+        started(address)
+        await stop.wait()
+
+
+def _server(
+    settings: Collecting, connect: Callable[[object, Context], object]
+) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
+    server = grpc.aio.server(
+        options=[
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", min(2**31 - 1, _MESSAGE_HEADROOM * settings.cluster.record_bytes_max)),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ]
+    )
+    healthy = health.aio.HealthServicer()
+    handlers: dict[str, Any] = {"Connect": grpc.stream_stream_rpc_method_handler(connect, None, None)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(AGENT_SERVICE, handlers),))
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    return server, healthy
+
+
+def _bind(server: grpc.aio.Server, settings: Collecting, log: Log) -> int:
+    address = f"{settings.host}:{settings.port}"
+    try:
+        if settings.certificate is not None and settings.key is not None:
+            files = Files(certificate=settings.certificate, key=settings.key, client_ca=settings.client_ca)
+            port = server.add_secure_port(address, Certificates(files, log).credentials())
+        else:
+            port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise CollectorRefusedError(f"cannot listen on {address}: is it in use? choose another --port (0: any)")
+    return port

@@ -1,0 +1,157 @@
+"""The collector's one stream to the coordinator: dialled again and again, carrying the streams of all its agents.
+
+While there is none, no agent is served; when it breaks, the agents' streams end. They dial again, as they do to a detector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import grpc
+import grpc.aio
+
+from detector.ops.logs import Log
+from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
+from stilltrue.v1 import collector_pb2 as pb
+
+_METHOD = "/stilltrue.v1.CollectorService/Relay"
+_EVENTS_AT_ONCE = 512
+_UNSENT_MAX = 65_536
+"""Events that wait to be sent: a coordinator that takes none for so long is as good as gone."""
+_AGAIN_SECONDS = 1.0
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
+class Agent(Protocol):
+    """An agent's stream, as the coordinator's messages reach it. All on the event loop."""
+
+    def deliver(self, message: bytes) -> None:
+        """Send to the agent."""
+
+    def close(self, status: int, text: str) -> None:
+        """End its stream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinator:
+    """Where the coordinator is (``HOST:PORT[,...]``, the first that answers), and our credentials for it."""
+
+    address: str
+    security: Security
+
+
+class Relay:
+    """Every method is called on the event loop."""
+
+    def __init__(self, coordinator: Coordinator, log: Log) -> None:
+        self._coordinator = coordinator
+        self._log = log
+        self._numbers = itertools.count(1)
+        self._agents: dict[int, Agent] = {}
+        self._unsent: asyncio.Queue[pb.FromAgent] | None = None
+        self.pending_snapshots_max = 1
+        self.connected = asyncio.Event()
+
+    def opened(self, agent: Agent, opened: pb.AgentOpened) -> int | None:
+        """An agent has connected: its number; None while there is no coordinator."""
+        if self._unsent is None:
+            return None
+        number = next(self._numbers)
+        self._agents[number] = agent
+        self._send(pb.FromAgent(agent=number, opened=opened))
+        return number
+
+    def said(self, number: int, message: bytes) -> None:
+        """An agent has sent this."""
+        if number in self._agents:
+            self._send(pb.FromAgent(agent=number, message=message))
+
+    def ended(self, number: int) -> None:
+        """An agent's stream is over."""
+        if self._agents.pop(number, None) is not None:
+            self._send(pb.FromAgent(agent=number, ended=pb.AgentEnded()))
+
+    def _send(self, event: pb.FromAgent) -> None:
+        if self._unsent is not None:
+            try:
+                self._unsent.put_nowait(event)
+            except asyncio.QueueFull:
+                self._log.warning("coordinator takes nothing", unsent=_UNSENT_MAX)
+                self._lose()
+
+    def _lose(self) -> None:
+        """There is no coordinator any more."""
+        self._unsent = None
+        self.connected.clear()
+        agents, self._agents = self._agents, {}
+        for agent in agents.values():
+            agent.close(grpc.StatusCode.UNAVAILABLE.value[0], "the coordinator cannot be reached")
+
+    async def run(self) -> None:
+        """Keep a stream to the coordinator until cancelled."""
+        while True:
+            for address in self._coordinator.address.split(","):
+                try:
+                    await self._connect(address)
+                except grpc.aio.AioRpcError as error:
+                    self._log.warning("no coordinator", address=address, status=error.code().name, reason=error.details())
+                except SecurityRefusedError as error:
+                    self._log.warning("no coordinator", address=address, status="refused", reason=str(error))
+                finally:
+                    self._lose()
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _connect(self, address: str) -> None:
+        credentials, token = self._coordinator.security.loaded(address)
+        async with _channel(address, credentials) as channel:
+            call = channel.stream_stream(
+                _METHOD, request_serializer=pb.RelayRequest.SerializeToString, response_deserializer=pb.RelayResponse.FromString
+            )
+            unsent: asyncio.Queue[pb.FromAgent] = asyncio.Queue(_UNSENT_MAX)
+            metadata = (("authorization", f"Bearer {token}"),) if token else ()
+            stream = call(_batches(unsent), metadata=metadata)
+            async for response in stream:
+                if response.pending_snapshots_max:
+                    self.pending_snapshots_max, self._unsent = response.pending_snapshots_max, unsent
+                    self.connected.set()
+                    self._log.info("coordinator found", address=address)
+                elif self._unsent is not unsent:
+                    return  # lost meanwhile
+                for event in response.events:
+                    self._take(event)
+
+    def _take(self, event: pb.ToAgent) -> None:
+        agent = self._agents.get(event.agent)
+        if agent is None:
+            return
+        if event.WhichOneof("event") == "message":
+            agent.deliver(event.message)
+        elif event.WhichOneof("event") == "close":
+            del self._agents[event.agent]
+            agent.close(event.close.status, event.close.text)
+
+
+def _channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+
+
+async def _batches(unsent: asyncio.Queue[pb.FromAgent]) -> AsyncIterator[pb.RelayRequest]:
+    while True:
+        events = [await unsent.get()]
+        while len(events) < _EVENTS_AT_ONCE and not unsent.empty():
+            events.append(unsent.get_nowait())
+        yield pb.RelayRequest(events=events)

@@ -1,0 +1,101 @@
+"""``stilltrue collect``: ends the agents' streams for a coordinator, and puts their reports to Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from detector.assembly.cluster import Cluster, KafkaUnavailableError, read_properties
+from detector.collector.app import Collecting, CollectorRefusedError
+from detector.collector.app import collect as run_collector
+from detector.collector.relay import Coordinator
+from detector.commands.shared.connection import security_options
+from detector.commands.shared.run import CommandError
+from detector.ops.address import AddressError, parse_address
+from detector.ops.logs import configure
+from detector.service.grpc_api.roles import SecurityError
+from detector.service.settings import LOG_FORMATS
+from stilltrue.runtime.membership.credentials import Security
+
+_PEM = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+EPILOG = """\b
+Example, on one machine:
+  stilltrue serve --kafka 127.0.0.1:9092 --port 7700
+  stilltrue collect --coordinator 127.0.0.1:7700 --kafka 127.0.0.1:9092
+  stilltrue assemble --kafka 127.0.0.1:9092 --out verdicts
+
+Agents connect to the collectors (--port), any agent to any of them; questions go to the coordinator. A collector keeps nothing:
+start as many as the agents need, and stop them at any time. Needs: pip install 'stilltrue-detector[kafka]'.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option("--coordinator", required=True, metavar="HOST:PORT[,...]", help="The coordinator: 'stilltrue serve --kafka'.")
+@click.option("--kafka", required=True, metavar="HOST:PORT[,...]", help="Kafka, as for the coordinator.")
+@click.option("--kafka-topics", default="stilltrue", show_default=True, help="What the names of the topics begin with.")
+@click.option("--kafka-config", type=_PEM, help="File of KEY=VALUE lines for Kafka's client.")
+@click.option("--fleet", default="default", show_default=True, help="Name of the fleet, as for the coordinator.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on for agents.")
+@click.option(
+    "--port", default=7600, show_default=True, type=click.IntRange(0, 65535), help="Port for agents; 0 picks a free one."
+)
+@click.option("--agents-cert-file", type=_PEM, help="PEM certificate of the port for agents; may rotate.")
+@click.option("--agents-key-file", type=_PEM, help="PEM key of --agents-cert-file.")
+@click.option("--agents-ca-file", type=_PEM, help="PEM CA bundle to verify the agents' certificates with.")
+@click.option("--allow-plaintext", is_flag=True, help="Allow --host to be a non-local address without TLS.")
+@click.option(
+    "--report-bytes-max", default=16 * 2**20, show_default=True, type=click.IntRange(1024, 2**30), help="Size of one report."
+)
+@click.option(
+    "--report-entries-max",
+    default=50_000,
+    show_default=True,
+    type=click.IntRange(1, 10**7),
+    help="Waits and calls in a report.",
+)
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), default="logfmt", show_default=True, help="logfmt or json.")
+@security_options
+def collect(
+    coordinator: str,
+    kafka: str,
+    kafka_topics: str,
+    kafka_config: Path | None,
+    fleet: str,
+    host: str,
+    port: int,
+    agents_cert_file: Path | None,
+    agents_key_file: Path | None,
+    agents_ca_file: Path | None,
+    *,
+    allow_plaintext: bool,
+    report_bytes_max: int,
+    report_entries_max: int,
+    log_format: str,
+    security: Security,
+) -> None:
+    """Run a collector until SIGINT or SIGTERM. The TLS files without "agents" are our own, for the coordinator."""
+    configure(log_format)
+    try:
+        for each in coordinator.split(","):
+            parse_address(each)
+        properties = read_properties(kafka_config)
+        settings = Collecting(
+            host=host,
+            port=port,
+            coordinator=Coordinator(address=coordinator, security=security),
+            cluster=Cluster(kafka, topics=kafka_topics, properties=properties, record_bytes_max=report_bytes_max),
+            fleet=fleet,
+            report_entries_max=report_entries_max,
+            certificate=agents_cert_file,
+            key=agents_key_file,
+            client_ca=agents_ca_file,
+            allow_plaintext=allow_plaintext,
+        )
+        asyncio.run(run_collector(settings, lambda address: click.echo(f"collecting grpc={address} coordinator={coordinator}")))
+    except AddressError as error:
+        raise CommandError(f"--coordinator: {error}") from None
+    except (CollectorRefusedError, KafkaUnavailableError, SecurityError) as error:
+        raise CommandError(str(error)) from None

@@ -1,0 +1,43 @@
+"""The coordinator's end of Kafka: what it writes for the assembly, and what it reads from it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from detector.assembly.cluster import REPORTS, RESULTS, client
+from detector.service.detection.assembled_elsewhere import Put
+from detector.service.detection.driver import Driver
+from detector.service.settings import Settings
+
+if TYPE_CHECKING:
+    from detector.assembly.kafka import RecordConsumer, RecordProducer
+
+
+class AssemblyBus:
+    """Writes to one topic and reads the other; does nothing without Kafka."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Makes the topics. Raises :class:`~detector.assembly.cluster.KafkaUnavailableError`."""
+        self._producer: RecordProducer | None = None
+        self._consumer: RecordConsumer | None = None
+        if settings.kafka:
+            self._cluster = settings.cluster()
+            client().make_topics(self._cluster)
+            self._producer = client().RecordProducer(self._cluster)
+
+    @property
+    def put(self) -> Put | None:
+        """Writes a record for the assembly; None without Kafka."""
+        return None if self._producer is None else partial(self._producer.put, REPORTS)
+
+    def listen(self, driver: Driver) -> None:
+        """From now on the driver takes what the assembly says."""
+        if driver.elsewhere is not None:
+            self._consumer = client().RecordConsumer(self._cluster, RESULTS, driver.elsewhere.take)
+
+    def close(self) -> None:
+        """End; what is under way is written first."""
+        for each in (self._consumer, self._producer):
+            if each is not None:
+                each.close()

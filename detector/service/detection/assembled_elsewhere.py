@@ -1,0 +1,208 @@
+"""The coordinator's part in a snapshot that is assembled and judged elsewhere: its header, the looks, and the result.
+
+Rules:
+
+1. A snapshot that has ended is described by a header (:mod:`detector.assembly.records`), which is written once.
+2. The assembly may ask for a round of looks. The suspects' agents are asked here, and all answers go back as one record.
+3. The result answers the questions. Without one within ``assembly_seconds_max`` each answer is UNDETERMINED, and says so.
+4. What rounds have shown travels with the headers and the results: the newest result's is the next header's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from detector.assembly.cluster import KafkaUnavailableError
+from detector.assembly.records import (
+    Answers,
+    Asked,
+    Header,
+    Member,
+    answers_record,
+    header_record,
+    key_of,
+)
+from detector.assembly.results import Result, message_of
+from detector.core.look.memory import NOTHING
+from detector.core.look.verification import AskLook
+from detector.core.protocol.assembler import Assembled
+from detector.ops.clock import Clock
+from detector.ops.logs import Log
+from detector.service.detection.membership.members import Roster
+from detector.service.settings import Settings
+from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
+from stilltrue.protocol.look import Look
+
+Put = Callable[[str, bytes], Awaitable[None]]
+"""Writes a record with this key; returns once it is kept. Raises :class:`KafkaUnavailableError`."""
+
+
+class NoResultError(Exception):
+    """There is no result of a snapshot; the text says why."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Round:
+    """A round of looks in progress."""
+
+    awaited: dict[ProcessName, ProcessId]
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    looks: dict[ProcessName, Look] = field(default_factory=dict)
+    unable: dict[ProcessName, str] = field(default_factory=dict)
+
+
+class AssembledElsewhere:
+    """Every method is called on the event loop."""
+
+    def __init__(
+        self, *, put: Put, roster: Roster, predicates: Sequence[str], settings: Settings, clock: Clock, log: Log
+    ) -> None:
+        """``put`` writes records; ``predicates`` are those to ask."""
+        self._put = put
+        self._roster = roster
+        self._predicates = tuple(predicates)
+        self._settings = settings
+        self._clock = clock
+        self._log = log
+        self._memory, self._memory_of = NOTHING, SnapshotId(0)
+        self._waiting: dict[SnapshotId, asyncio.Future[Result]] = {}
+        self._rounds: dict[tuple[SnapshotId, int], _Round] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- a snapshot ----------------------------------------------------------------------------------------------------
+
+    async def result(self, attended: Assembled, watched: Sequence[PartyName]) -> Result:
+        """Rules 1 and 3: the result of a snapshot of which it is known who reported. Raises :class:`NoResultError`."""
+        snapshot = attended.snapshot.ref.id or SnapshotId(0)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting[snapshot] = future
+        seconds_max = self._settings.assembly_seconds_max
+        try:
+            await self._put(key_of(self._settings.fleet, snapshot), header_record(self._header(attended, watched)))
+            return await asyncio.wait_for(future, seconds_max)
+        except TimeoutError:
+            raise NoResultError(f"the assembly gave no result of snapshot {snapshot} within {seconds_max:g} s") from None
+        except KafkaUnavailableError as error:
+            raise NoResultError(f"snapshot {snapshot} could not be handed to the assembly: {error}") from None
+        finally:
+            del self._waiting[snapshot]
+
+    def _header(self, attended: Assembled, watched: Sequence[PartyName]) -> Header:
+        ref, settings = attended.snapshot.ref, self._settings
+        return Header(
+            fleet=settings.fleet,
+            snapshot=ref.id or SnapshotId(0),
+            begun=ref.begun or 0.0,
+            ended=ref.ended or 0.0,
+            begun_by=attended.begun_by,
+            reported=tuple(report.process for report in attended.reports.values()),
+            absent=tuple(Member(process=process, labels=self._labels(process)) for process in attended.absent),
+            predicates=self._predicates,
+            settings=settings.predicate_settings,
+            scopes={scope.name: dict(scope.labels) for scope in settings.scopes},
+            watched=tuple(watched),
+            look_give_up_seconds=settings.look_give_up_seconds,
+            look_again_seconds_min=settings.look_again_seconds_min,
+            memory=self._memory,
+        )
+
+    def _labels(self, process: ProcessId) -> Mapping[str, str] | None:
+        member = self._roster.get(process.instance)
+        return None if member is None else member.labels
+
+    # -- from the assembly ---------------------------------------------------------------------------------------------
+
+    def take(self, record: bytes) -> None:
+        """The assembly has said this, perhaps to another fleet's coordinator, perhaps not for the first time."""
+        try:
+            fleet, said = message_of(record)
+        except (ValueError, KeyError, TypeError) as error:
+            self._log.failure("result not understood", error)
+            return
+        if fleet != self._settings.fleet:
+            return
+        if isinstance(said, Asked):
+            self._begin_round(said)
+            return
+        snapshot = said.assembled.snapshot.ref.id or SnapshotId(0)
+        if snapshot > self._memory_of:
+            self._memory, self._memory_of = said.memory, snapshot
+        future = self._waiting.get(snapshot)
+        if future is not None and not future.done():
+            future.set_result(said)
+
+    # -- looks (rule 2) ------------------------------------------------------------------------------------------------
+
+    def looked(self, process: ProcessId, look: Look) -> None:
+        """A process reports what it saw; to the newest round of that snapshot that waits for it."""
+        for (snapshot, _), one in reversed(self._rounds.items()):
+            if snapshot == look.snapshot and one.awaited.get(process.instance) == process:
+                del one.awaited[process.instance]
+                one.looks[process.instance] = look
+                self._settle(one)
+                return
+
+    def unable(self, process: ProcessName, reason: str) -> None:
+        """A process has gone: no round waits for it."""
+        for one in self._rounds.values():
+            if one.awaited.pop(process, None) is not None:
+                one.unable[process] = reason
+                self._settle(one)
+
+    def _settle(self, one: _Round) -> None:
+        if not one.awaited:
+            one.over.set()
+
+    def _begin_round(self, asked: Asked) -> None:
+        """Send the requests, unless this record has come before."""
+        snapshot = next((each.request.snapshot for each in asked.asks), SnapshotId(0))
+        if snapshot not in self._waiting or (snapshot, asked.round) in self._rounds:
+            return
+        one = self._rounds[snapshot, asked.round] = _Round(awaited={each.process.instance: each.process for each in asked.asks})
+        for each in asked.asks:
+            reason = self._ask(each)
+            if reason:
+                del one.awaited[each.process.instance]
+                one.unable[each.process.instance] = reason
+        self._settle(one)
+        task = asyncio.get_running_loop().create_task(self._end_round(snapshot, asked.round, one))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _ask(self, ask: AskLook) -> str:
+        """Send one request; why that cannot be done, or nothing."""
+        name = ask.process.instance
+        member = self._roster.get(name)
+        if member is None or member.process != ask.process or member.stream is None:
+            return f"{name} is not connected"
+        if not member.looks:
+            return f"the agent of {name} ({member.agent or 'unknown'}) is too old to look again"
+        member.stream.send_look(ask.request)
+        return ""
+
+    async def _end_round(self, snapshot: SnapshotId, number: int, one: _Round) -> None:
+        try:
+            await asyncio.wait_for(one.over.wait(), self._settings.look_give_up_seconds)
+        except TimeoutError:
+            one.awaited.clear()  # who answers later answers no more
+        answers = Answers(round=number, at=self._clock.now(), looks=one.looks, unable=one.unable)
+        try:
+            await self._put(key_of(self._settings.fleet, snapshot), answers_record(answers))
+        except KafkaUnavailableError as error:
+            self._log.warning("looks not handed over", snapshot=snapshot, reason=str(error))
+        finally:
+            future = self._waiting.get(snapshot)
+            if future is not None:
+                future.add_done_callback(lambda _: self._rounds.pop((snapshot, number), None))
+            else:
+                self._rounds.pop((snapshot, number), None)
+
+    def close(self) -> None:
+        """Wait for nothing more."""
+        for future in self._waiting.values():
+            future.cancel()
+        for task in self._tasks:
+            task.cancel()
