@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from confluent_kafka import (
-    OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
@@ -32,7 +32,7 @@ _DELIVERY_SECONDS_MAX = 3.0
 def make_topics(cluster: Cluster) -> None:
     """Create the topics that are not there yet. Raises :class:`KafkaUnavailableError`."""
     admin = AdminClient(cluster.settings())
-    config = {"max.message.bytes": str(cluster.message_bytes_max)}
+    config = {"max.message.bytes": str(cluster.message_bytes_max), "message.timestamp.type": "LogAppendTime"}
     try:
         there = admin.list_topics(timeout=_METADATA_SECONDS_MAX).topics
         wanted = [cluster.topic(name) for name in (REPORTS, RESULTS)]
@@ -43,6 +43,30 @@ def make_topics(cluster: Cluster) -> None:
         reason = error.args[0]
         if reason.code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise KafkaUnavailableError(f"Kafka at {cluster.servers}: {reason.str()}") from None
+
+
+def partitions(consumer: Consumer, topic: str) -> list[int]:
+    """The numbers of a topic's partitions. Raises ``KafkaException``."""
+    found = consumer.list_topics(topic, timeout=_METADATA_SECONDS_MAX).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return sorted(found.partitions)
+
+
+def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """The first offset that is there, and the end; a partition that has no leader yet is waited for."""
+    until = time.monotonic() + _METADATA_SECONDS_MAX
+    while True:
+        try:
+            found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_METADATA_SECONDS_MAX)
+        except KafkaException:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_POLL_SECONDS)
+        else:
+            if found is not None:
+                return int(found[0]), int(found[1])
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its name
 
 
 class RecordProducer:
@@ -124,14 +148,10 @@ class RecordConsumer:
                 )
             )
             name = cluster.topic(topic)
-            found = self._consumer.list_topics(name, timeout=_METADATA_SECONDS_MAX).topics[name]
-            parts = [TopicPartition(name, number) for number in found.partitions]
-            ends = [self._consumer.get_watermark_offsets(part, timeout=_METADATA_SECONDS_MAX) for part in parts]
+            numbers = partitions(self._consumer, name)
+            self._consumer.assign([TopicPartition(name, each, bounds(self._consumer, name, each)[1]) for each in numbers])
         except (KafkaException, ValueError) as error:
             raise KafkaUnavailableError(f"Kafka at {cluster.servers}: {error}") from None
-        for part, end in zip(parts, ends, strict=True):
-            part.offset = OFFSET_END if end is None else end[1]
-        self._consumer.assign(parts)
         self._thread = threading.Thread(target=self._read, name="stilltrue-results", daemon=True)
         self._thread.start()
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -23,11 +23,11 @@ _EVENTS_AT_ONCE = 512
 _UNSENT_MAX = 65_536
 """Events that wait to be sent: a coordinator that takes none for so long is as good as gone."""
 _AGAIN_SECONDS = 1.0
+_BEAT_SECONDS = 2.0
+_SILENT_SECONDS_MAX = 10.0
+"""After so long without an answer to a sign of life the coordinator is gone."""
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
@@ -116,21 +116,30 @@ class Relay:
     async def _connect(self, address: str) -> None:
         credentials, token = self._coordinator.security.loaded(address)
         async with _channel(address, credentials) as channel:
-            call = channel.stream_stream(
+            method = channel.stream_stream(
                 _METHOD, request_serializer=pb.RelayRequest.SerializeToString, response_deserializer=pb.RelayResponse.FromString
             )
+            call: Any = method(metadata=(("authorization", f"Bearer {token}"),) if token else ())
             unsent: asyncio.Queue[pb.FromAgent] = asyncio.Queue(_UNSENT_MAX)
-            metadata = (("authorization", f"Bearer {token}"),) if token else ()
-            stream = call(_batches(unsent), metadata=metadata)
-            async for response in stream:
-                if response.pending_snapshots_max:
-                    self.pending_snapshots_max, self._unsent = response.pending_snapshots_max, unsent
-                    self.connected.set()
-                    self._log.info("coordinator found", address=address)
-                elif self._unsent is not unsent:
-                    return  # lost meanwhile
-                for event in response.events:
-                    self._take(event)
+            writer = asyncio.create_task(_write(call, unsent))
+            try:
+                async with asyncio.timeout(_SILENT_SECONDS_MAX) as silence:
+                    while isinstance(response := await call.read(), pb.RelayResponse):
+                        silence.reschedule(asyncio.get_running_loop().time() + _SILENT_SECONDS_MAX)
+                        self._heard(response, unsent, address)
+            except TimeoutError:
+                self._log.warning("no coordinator", address=address, status="SILENT", reason=f"for {_SILENT_SECONDS_MAX:g} s")
+            finally:
+                writer.cancel()
+                call.cancel()
+
+    def _heard(self, response: pb.RelayResponse, unsent: asyncio.Queue[pb.FromAgent], address: str) -> None:
+        if response.pending_snapshots_max:
+            self.pending_snapshots_max, self._unsent = response.pending_snapshots_max, unsent
+            self.connected.set()
+            self._log.info("coordinator found", address=address)
+        for event in response.events:
+            self._take(event)
 
     def _take(self, event: pb.ToAgent) -> None:
         agent = self._agents.get(event.agent)
@@ -149,9 +158,13 @@ def _channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.
     return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
 
 
-async def _batches(unsent: asyncio.Queue[pb.FromAgent]) -> AsyncIterator[pb.RelayRequest]:
+async def _write(call: Any, unsent: asyncio.Queue[pb.FromAgent]) -> None:
+    """Send what waits, many events at once; while there is nothing, a sign of life, which is answered."""
     while True:
-        events = [await unsent.get()]
+        events: list[pb.FromAgent] = []
+        with suppress(TimeoutError):
+            events.append(await asyncio.wait_for(unsent.get(), _BEAT_SECONDS))
         while len(events) < _EVENTS_AT_ONCE and not unsent.empty():
             events.append(unsent.get_nowait())
-        yield pb.RelayRequest(events=events)
+        with suppress(asyncio.InvalidStateError, grpc.RpcError):  # the stream is over: its reader finds out
+            await call.write(pb.RelayRequest(events=events))

@@ -107,6 +107,8 @@ class CollectorServicer:
         writer = asyncio.create_task(collector.write(context))
         try:
             while isinstance(request := await context.read(), pb.RelayRequest):
+                if not request.events:
+                    collector.beat()
                 for event in request.events:
                     await collector.take(event)
         finally:
@@ -122,7 +124,11 @@ class _Collector:
         self._serve = serve
         self._agents: dict[int, RelayedContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outgoing: asyncio.Queue[pb.ToAgent] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[pb.ToAgent | None] = asyncio.Queue()
+
+    def beat(self) -> None:
+        """Answer a sign of life."""
+        self._outgoing.put_nowait(None)
 
     async def take(self, event: pb.FromAgent) -> None:
         match event.WhichOneof("event"):
@@ -162,7 +168,7 @@ class _Collector:
             events = [await self._outgoing.get()]
             while len(events) < _EVENTS_AT_ONCE and not self._outgoing.empty():
                 events.append(self._outgoing.get_nowait())
-            await context.write(pb.RelayResponse(events=events))
+            await context.write(pb.RelayResponse(events=[event for event in events if event is not None]))
 
     def end(self) -> int:
         """The collector is gone, and with it its agents' streams; how many there were."""

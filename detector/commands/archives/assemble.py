@@ -1,0 +1,79 @@
+"""The command `stilltrue assemble`: assembles and judges the snapshots of collected fleets, with Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from detector.assembly.cluster import Cluster, KafkaUnavailableError, read_properties
+from detector.commands.shared.run import CommandError
+
+EPILOG = """\b
+Examples:
+  stilltrue assemble --kafka 127.0.0.1:9092 --out verdicts
+  stilltrue assemble --kafka kafka:9092 --out s3://bucket/verdicts --state /shared/state --master spark://host:7077
+
+The coordinators ('stilltrue serve --kafka') say what is evaluated; the verdicts go back to them, and as a table to
+OUT/verdicts. Stop it at any time, in any way, and start it again with the same --out and --state: no verdict is lost or
+doubled. Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark,kafka]'. Exit code: 0; 2 for wrong usage, no
+Kafka or no Java.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option("--kafka", required=True, metavar="HOST:PORT[,...]", help="Kafka, as for the coordinators.")
+@click.option("--kafka-topics", default="stilltrue", show_default=True, help="What the names of the topics begin with.")
+@click.option(
+    "--kafka-config", type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="File of KEY=VALUE lines for Kafka's client.",
+)  # fmt: skip
+@click.option("--out", required=True, help="Directory or URI for the verdicts.")
+@click.option(
+    "--state", type=click.Path(file_okay=False, path_type=Path),
+    help="Directory for the state, shared by all workers; default: in --out, if that is a directory.",
+)  # fmt: skip
+@click.option("--master", envvar="STILLTRUE_MASTER", help="Spark master URL; default: all cores of this machine.")
+@click.option(
+    "--give-up-seconds", type=click.FloatRange(min=1), default=120.0, show_default=True,
+    help="How long the records of a snapshot are waited for, by Kafka's time.",
+)  # fmt: skip
+@click.option(
+    "--report-bytes-max", default=16 * 2**20, show_default=True, type=click.IntRange(1024, 2**30), help="Size of one report."
+)
+@click.option("--once", is_flag=True, help="Process what is there, then exit.")
+def assemble(
+    kafka: str,
+    kafka_topics: str,
+    kafka_config: Path | None,
+    out: str,
+    state: Path | None,
+    master: str | None,
+    give_up_seconds: float,
+    report_bytes_max: int,
+    *,
+    once: bool,
+) -> None:
+    """Assemble and judge snapshots until SIGINT or SIGTERM."""
+    if "://" in out and state is None:
+        raise CommandError(f"--out {out} is a URI: the state needs a directory of its own, --state DIR")
+    try:
+        from detector.spark.assembly.query import AssemblyPlan, run  # noqa: PLC0415 - Spark and Kafka are extras
+        from detector.spark.streaming.query import StreamFailedError  # noqa: PLC0415
+    except ImportError as error:
+        text = (
+            f"the assembly needs PySpark, pyarrow and Kafka's client ({error}): pip install 'stilltrue-detector[spark,kafka]'"
+        )
+        raise CommandError(text) from None
+    try:
+        properties = read_properties(kafka_config)
+        plan = AssemblyPlan(
+            cluster=Cluster(kafka, topics=kafka_topics, properties=properties, record_bytes_max=report_bytes_max),
+            out=out if "://" in out else str(Path(out).absolute()),
+            state=(state or Path(out) / "_assembly").absolute(),
+            give_up_seconds=give_up_seconds,
+            once=once,
+        )
+        run(plan, master, lambda text: click.echo(text, err=True))
+    except (KafkaUnavailableError, StreamFailedError) as error:
+        raise CommandError(str(error)) from None

@@ -1,0 +1,1 @@
+"""Snapshots of collected fleets, assembled and judged by Structured Streaming."""

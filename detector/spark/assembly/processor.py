@@ -1,0 +1,86 @@
+"""The state of each snapshot between micro-batches: its records until it is done, and that it is done for a while after.
+
+Rules:
+
+1. A key is a snapshot. Its records are kept until :func:`~detector.assembly.step.step` gives the result; then they go.
+2. ``give_up_seconds`` of event time after its last record nothing more is waited for: with a header it is judged from what is
+   there, without one nobody asks for it. Event time is that of Kafka's records: an assembly that stood still gives nothing up.
+3. That a snapshot is done is remembered for as long again: records that come later, or once more, change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from detector.assembly.step import Step, step
+
+SAID = "key string, value binary, done boolean"
+"""What the processor gives: records for the coordinator; ``done``: it is the snapshot's result."""
+
+
+class Assembly(StatefulProcessor):
+    """Assembles and judges one snapshot after the other."""
+
+    def __init__(self, give_up_seconds: float) -> None:
+        """``give_up_seconds``: rule 2."""
+        self._give_up_milliseconds = int(1000 * give_up_seconds)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """As Spark asks."""
+        self._handle = handle
+        self._records = handle.getListState("records", "value binary")
+        self._said = handle.getValueState("said", "asked int, done boolean, timer long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803
+        """Records have come."""
+        asked, done, timer = self._known()
+        came = [(bytes(row.value), row.at) for row in rows]
+        if done or not came:
+            return
+        fresh = [value for value, _ in came]
+        found = step([*self._kept(), *fresh], asked=asked)
+        timer = self._postponed(timer, max(at for _, at in came))
+        if found is None or found.result is None:
+            self._records.appendList([(value,) for value in fresh])
+        yield from self._told(key[0], found, asked, timer)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002, N802, N803
+        """Nothing more has come for long."""
+        asked, done, _ = self._known()
+        found = None if done else step(list(self._kept()), asked=asked, late=True)
+        if found is None:
+            self._records.clear()
+            self._said.clear()
+            return
+        timer = expiredTimerInfo.getExpiryTimeInMs() + self._give_up_milliseconds
+        self._handle.registerTimer(timer)
+        yield from self._told(key[0], found, asked, timer)
+
+    def _told(self, key: str, found: Step | None, asked: int, timer: int) -> Iterator[Row]:
+        done = found is not None and found.result is not None
+        self._said.update((asked if found is None else found.asked, done, timer))
+        if done:
+            self._records.clear()
+        if found is not None:
+            yield Row(key=key, value=found.record, done=done)
+
+    def _postponed(self, timer: int, newest: datetime) -> int:
+        due = int(newest.timestamp() * 1000) + self._give_up_milliseconds
+        if due <= timer:
+            return timer
+        if timer:
+            self._handle.deleteTimer(timer)
+        self._handle.registerTimer(due)
+        return due
+
+    def _known(self) -> tuple[int, bool, int]:
+        found = self._said.get()
+        return (0, False, 0) if found is None else (found[0], found[1], found[2])
+
+    def _kept(self) -> Iterator[bytes]:
+        return (bytes(each[0]) for each in self._records.get())

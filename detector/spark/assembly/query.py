@@ -1,0 +1,131 @@
+"""Runs `stilltrue assemble`: records of all fleets from Kafka are assembled in Spark's state, and judged.
+
+Rules:
+
+1. State lies in RocksDB, beside Spark's record of what was read; a batch that was cut short is made again from the same records
+   and the same state, and so gives the same.
+2. Records go to the coordinators, to whom it is the same whether they come once or twice. Verdicts are made aside, counted, and
+   come to light by one rename, under the batch's number; a batch that is there already is left as it is.
+3. Small files of batches that Spark has committed are put together before a batch is published that is not there yet.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from detector.analysis.results import CountsError
+from detector.archive.files import ArchiveError, ArchiveFiles
+from detector.assembly.cluster import Cluster, KafkaUnavailableError
+from detector.assembly.kafka import make_topics
+from detector.spark.assembly.processor import SAID, Assembly
+from detector.spark.assembly.record_source import NAME, RecordSource, source_options
+from detector.spark.assembly.writing import COUNTS, writing
+from detector.spark.java import JavaError
+from detector.spark.session import SparkFailedError, interruptible, open_session, plainly
+from detector.spark.streaming.published import Published
+from detector.spark.streaming.query import StreamFailedError, follow
+
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+TABLE = "verdicts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssemblyPlan:
+    """Where records come from, and where verdicts and state go.
+
+    ``state``: a directory that all workers share; ``out``: a directory or URI. ``give_up_seconds``: how long a snapshot's
+    records are waited for. ``skew_seconds``: how far the clocks of Kafka's brokers may be apart. The number of ``partitions``
+    is fixed by the first batch.
+    """
+
+    cluster: Cluster
+    out: str
+    state: Path
+    give_up_seconds: float = 120.0
+    skew_seconds: float = 30.0
+    trigger_seconds: float = 0.2
+    records_per_batch_max: int = 100_000
+    partitions: int = 8
+    once: bool = False
+
+
+def session_settings(plan: AssemblyPlan) -> dict[str, str]:
+    """What the session needs (rule 1)."""
+    return {
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.shuffle.partitions": str(plan.partitions),
+    }
+
+
+def start(spark: SparkSession, plan: AssemblyPlan) -> StreamingQuery:
+    """Start the query in a session with :func:`session_settings`."""
+    spark.dataSource.register(RecordSource)
+    options = source_options(plan.cluster, plan.records_per_batch_max)
+    records = spark.readStream.format(NAME).options(**options).load().withWatermark("at", f"{plan.skew_seconds} seconds")
+    said = records.groupBy("key").transformWithState(
+        Assembly(plan.give_up_seconds), outputStructType=SAID, outputMode="Append", timeMode="EventTime"
+    )
+    writer = said.writeStream.outputMode("append").option("checkpointLocation", str(plan.state / "checkpoint"))
+    trigger = {"availableNow": True} if plan.once else {"processingTime": f"{plan.trigger_seconds} seconds"}
+    return writer.foreachBatch(_Batch(plan)).trigger(**trigger).start()
+
+
+class _Batch:
+    """One micro-batch after the other (rule 2)."""
+
+    def __init__(self, plan: AssemblyPlan) -> None:
+        self._plan = plan
+
+    def __call__(self, said: DataFrame, batch: int) -> None:
+        plan = self._plan
+        for old in plan.state.glob("making-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        made = plan.state / f"making-{batch}-{uuid4().hex[:8]}" / TABLE
+        said.sparkSession.sparkContext.setJobDescription(f"stilltrue: batch {batch}, assembled and judged")
+        counts = said.mapInArrow(writing(plan.cluster, made), COUNTS).collect()
+        told = sum(row.verdicts for row in counts)
+        if not told:
+            return
+        written = sum(pq.read_metadata(path).num_rows for path in made.glob("*.parquet"))
+        if written != told:
+            raise CountsError(f"{told} verdicts were written and {written} are in {made}: all workers must share the state")
+        published = Published(location=plan.out, state=plan.state)
+        if not _is_there(plan.out, batch):
+            published.compact(TABLE)
+            published.put(made, TABLE, batch)
+
+
+def _is_there(out: str, batch: int) -> bool:
+    store = ArchiveFiles(out)
+    return bool(store.filesystem.get_file_info(f"{store.root}/{TABLE}/batch={batch}").type != fs.FileType.NotFound)
+
+
+def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None]) -> None:
+    """Assemble until stopped. Raises :class:`StreamFailedError`."""
+    try:
+        make_topics(plan.cluster)
+        plan.state.mkdir(parents=True, exist_ok=True)
+        progress("starting Spark ...")
+        with interruptible():
+            spark = open_session(master, session_settings(plan))
+        try:
+            with plainly("Spark failed"):
+                query = start(spark, plan)
+                progress(f"assembling from {plan.cluster.servers}")
+                follow(query, progress)
+        finally:
+            spark.stop()
+    except (JavaError, KafkaUnavailableError, SparkFailedError, CountsError, ArchiveError) as error:
+        raise StreamFailedError(str(error.args[0] if error.args else error)) from None
+    except OSError as error:
+        raise StreamFailedError(f"{error.filename or plan.state}: {error.strerror or error}") from None

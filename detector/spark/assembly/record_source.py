@@ -1,0 +1,196 @@
+"""The records of snapshots in Kafka as a stream source, each once: an offset is the next record of each partition.
+
+Spark's own source of Kafka is a jar that has to fit the version of Spark; this one needs Kafka's Python client alone.
+
+Rules:
+
+1. A micro-batch that is behind takes records up to one moment, in all partitions alike. So event time goes forward evenly, and
+   no partition's records are late because another one was read faster.
+2. Records that Kafka has removed before they were read are an error, never passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from detector.assembly.cluster import REPORTS, Cluster
+from detector.assembly.kafka import bounds, partitions
+
+NAME = "stilltrue-records"
+RECORDS = pa.schema([("key", pa.string()), ("value", pa.binary()), ("at", pa.timestamp("us", tz="UTC"))])
+READ_SECONDS_MAX = 30.0
+BATCH_BYTES = 16 * 2**20
+_AT_ONCE = 500
+_MILLISECONDS_MAX = 10_000
+
+
+class RecordsLostError(RuntimeError):
+    """Rule 2."""
+
+
+@dataclass
+class Part(InputPartition):
+    """Records of one partition, from an offset up to another."""
+
+    partition: int
+    low: int
+    high: int
+
+
+class RecordSource(DataSource):
+    """The data source that Spark finds by the name ``stilltrue-records``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> str:
+        """Of :data:`RECORDS`."""
+        return "key string, value binary, at timestamp"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        """For ``spark.readStream``."""
+        return _Reader(self.options)
+
+
+def source_options(cluster: Cluster, records_per_batch_max: int) -> dict[str, str]:
+    """The options of the source."""
+    return {
+        "servers": cluster.servers,
+        "topics": cluster.topics,
+        "properties": json.dumps(dict(cluster.properties)),
+        "record_bytes_max": str(cluster.record_bytes_max),
+        "records_per_batch_max": str(records_per_batch_max),
+    }
+
+
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """An offset is ``{"PARTITION": NEXT}``."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._cluster = Cluster(
+            options["servers"], topics=options["topics"], properties=json.loads(options["properties"]),
+            record_bytes_max=int(options["record_bytes_max"]),
+        )  # fmt: skip
+        self._topic = self._cluster.topic(REPORTS)
+        self._most = int(options["records_per_batch_max"])
+        self._known: Consumer | None = None
+        self._last: dict[str, int] | None = None
+
+    def _consumer(self) -> Consumer:
+        most = self._cluster.message_bytes_max
+        return Consumer(
+            self._cluster.settings(
+                **{
+                    "group.id": self._cluster.topic("assembly"),
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "error",
+                    "fetch.message.max.bytes": most,
+                    "fetch.max.bytes": 2 * most,
+                    "queued.max.messages.kbytes": max(65_536, 2 * most // 1024),
+                }
+            )
+        )
+
+    @property
+    def _driver(self) -> Consumer:
+        """The driver's own consumer, which reads offsets alone."""
+        self._known = self._known or self._consumer()
+        return self._known
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {str(each): bounds(self._driver, self._topic, each)[0] for each in partitions(self._driver, self._topic)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._last = self._ends()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
+        ends = self._last or self._ends()
+        behind = sum(end - start.get(each, 0) for each, end in ends.items())
+        return self._up_to_one_moment(start, ends) if behind > self._most else ends
+
+    def _ends(self) -> dict[str, int]:
+        return {str(each): bounds(self._driver, self._topic, each)[1] for each in partitions(self._driver, self._topic)}
+
+    def _up_to_one_moment(self, start: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
+        """Rule 1: where each partition is at the moment when the first of them would have given its share."""
+        share = max(1, self._most // len(ends))
+        far = [each for each, end in ends.items() if end - start.get(each, 0) > share]
+        moments = [self._moment(int(each), start.get(each, 0) + share) for each in far]
+        if not moments:
+            return dict(ends)
+        asked = [TopicPartition(self._topic, int(each), min(moments)) for each in ends]
+        found = {str(each.partition): each.offset for each in self._driver.offsets_for_times(asked, timeout=READ_SECONDS_MAX)}
+        offsets = {each: max(start.get(each, 0), found[each] if found[each] >= 0 else end) for each, end in ends.items()}
+        return offsets if offsets != dict(start) else dict(ends)  # more than a share in one millisecond
+
+    def _moment(self, partition: int, offset: int) -> int:
+        """When Kafka got the record at an offset, milliseconds."""
+        consumer = self._consumer()
+        try:
+            consumer.assign([TopicPartition(self._topic, partition, offset)])
+            message = consumer.poll(READ_SECONDS_MAX)
+            if message is None or message.error():
+                raise RecordsLostError(f"no record {offset} of partition {partition}")
+            return int(message.timestamp()[1])
+        finally:
+            consumer.close()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [Part(int(each), start.get(each, 0), high) for each, high in end.items() if high > start.get(each, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        consumer = self._consumer()
+        try:
+            low, _ = bounds(consumer, self._topic, partition.partition)
+            if low > partition.low:
+                text = f"records {partition.low} to {low} of partition {partition.partition} were removed before they were read"
+                raise RecordsLostError(text)
+            consumer.assign([TopicPartition(self._topic, partition.partition, partition.low)])
+            yield from _read(consumer, partition)
+        finally:
+            consumer.close()
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Spark's checkpoint says where it is."""
+
+
+def _read(consumer: Consumer, part: Part) -> Iterator[pa.RecordBatch]:
+    rows: list[tuple[str, bytes, int]] = []
+    held, at = 0, part.low
+    while at < part.high:
+        messages = consumer.consume(min(_AT_ONCE, part.high - at), timeout=READ_SECONDS_MAX)
+        if not messages:
+            raise RecordsLostError(f"Kafka gave no record {at} of partition {part.partition} within {READ_SECONDS_MAX:g} s")
+        for message in messages:
+            if (error := message.error()) is not None:
+                raise RecordsLostError(f"record {at} of partition {part.partition}: {error.str()}")
+            if (offset := message.offset() or 0) >= part.high:
+                break
+            value = message.value() or b""
+            rows.append(((message.key() or b"").decode(), value, message.timestamp()[1] * 1000))
+            held, at = held + len(value), offset + 1
+            if held > BATCH_BYTES:
+                yield _batch(rows)
+                rows, held = [], 0
+    if rows:
+        yield _batch(rows)
+
+
+def _batch(rows: Sequence[tuple[str, bytes, int]]) -> pa.RecordBatch:
+    columns = [list(each) for each in zip(*rows, strict=True)]
+    arrays = [pa.array(each, kind) for each, kind in zip(columns, RECORDS.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
