@@ -47,7 +47,7 @@ class Collected(Detector):
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> KafkaInMemory:
     made = KafkaInMemory()
-    monkeypatch.setitem(sys.modules, "detector.assembly.kafka", made)  # type: ignore[arg-type]  # it stands for the module
+    monkeypatch.setitem(sys.modules, "detector.assembly.kafka", made)
     return made
 
 

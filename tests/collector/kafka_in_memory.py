@@ -8,18 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from detector.assembly.cluster import REPORTS, RESULTS, Cluster, KafkaUnavailableError
-from detector.assembly.records import REPORT
+from detector.assembly.records import REPORT, report_of
 from detector.assembly.step import step
 
 
 class KafkaInMemory:
-    """Stands for the module ``detector.assembly.kafka``. ``down``: nothing is acknowledged."""
+    """Stands for the module ``detector.assembly.kafka``. ``refuses``: whose reports are not acknowledged."""
 
     def __init__(self) -> None:
         self.records: dict[str, list[bytes]] = defaultdict(list)
         self.asked: dict[str, int] = defaultdict(int)
         self.done: set[str] = set()
-        self.down = False
+        self.refuses = b""
         self.assembling = True
         self.takers: list[Callable[[bytes], None]] = []
         self.doubled = 1
@@ -32,7 +32,7 @@ class KafkaInMemory:
             async def put(self, topic: str, key: str, value: bytes) -> None:
                 assert topic == REPORTS
                 await asyncio.sleep(0)
-                if outer.down:
+                if outer.refuses and value[:1] == REPORT and outer.refuses == _instance(value):
                     raise KafkaUnavailableError("Kafka is down")
                 outer.records[key] += [value] * outer.doubled
                 outer.assemble(key)
@@ -70,3 +70,7 @@ class KafkaInMemory:
 
     def reports(self) -> int:
         return sum(record[:1] == REPORT for records in self.records.values() for record in records)
+
+
+def _instance(record: bytes) -> bytes:
+    return report_of(record).process.instance.encode()
