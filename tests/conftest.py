@@ -15,7 +15,20 @@ import pytest
 
 STUCK_SECONDS_MAX = 5.0
 HERE = Path(__file__).parent
-SLOW = ("archive", "bench", "checkpoints", "collector", "commands", "helm", "live", "mutants", "service", "sidecar", "simulator", "spark")
+SLOW = (
+    "archive",
+    "bench",
+    "checkpoints",
+    "collector",
+    "commands",
+    "helm",
+    "live",
+    "mutants",
+    "service",
+    "sidecar",
+    "simulator",
+    "spark",
+)
 """Folders whose tests start processes, or take long: `make check` leaves them out."""
 ONE_WORKER = ("spark", "live", "sidecar")
 """Folders whose tests run on one worker each: they share a Spark session, or must not crowd each other out."""

@@ -104,7 +104,7 @@ class CollectedStream:
     async def _listen(self, number: int) -> None:
         pace = Pace(monotonic())
         while isinstance(data := await self._read(), bytes):
-            pause = pace.pause(monotonic())
+            pause = pace.pause(monotonic(), len(data))
             if pause:
                 await asyncio.sleep(pause)
             taken = self._intake.report(data)

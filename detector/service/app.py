@@ -125,11 +125,10 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         audit=Audit(settings.data),
         allowed=settings.allow_cure,
     )
-    stacks = StacksRequests()
+    stacks, archive_service = StacksRequests(), ArchiveService(settings)
     agents = AgentServicer(
         driver=driver, cures=cures, stacks=stacks, settings=settings, clock=clock, metrics=metrics, log=log, roles=roles
     )
-    archive_service = ArchiveService(settings)
     questions = DetectorServicer(
         driver=driver, cures=cures, stacks=stacks, snapshot_store=snapshot_store, archive_service=archive_service,
         settings=settings, predicates=evaluator.names, roles=roles,

@@ -32,6 +32,7 @@ from detector.core.protocol.assembler import Assembled
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.membership.members import Roster
+from detector.service.detection.verification_rounds import Rounds
 from detector.service.settings import Settings
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.look import Look
@@ -206,3 +207,25 @@ class AssembledElsewhere:
             future.cancel()
         for task in self._tasks:
             task.cancel()
+
+
+class Looks:
+    """What agents saw, for those who asked them: the rounds here, and those of the assembly."""
+
+    def __init__(self, rounds: Rounds, elsewhere: AssembledElsewhere | None) -> None:
+        self._all: tuple[Rounds | AssembledElsewhere, ...] = (rounds,) if elsewhere is None else (rounds, elsewhere)
+
+    def looked(self, process: ProcessId, look: Look) -> None:
+        """A process reports what it saw."""
+        for each in self._all:
+            each.looked(process, look)
+
+    def unable(self, process: ProcessName, reason: str) -> None:
+        """A process has gone: no round waits for it."""
+        for each in self._all:
+            each.unable(process, reason)
+
+    def close(self) -> None:
+        """Wait for nothing more."""
+        for each in self._all:
+            each.close()

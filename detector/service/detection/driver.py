@@ -18,7 +18,7 @@ from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.ops.patience import Patience
-from detector.service.detection.assembled_elsewhere import AssembledElsewhere, Put
+from detector.service.detection.assembled_elsewhere import AssembledElsewhere, Looks, Put
 from detector.service.detection.assembling import APART_MIN, Assembling
 from detector.service.detection.current_verdicts import CurrentVerdicts
 from detector.service.detection.evaluator import Evaluator
@@ -84,7 +84,7 @@ class Driver:
         self.elsewhere = put and AssembledElsewhere(
             put=put, roster=self.roster, predicates=evaluator.names, settings=settings, clock=clock, log=log
         )
-        self._all_rounds = (self._rounds, self.elsewhere) if self.elsewhere is not None else (self._rounds,)
+        self._looks = Looks(self._rounds, self.elsewhere)
         self._verdicts = SnapshotVerdicts(
             settings=settings,
             clock=clock,
@@ -100,7 +100,7 @@ class Driver:
             metrics=metrics,
             log=log,
             elsewhere=self.elsewhere,
-            shown=self._shown,
+            shown=lambda assembled: self._assembling.shown(assembled),
         )
         self._assembling = Assembling(
             initiator=self._initiator, verdicts=self._verdicts, clock=clock, metrics=metrics, log=log, elsewhere=put is not None
@@ -126,7 +126,7 @@ class Driver:
         if before is not None and before.process == member.process and before.lost_at is None:
             self._initiator.advance(member.colour)
         else:
-            self._unable(member.name, f"{member.name} was restarted")
+            self._looks.unable(member.name, f"{member.name} was restarted")
             self._join(member, before)
         if self._under_way and member.stream is not None:
             newest = max(self._under_way)
@@ -181,8 +181,7 @@ class Driver:
         """An agent answers the verification round. One that has said goodbye is no member again for that."""
         if self.roster.is_member(member):
             member.heard_at = self._clock.now()
-            for rounds in self._all_rounds:
-                rounds.looked(member.process, look)
+            self._looks.looked(member.process, look)
 
     def leased(self, member: Member, colour: SnapshotId, reports_dropped: int, stamps_refused: int) -> None:
         """An agent says that it lives."""
@@ -220,13 +219,8 @@ class Driver:
         """A stream broke: its process is missing until it is back, and lost once its lease ends."""
         member.stream = None
         if self.roster.is_member(member):
-            self._unable(member.name, f"the stream of {member.name} broke")
+            self._looks.unable(member.name, f"the stream of {member.name} broke")
             self._log.info("stream broke", process=member.name)
-
-    def _unable(self, process: ProcessName, why: str) -> None:
-        """No round waits for the process."""
-        for rounds in self._all_rounds:
-            rounds.unable(process, why)
 
     def expire(self, stalled_seconds: float = 0.0) -> None:
         """Members whose lease has run out are lost, and forgotten in the end; called now and then.
@@ -253,7 +247,7 @@ class Driver:
             return
         self._membership.left()
         self._log.info("member left", process=member.name, why=why)
-        self._unable(member.name, f"{member.name} has left")
+        self._looks.unable(member.name, f"{member.name} has left")
         self._step(lambda now: self._initiator.left(member.name, now))
         self.incidents.over(member.process, why, self._clock.now())
         self._snapshot_store.member(member.name, None)
@@ -345,10 +339,6 @@ class Driver:
         self._initiator.judging()
         self._initiator.paused = len(self._judging) >= self._settings.pending_snapshots_max
 
-    def _shown(self, assembled: Assembled) -> None:
-        """What came of a snapshot that was assembled elsewhere."""
-        self._assembling.shown(assembled)
-
     def _was_judged(self, task: asyncio.Task[None]) -> None:
         """Questions that arrived meanwhile share one snapshot: no more are begun than can be evaluated."""
         self._judging.discard(task)
@@ -397,8 +387,7 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         self._arming = True
-        for rounds in self._all_rounds:
-            rounds.close()
+        self._looks.close()
         if self._judging:
             await asyncio.wait(self._judging, timeout=0.5)
         self._assembling.close()

@@ -46,7 +46,6 @@ from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 
 AGENT_SERVICE = "stilltrue.v1.AgentService"
 HELLO_BYTES_MAX = 64 * 1024
-"""A refusal may name what it refuses, which may be of any length."""
 _HELLO_SECONDS_MAX = 10.0
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200

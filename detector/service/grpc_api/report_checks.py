@@ -11,6 +11,7 @@ from stilltrue.protocol.wire.values import MalformedError
 from stilltrue.v1 import snapshot_pb2 as pb
 
 REFUSAL_CHARACTERS_MAX = 500
+"""A refusal may name what it refuses, which may be of any length."""
 
 
 class RefusedError(Exception):
