@@ -8,7 +8,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 LIGHT := .venv/.light
 # All tests of these rooms start processes, or are slow for another reason: the inner loop does not even collect them.
-SLOW_ROOMS := apps archive bench checkpoints cluster commands helm live mutants service sidecar simulator spark transparency
+SLOW_ROOMS := apps archive bench checkpoints cluster collector commands helm live mutants service sidecar simulator spark transparency
 PROTOS := protos/stilltrue/v1
 PROTO_OUT := clients/python
 CPUS ?= 2

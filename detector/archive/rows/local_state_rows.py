@@ -75,7 +75,7 @@ def _fact_row(value: Fact) -> Row:
 
 def _fact(row: Row) -> Fact:
     for kind in ("whole", "real", "text", "truth"):
-        value: Fact | None = row[kind]
+        value: Fact | None = row.get(kind)
         if value is not None:
             return value
     return ""

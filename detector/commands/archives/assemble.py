@@ -41,6 +41,10 @@ Kafka or no Java.
 @click.option(
     "--report-bytes-max", default=16 * 2**20, show_default=True, type=click.IntRange(1024, 2**30), help="Size of one report."
 )
+@click.option(
+    "--partitions", default=4, show_default=True, type=click.IntRange(1, 10_000),
+    help="Tasks that share the snapshots, of all fleets; the first start fixes it.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="Process what is there, then exit.")
 def assemble(
     kafka: str,
@@ -51,6 +55,7 @@ def assemble(
     master: str | None,
     give_up_seconds: float,
     report_bytes_max: int,
+    partitions: int,
     *,
     once: bool,
 ) -> None:
@@ -72,6 +77,7 @@ def assemble(
             out=out if "://" in out else str(Path(out).absolute()),
             state=(state or Path(out) / "_assembly").absolute(),
             give_up_seconds=give_up_seconds,
+            partitions=partitions,
             once=once,
         )
         run(plan, master, lambda text: click.echo(text, err=True))

@@ -54,7 +54,7 @@ class AssemblyPlan:
     skew_seconds: float = 30.0
     trigger_seconds: float = 0.2
     records_per_batch_max: int = 100_000
-    partitions: int = 8
+    partitions: int = 4
     once: bool = False
 
 

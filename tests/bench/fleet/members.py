@@ -110,7 +110,8 @@ async def _leases(members: list[Member], seconds: float) -> None:
 
 async def _run(fleet: Fleet, address: str, lease_seconds: float) -> None:
     begun = time.monotonic()
-    members = [Member(fleet, index, address) for index in range(fleet.members)]
+    addresses = address.split(",")
+    members = [Member(fleet, index, addresses[index % len(addresses)]) for index in range(fleet.members)]
     tasks = [asyncio.create_task(member.run()) for member in members]
     tasks.append(asyncio.create_task(_leases(members, lease_seconds / 3)))
     while True:
@@ -129,7 +130,7 @@ async def _run(fleet: Fleet, address: str, lease_seconds: float) -> None:
 def main() -> None:
     """Play the fleet that the arguments describe."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("address")
+    parser.add_argument("address", help="HOST:PORT[,...]: the members are shared out")
     parser.add_argument("members", type=int)
     parser.add_argument("--churn", type=float, default=0.0)
     parser.add_argument("--deadlocks", type=int, default=0)

@@ -311,7 +311,7 @@ def test_half_of_tls_is_refused(wrong: str) -> None:
     ("text", "says"),
     [
         ("role = 1", r"only \[\[grant\]\] tables"),
-        ("[[grant]]\nrole = 'king'", "role is one of agent, reader, operator, not 'king'"),
+        ("[[grant]]\nrole = 'king'", "role is one of agent, collector, reader, operator, not 'king'"),
         ("[[grant]]\nrole = 'agent'\nnames = []", "the keys are"),
         ("[[grant]]\nrole = 'agent'\ntokens_sha256 = ['secret']", "64 hex digits"),
         ("[[grant]]\nrole = 'agent'\ncertificates = '*'", "a list of strings"),
