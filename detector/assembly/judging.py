@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detector.assembly.records import Answers, Asked, Header, first_by_process
@@ -41,7 +41,9 @@ def judged(header: Header, reports: Iterable[Report], answers: Sequence[Answers]
 
     Reports that the header names and that are not in ``reports`` are missing: doubt delays a verdict, never makes one.
     """
-    return _Judging(header, answers).run(assembled(header, reports))
+    counted = set(header.reported)
+    first = {process: report for process, report in first_by_process(reports).items() if process in counted}
+    return _Judging(header, answers, first).run(assembled(header, first.values()))
 
 
 def assembled(header: Header, reports: Iterable[Report]) -> Assembled:
@@ -66,8 +68,15 @@ class _NeedsLooksError(Exception):
 class _Judging:
     """One evaluation of a snapshot, from the beginning."""
 
-    def __init__(self, header: Header, answers: Sequence[Answers]) -> None:
+    def __init__(self, header: Header, answers: Sequence[Answers], reports: Mapping[ProcessId, Report]) -> None:
         self._header = header
+        self._labels = {process.instance: (process.service, report.labels) for process, report in reports.items()}
+        """Of those who reported: a report may be set aside, but its process is known."""
+        self._labels |= {
+            member.process.instance: (member.process.service, member.labels)
+            for member in header.absent
+            if member.labels is not None
+        }
         self._answers = {each.round: each for each in reversed(answers)}
         self._rounds = 0
         self._verifier = Verifier(
@@ -141,12 +150,10 @@ class _Judging:
         note(self._verifier.ticked(max(answers.at, self._verifier.due()) if self._verifier.under_way else answers.at))
 
     def _views(self, snapshot: Snapshot) -> list[Snapshot]:
-        known = {
-            member.process.instance: ProcessState(service=member.process.service, labels=member.labels)
-            for member in self._header.absent
-            if member.labels is not None
-        }
-        absent: dict[ProcessName, ProcessState | None] = {name: known.get(name) for name in snapshot.missing}
+        absent: dict[ProcessName, ProcessState | None] = dict.fromkeys(snapshot.missing)
+        for name in absent.keys() & self._labels.keys():
+            service, labels = self._labels[name]
+            absent[name] = ProcessState(service=service, labels=labels)
         return views_of(snapshot, self._header.scopes, absent)
 
 

@@ -6,8 +6,8 @@ Rules:
    came on.
 2. It is written once for each snapshot that it may serve: those in (after, snapshot], of which only the newest few can be
    waited for. The digest says which, so that the coordinator counts it for those and no others.
-3. The digest has what coverage is told by: the pools whose size is unknown, the calls from outside, what was dropped, and the
-   names of the parties. No wait of it is real, and nobody resolves it.
+3. The digest has what coverage and scopes are told by: the pools whose size is unknown, the calls from outside, what was
+   dropped, the labels, and the names of the parties. No wait of it is real, and nobody resolves it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Intake:
 
 def _alike(one: Report, other: Report) -> bool:
     same = one.served is other.served and one.waits is other.waits and one.pools is other.pools
-    return same and one.lost == other.lost
+    return same and one.lost == other.lost and one.labels == other.labels
 
 
 def digest_of(report: Report) -> Report:
@@ -110,6 +110,7 @@ def digest_of(report: Report) -> Report:
         served=tuple(ServedCall(party=served.party, method="") for served in report.served if served.caller is None),
         waits=tuple(_parties(report)),
         pools=tuple(replace(pool, queued=0) for pool in report.pools if pool.size is None),
+        labels=report.labels,
         lost=report.lost,
         next_number=CallNumber(0),
     )

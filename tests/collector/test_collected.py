@@ -15,13 +15,14 @@ import pytest
 
 from detector.assembly import results
 from detector.core.registry import predicate_names
+from detector.service.settings import Scope
 from stilltrue.model import CallNumber
 from stilltrue.v1 import detector_pb2, snapshot_pb2
 from tests.collector.conftest import collected, collector_of
 from tests.collector.kafka_in_memory import KafkaInMemory
 from tests.service.conftest import Deadlock, Detector, FakeProcess, detecting
 
-LEASE: dict[str, Any] = {"lease_seconds": 60.0}
+LEASE: dict[str, Any] = {"lease_seconds": 60.0, "scopes": (Scope(name="shop", labels={"team": "shop"}),)}
 PREDICATES = predicate_names()
 TIMES = re.compile(r"\d\d:\d\d:\d\d|\d+(\.\d+)? (ms|s|seconds?)\b|\d{4}-\d\d-\d\dT[\d:.]+Z|\b1[78]\d{8}(\.\d+)?")
 """Whatever of a text depends on when it was written."""
@@ -38,7 +39,7 @@ async def _ask(detector: Detector, predicate: str = "deadlock") -> snapshot_pb2.
     """The answer, once the snapshot is judged by all predicates: some need another look at processes as they are now."""
     verdict = await detector.ask(predicate)
     async with asyncio.timeout(20):
-        while len(await _verdicts(detector, verdict.snapshot.id)) < len(PREDICATES):
+        while len(await _verdicts(detector, verdict.snapshot.id)) < 2 * len(PREDICATES):
             await asyncio.sleep(0.01)
     return verdict
 

@@ -136,7 +136,7 @@ class PendingSnapshot:
         """Who reported, and no more: for a snapshot that is assembled elsewhere. Nothing is resolved."""
         absent, reports = tuple(self.members[name] for name in self.missing()), dict(sorted(self._reports.items()))
         ref = SnapshotRef(id=self.id, begun=self.begun, ended=ended, members=len(self.members))
-        states = {name: ProcessState(service=report.process.service) for name, report in reports.items()}
+        states = {name: ProcessState(service=report.process.service, labels=report.labels) for name, report in reports.items()}
         return Assembled(
             snapshot=Snapshot(ref=ref, processes=states, missing=tuple(member.instance for member in absent)),
             outcome=Outcome.INCOMPLETE if absent else Outcome.COMPLETE,

@@ -7,6 +7,7 @@ Rules:
 1. A micro-batch that is behind takes records up to one moment, in all partitions alike. So event time goes forward evenly, and
    no partition's records are late because another one was read faster.
 2. Records that Kafka has removed before they were read are an error, never passed over.
+3. While Kafka cannot be reached there is nothing new.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
@@ -117,7 +118,10 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._ends()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
-        ends = self._last or self._ends()
+        try:
+            ends = self._last or self._ends()
+        except KafkaException:
+            return start  # rule 3
         behind = sum(end - start.get(each, 0) for each, end in ends.items())
         return self._up_to_one_moment(start, ends) if behind > self._most else ends
 
