@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, assert_never
 
+from detector.core.protocol.assembler import Assembled
 from detector.core.protocol.initiator import Begin, Effect, Ended, Finish, Initiator, Refuse
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
@@ -73,9 +74,7 @@ class Driver:
         self._snapshot_store = snapshot_store
         self._metrics = metrics
         self._log = log
-        self._initiator = Initiator(
-            settings.timing, first=snapshot_store.first_id, apart_min=APART_MIN if put is None else 1
-        )
+        self._initiator = Initiator(settings.timing, first=snapshot_store.first_id, apart_min=APART_MIN if put is None else 1)
         self._colours = ColourBudget(clock.now())
         self._patience = Patience()
         self.unread: Callable[[], bool] = lambda: False
@@ -100,7 +99,7 @@ class Driver:
             metrics=metrics,
             log=log,
             elsewhere=self.elsewhere,
-            shown=lambda assembled: self._assembling.shown(assembled),
+            shown=self._shown,
         )
         self._assembling = Assembling(
             initiator=self._initiator, verdicts=self._verdicts, clock=clock, metrics=metrics, log=log, elsewhere=put is not None
@@ -338,6 +337,10 @@ class Driver:
         task.add_done_callback(self._was_judged)
         self._initiator.judging()
         self._initiator.paused = len(self._judging) >= self._settings.pending_snapshots_max
+
+    def _shown(self, assembled: Assembled) -> None:
+        """What came of a snapshot that was assembled elsewhere."""
+        self._assembling.shown(assembled)
 
     def _was_judged(self, task: asyncio.Task[None]) -> None:
         """Questions that arrived meanwhile share one snapshot: no more are begun than can be evaluated."""
