@@ -18,12 +18,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pyarrow.parquet as pq
-from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.analysis.results import CountsError
-from detector.archive.files import ArchiveError, ArchiveFiles
+from detector.archive.files import ArchiveError
 from detector.assembly.cluster import Cluster, KafkaUnavailableError
 from detector.assembly.kafka import make_topics
 from detector.spark.assembly.processor import SAID, Assembly
@@ -33,6 +32,7 @@ from detector.spark.java import JavaError
 from detector.spark.session import SparkFailedError, interruptible, open_session, plainly
 from detector.spark.streaming.published import Published
 from detector.spark.streaming.query import StreamFailedError, follow
+from detector.spark.streaming.storage import Storage
 
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 TABLE = "verdicts"
@@ -99,15 +99,11 @@ class _Batch:
         written = sum(pq.read_metadata(path).num_rows for path in made.glob("*.parquet"))
         if written != told:
             raise CountsError(f"{told} verdicts were written and {written} are in {made}: all workers must share the state")
-        published = Published(location=plan.out, state=plan.state)
-        if not _is_there(plan.out, batch):
+        state, results = Storage(location=str(plan.state)), Storage(location=plan.out)
+        published = Published(results=results, state=state)
+        if not results.names(f"{TABLE}/batch={batch}"):
             published.compact(TABLE)
-            published.put(made, TABLE, batch)
-
-
-def _is_there(out: str, batch: int) -> bool:
-    store = ArchiveFiles(out)
-    return bool(store.filesystem.get_file_info(f"{store.root}/{TABLE}/batch={batch}").type != fs.FileType.NotFound)
+            published.put(str(made.parent.relative_to(plan.state) / TABLE), TABLE, batch)
 
 
 def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None]) -> None:
