@@ -110,6 +110,7 @@ class SnapshotVerdicts:
         else:
             assembled, verdicts = completed(result, attended), list(result.verdicts)
             self._shown(assembled)
+        self._snapshot_store.taken(assembled)
         by_scope = {view.ref.scope: view for view in self._views(assembled.snapshot)}
         doubts: dict[MembershipDoubt, None] = {}
         given = [
