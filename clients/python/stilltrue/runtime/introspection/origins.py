@@ -42,6 +42,12 @@ def is_application(code: CodeType) -> bool:
 
 
 @kept_by_code
+def is_own_code(code: CodeType) -> bool:
+    """Whether this is the application's own code, and not that of an installed package."""
+    return is_application(code) and not any(folder in code.co_filename for folder in _INSTALLED)
+
+
+@kept_by_code
 def is_of_http(code: CodeType) -> bool:
     """Whether this is the code of a library that stands between the application and HTTP."""
     return _HTTP.search(code.co_filename) is not None

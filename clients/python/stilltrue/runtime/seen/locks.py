@@ -43,7 +43,8 @@ _CONDITIONS = (threading.Condition, asyncio.Condition)
 _SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphore, asyncio.BoundedSemaphore)
 _BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
 _AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
-_RELEASING = frozenset({"release", "_release_save", "enter_context", "unlock"})
+_GIVES_BACK = frozenset({"release", "release_lock"})
+_RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | _GIVES_BACK
 _EXITS = frozenset({"__exit__", "__aexit__"})
 _OWNER = re.compile(r"owner=(\d+)")
 _LEFT = "what {} and has not given back"
@@ -194,7 +195,7 @@ def left_by(coroutine: Any, frame: FrameType) -> Iterable[Any]:
 def _gives_back(frame: FrameType) -> bool:
     """Whether a function may have given a lock back that it has, or that its callers have."""
     code = frame.f_code
-    return is_application(code) and "release" in spoken_in(code) and not gives_back_only_its_own(code)
+    return is_application(code) and not _GIVES_BACK.isdisjoint(spoken_in(code)) and not gives_back_only_its_own(code)
 
 
 def _taken_bare(frame: FrameType) -> Iterable[Any]:

@@ -8,7 +8,9 @@ Rules:
 3. What is called by those who do not name it (a handler in a registry, what a ``with`` block's exit or a finalizer runs) ends
    what it carries, where its code speaks of ending things. What it names of its module does not count: nearly every program
    has a list of functions that requests from outside may call.
-4. Who calls ``release()`` only on what the same function has taken does not speak of releasing what others have, unless
+4. A name that is looked up by text is named (:mod:`~stilltrue.runtime.look.code.lookups`); where it is computed, so are all
+   methods of the objects near by.
+5. Who calls ``release()`` only on what the same function has taken does not speak of releasing what others have, unless
    it may be suspended in between (the generator of a context manager).
 """
 
@@ -21,11 +23,21 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.frames import frame_of
+from stilltrue.runtime.introspection.origins import is_application, is_library, is_own_code
+from stilltrue.runtime.look.code.lookups import (
+    COMPUTED,
+    LOOKUPS,
+    looked_up,
+    name_called,
+    runs_anything,
+    sees_anything,
+    texts_near,
+)
 from stilltrue.runtime.look.code.names import stored_in
 from stilltrue.runtime.look.enders.reach import PASSED_BY, is_open, named_by
 from stilltrue.runtime.seen.brackets import gives_back_only_its_own
@@ -36,9 +48,11 @@ KINDS_WALKS_MAX = 4
 """How often in one look that is done for the same code: a thousand tasks of one kind have objects of the same classes."""
 _NAMED_DEPTH = 2
 _NAMED_MAX = 200
+_BEHIND_MAX = 50
+"""What is looked at behind one function that decorates others."""
 _ENDS = re.compile(
     r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt"
-    r"|reschedule|^shift$",  # what gives a timeout or scope that has none an end
+    r"|reschedule|^shift$|^set_result$",  # what gives a timeout or scope that has none an end
     re.I,
 )
 _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
@@ -88,28 +102,33 @@ def speaks_of_ending(code: CodeType, names: dict[str, Any], owner: Any = None, h
     return known
 
 
-def ended_by(thing: Any, by: frozenset[str] = frozenset()) -> tuple[Any, ...]:
+def ended_by(thing: Any, by: frozenset[str] = frozenset(), *, named: bool = False) -> tuple[Any, ...]:
     """What a thing has that it ends when it is called, or forgotten (rule 3); nothing for any other.
 
-    ``by``: by naming one of these; otherwise, by speaking of ending things.
+    ``by``: by naming one of these; otherwise, by speaking of ending things. ``named``: also what it names of its module.
     """
     kind = type(thing)
     if kind in _CALLED or (kind is BuiltinFunctionType and type(thing.__self__) is not ModuleType):
-        return _ended_by_call(thing, by)
+        return _ended_by_call(thing, by, named=named)
+    if kind is GeneratorType and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
+        said = spoken_from(frame.f_code, frame.f_globals, compat.names_in(thing)) if by else Spoken()
+        return () if by.isdisjoint(said.names) else (*compat.names_in(thing), *said.named)
     finalizer = _finalizer_of(kind)
     if finalizer is not None and _speaks_so(finalizer.__code__, finalizer.__globals__, thing, (), by):
         return (thing,)
     return ()
 
 
-def _ended_by_call(called: Any, by: frozenset[str]) -> tuple[Any, ...]:
+def _ended_by_call(called: Any, by: frozenset[str], *, named: bool) -> tuple[Any, ...]:
     code, names, owner = compat.called_in(called)
     carried = _carried(called)
-    if code is None:  # compiled; a condition keeps the ``release`` of its lock
-        return carried if not by and is_ending(compat.name_of(called).rsplit(".", 1)[-1]) else ()
-    if not carried or not is_application(code) or not _speaks_so(code, names, owner, carried, by):
-        return ()
-    return carried
+    if code is None or not is_application(code):
+        name = compat.name_of(called).rsplit(".", 1)[-1]
+        return carried if name in by or (not by and is_ending(name)) else ()
+    if by and named:
+        said = spoken_from(code, names, (owner, *carried))
+        return () if by.isdisjoint(said.names) else (*carried, *said.named)
+    return carried if carried and _speaks_so(code, names, owner, carried, by) else ()
 
 
 def _speaks_so(code: CodeType, names: dict[str, Any], owner: Any, held: Iterable[Any], by: frozenset[str]) -> bool:
@@ -120,10 +139,15 @@ def _speaks_so(code: CodeType, names: dict[str, Any], owner: Any, held: Iterable
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What code may come to run names: all names, and the globals among them."""
+    """What code may come to run names: all names, and the globals among them; ``anything``: it may run any code.
+
+    ``everywhere``: it may come by any object.
+    """
 
     names: frozenset[str] = frozenset()
     named: tuple[Any, ...] = ()
+    anything: bool = False
+    everywhere: bool = False
 
 
 def spoken_from(
@@ -138,25 +162,45 @@ def spoken_from(
     walks, known = _spoken.get(key, (0, Spoken()))
     if walks >= KINDS_WALKS_MAX:
         return known
-    every = _names_in(code) if begin is None else begin
+    every = _names_in(code) if begin is None else begin | (frozenset() if LOOKUPS.isdisjoint(begin) else looked_up(code))
+    anything, everywhere = known.anything, known.everywhere
     words = set(known.names)
     named = {id(one): one for one in known.named}
     objects = (*near, *(names[name] for name in every if name in names))
     kinds = _kinds(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if _is_own(kind))
     for one, others, depth in called(code, names, kinds, begin):
         those = every if not depth else _names_in(one)
-        words |= those - _RELEASE if depth and not one.co_flags & _SUSPENDS and gives_back_only_its_own(one) else those
+        anything = anything or runs_anything(one, those)
+        everywhere = everywhere or sees_anything(one, those)
+        if COMPUTED in those:
+            words.update(texts_near(one, objects))
+        words |= those - _RELEASE if depth and _releases_only_its_own(one) else those
         words.update(const for const in one.co_consts if isinstance(const, str) and const.isidentifier() and depth)
-        for name in those:
-            thing = others.get(name)
-            if type(thing) is ModuleType:
-                within = ModuleType.__getattribute__(thing, "__dict__")
-                named.update((id(within[word]), within[word]) for word in those if word in within)
-            elif name in others and type(thing) is not FunctionType:
-                named[id(thing)] = thing
-    found = Spoken(frozenset(words), tuple(named.values()))
+        named.update((id(thing), thing) for thing in _globals_named(those, others))
+    words.update(name for thing in (*near, *named.values()) for name in name_called(thing))
+    found = Spoken(frozenset(words), tuple(named.values()), anything, everywhere)
     _spoken[key] = walks + 1, found
     return found
+
+
+def _releases_only_its_own(code: CodeType) -> bool:
+    """Rule 5; the standard library releases nothing but its own, either."""
+    return is_library(code) or (not code.co_flags & _SUSPENDS and gives_back_only_its_own(code))
+
+
+def _globals_named(words: frozenset[str], names: dict[str, Any]) -> Iterator[Any]:
+    """The globals that some words name, also those of modules; of functions those that have attributes."""
+    todo = [names[word] for word in words if word in names]
+    modules: dict[int, ModuleType] = {}
+    while todo:
+        thing = todo.pop()
+        if type(thing) is not ModuleType:
+            if type(thing) is not FunctionType or thing.__dict__:
+                yield thing
+        elif id(thing) not in modules:
+            modules[id(thing)] = thing
+            within = ModuleType.__getattribute__(thing, "__dict__")
+            todo += [within[word] for word in words if word in within]
 
 
 def _carried(called: Any) -> tuple[Any, ...]:
@@ -205,6 +249,8 @@ def called(
         if len(seen) >= _NAMED_MAX or (depth >= _NAMED_DEPTH and not is_application(code)):
             continue
         every = begin if begin is not None and not depth else code.co_names
+        texts = frozenset() if LOOKUPS.isdisjoint(every) else looked_up(code)
+        every = (*every, *texts, *(methods if COMPUTED in texts and is_own_code(code) else ()))
         for one in _functions_named(every, names, methods):
             if one.__code__ not in seen:
                 seen.add(one.__code__)
@@ -224,12 +270,21 @@ def _functions_named(
 
 
 def _functions_of(thing: Any) -> Iterator[FunctionType]:
-    """A function, and those behind it that it decorates."""
+    """A function, and those behind it that it decorates, or chooses from."""
     if type(thing) is MethodType:
         thing = thing.__func__
-    if type(thing) is FunctionType:
-        yield thing
-        yield from (one for one in compat.bound_to(thing) if type(one) is FunctionType)
+    seen: dict[int, Any] = {}
+    todo = deque([thing] if type(thing) is FunctionType else [])
+    while todo and len(seen) < _BEHIND_MAX:
+        one = todo.popleft()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        if type(one) is FunctionType:
+            yield one
+            todo.extend(compat.bound_to(one))
+        elif type(one) is dict:
+            todo.extend(dict.values(one))
 
 
 @functools.lru_cache(maxsize=_CODES_MAX)
@@ -244,7 +299,7 @@ def names_within(code: CodeType) -> frozenset[str]:
 def _names_in(code: CodeType) -> frozenset[str]:
     """The names of a code and of the functions within it."""
     within = (_names_in(one) for one in code.co_consts if isinstance(one, CodeType))
-    return frozenset(code.co_names).union(*within)
+    return frozenset(code.co_names).union(looked_up(code), *within)
 
 
 def _methods_of(kinds: tuple[type, ...]) -> dict[str, list[FunctionType]]:

@@ -28,6 +28,13 @@ _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_
 """Callbacks by whose names one knows that they end what they are for."""
 
 
+_ALARMS = (
+    (signal.ITIMER_REAL, signal.SIGALRM),
+    (signal.ITIMER_VIRTUAL, signal.SIGVTALRM),
+    (signal.ITIMER_PROF, signal.SIGPROF),
+)
+
+
 def nothing(far: bool) -> Spoken:
     """What is spoken of by those who do not count."""
     del far
@@ -40,7 +47,7 @@ class Actor:
 
     ``of`` is the task, thread (its identity) or call that it is, or belongs to. ``ends``, ``loose``: as :meth:`Reach.held`.
     ``when``: the loop's time at which a timer fires that certainly ends what it is for. ``context``: what the context
-    of the call being served calls when that call is over.
+    of the call being served calls when that call is over. ``besides``: what it may come by that undoes what others have done.
     """
 
     text: str
@@ -52,6 +59,7 @@ class Actor:
     when: float | None = None
     loop: asyncio.AbstractEventLoop | None = None
     context: bool = False
+    besides: tuple[Any, ...] = ()
     spoken: Callable[[bool], Spoken] = nothing
 
 
@@ -139,6 +147,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
     for place in places:
         thread = known.get(place.ident)
         name = str(place.ident) if thread is None else thread.name
+        carried = () if thread is None else compat.carried_by(thread)
         for frame in place.frames:
             code = frame.f_code
             if is_ours(code) or compat.is_grpc(code.co_filename) or compat.is_loop_code(code):
@@ -156,18 +165,17 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 of=place.ident,
                 ends=ends,
                 loose=whole_module,
+                besides=carried,
                 spoken=partial(_spoken_ahead, frame),
             )
             if ends:
                 yield Actor(text=text, roots=_globals(frame), party=place.party, of=place.ident, ends=True, loose=True)
-        if thread is not None:
-            carried = compat.carried_by(thread)
-            if carried:
-                text = f"thread {name}, which was started with it"
-                ends = any(_speaks(one, carried) for one in carried if callable(one))
-                begun = any(is_application(frame.f_code) for frame in place.frames)
-                spoken = nothing if begun else _spoken_of([one for one in carried if callable(one)], carried)
-                yield Actor(text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends, spoken=spoken)
+        if carried:
+            text = f"thread {name}, which was started with it"
+            ends = any(_speaks(one, carried) for one in carried if callable(one))
+            begun = any(is_application(frame.f_code) for frame in place.frames)
+            spoken = nothing if begun else _spoken_of([one for one in carried if callable(one)], carried)
+            yield Actor(text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends, spoken=spoken)
 
 
 def _of_context(handle_or_task: Any) -> tuple[Any, ...]:
@@ -176,13 +184,35 @@ def _of_context(handle_or_task: Any) -> tuple[Any, ...]:
     return () if context is None else tuple(context.values())
 
 
-def alarm() -> Iterator[Actor]:
-    """What a signal calls in the main thread when the alarm that is set goes off."""
-    seconds, _ = signal.getitimer(signal.ITIMER_REAL)
-    handler = signal.getsignal(signal.SIGALRM) if seconds else None
-    if callable(handler):
-        text = f"SIGALRM's handler, which an alarm calls in {seconds:.1f} s"
-        yield Actor(text=text, roots=_roots(handler), of=handler, ends=_speaks(handler))
+def of_libraries(places: Iterable[Place]) -> Iterator[Actor]:
+    """The threads in the standard library's code, which may call what they have: a pool's thread that tells of results."""
+    for place in places:
+        roots = tuple(
+            held
+            for frame in place.frames
+            if is_library(frame.f_code) and not compat.is_loop_code(frame.f_code)
+            for held in variables_of(frame).values()
+        )
+        if roots:
+            yield Actor(text=f"thread {place.ident}, which may call it", roots=roots, party=place.party, of=place.ident)
+
+
+def signals() -> Iterator[Actor]:
+    """What is called in the main thread when an alarm that is set goes off, or a child process ends."""
+    for number, when in _signals_to_come():
+        handler = signal.getsignal(number)
+        if callable(handler):
+            spoken = _spoken_of([handler])
+            text = f"{number.name}'s handler, which {when}"
+            yield Actor(text=text, roots=_roots(handler), of=handler, ends=_speaks(handler), spoken=spoken)
+
+
+def _signals_to_come() -> Iterator[tuple[signal.Signals, str]]:
+    for timer, number in _ALARMS:
+        seconds, _ = signal.getitimer(timer)
+        if seconds:
+            yield number, f"an alarm calls in {seconds:.1f} s"
+    yield signal.SIGCHLD, "is called when a child process ends"
 
 
 def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:
@@ -272,14 +302,19 @@ def _spoken_by(callback: Any, arguments: Iterable[Any], far: bool) -> Spoken:
     if code is None:
         return Spoken(frozenset({compat.name_of(callback).rsplit(".", 1)[-1]}))
     if not is_application(code):
-        return Spoken()
+        return Spoken(frozenset({code.co_name}))
     return spoken_from(code, names, (owner, *compat.bound_to(callback), *arguments), far=far)
 
 
 def _spoken_of(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Callable[[bool], Spoken]:
     def spoken(far: bool) -> Spoken:
         every = [_spoken_by(one, arguments, far) for one in callbacks]
-        return Spoken(frozenset().union(*(one.names for one in every)), tuple(held for one in every for held in one.named))
+        return Spoken(
+            names=frozenset().union(*(one.names for one in every)),
+            named=tuple(held for one in every for held in one.named),
+            anything=any(one.anything for one in every),
+            everywhere=any(one.everywhere for one in every),
+        )
 
     return spoken
 

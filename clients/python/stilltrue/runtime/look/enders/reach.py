@@ -9,7 +9,10 @@ Rules:
    forgotten: a handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be a way out.
 3. The walk does not pass through tasks (each acts for itself), event loops, contexts, modules, classes, nor through what is the
    agent's or gRPC's own, or an HTTP server's that ends no request.
-4. It runs no code of the application: it inspects types, never calls objects.
+4. Of a container with many items, and where the walk ends, what is right behind is read at once.
+5. Who gives back what others have comes by whatever has attributes: threads, classes, functions. What a variable of a context
+   or thread means cannot be read: it may be anything.
+6. It runs no code of the application: it inspects types, never calls objects.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextvars import Context
+from contextvars import Context, ContextVar
 from itertools import islice
 from types import (
     AsyncGeneratorType,
@@ -39,17 +43,24 @@ from weakref import ref
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.code.attributes import attributes_of
 
 NEAR_MAX = 2_000
 """What is walked by rule 1 from one actor."""
 FAR_MAX = 150
 """What is walked by rule 2 from one object, nearest first."""
+UNDOING_MAX = 2_000
+"""What is walked so from what somebody has who gives back what others have."""
 ITEMS_MAX = 1_000
 """Items that are looked at in one container."""
+MANY = 50
+"""Items from which on what is behind them is read at once."""
+ITEMS_BEHIND_MAX = 100_000
+"""Items that are read at once in one container that has more."""
 _CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, CellType, ref)
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
-_PLAIN = (dict, *_CONTAINERS)
+_PLAIN: tuple[Any, ...] = (dict, *_CONTAINERS)
 """What can end nothing: ``set.discard`` as a callback is no way out for what else is in the set."""
 PASSED_BY = (
     type(None),
@@ -66,6 +77,10 @@ PASSED_BY = (
     asyncio.AbstractEventLoop,
     asyncio.Future,
 )
+
+_HAVING = (type, threading.Thread, Context)
+_OPAQUE = (ContextVar, threading.local)
+_CONDITIONS = (threading.Condition, asyncio.Condition)
 
 EndedBy = Callable[[Any], Iterable[Any]]
 
@@ -117,15 +132,25 @@ class Reach:
             if id(thing) in self._targets:
                 if self._outright or ends:
                     found.add(id(thing))
-            elif not issubclass(type(thing), PASSED_BY):
+            elif not self._is_passed_by(thing):
                 near = named_by(thing)
                 for ended in self._ended_by(thing):
                     found |= self._far(ended)
                 if near is not None:
                     todo.extend(near)
+                    found |= self._among_many(thing) if self._outright or ends else set()
+                    if type(thing) is FunctionType and not self._outright and thing.__dict__:
+                        objects += thing.__dict__.values()
                 elif is_open(thing):
                     objects.append(thing)
         return found, objects
+
+    def _is_passed_by(self, thing: Any) -> bool:
+        """Whether the walk does not open it (rule 3); who undoes things comes by all that has attributes (rule 5)."""
+        kind = type(thing)
+        if self._outright or not issubclass(kind, _HAVING):
+            return issubclass(kind, PASSED_BY)
+        return issubclass(kind, type) and compat.module_of(thing).partition(".")[0] in sys.stdlib_module_names
 
     def _behind_called(self, root: Any) -> frozenset[int]:
         """Rule 2: the targets that something ends which is found through one object, and may be called."""
@@ -144,41 +169,83 @@ class Reach:
         todo = deque([root])
         while todo and len(seen) < FAR_MAX and self._budget.step():
             thing = todo.popleft()
-            if id(thing) in seen or issubclass(type(thing), PASSED_BY):
+            if id(thing) in seen or self._is_passed_by(thing):
                 continue
             seen[id(thing)] = thing  # kept alive, or its identity may be given anew
             yield thing
-            near = named_by(thing)
-            if near is not None:
-                todo.extend(near)
-            elif is_open(thing):
-                todo.extend(gc.get_referents(thing))
+            todo.extend(_opened(thing))
 
     def _far(self, root: Any) -> frozenset[int]:
-        """Rule 2: the targets that are found through one object, nearest first."""
+        """Rule 2: the targets that are found through one object, nearest first; and right behind the last of those."""
         known = self._behind.get(id(root))
         if known is not None:
             return known[1]
         found: set[int] = set()
         seen: dict[int, Any] = {}
         todo = deque([root])
-        while todo and len(seen) < FAR_MAX and self._budget.step():
+        far_max = FAR_MAX if self._outright else UNDOING_MAX
+        while todo and len(seen) < far_max and self._budget.step():
             thing = todo.popleft()
             if id(thing) in seen or id(thing) in self._barren:
                 continue
             seen[id(thing)] = thing  # kept alive, or its identity may be given anew
             if id(thing) in self._targets:
                 found.add(id(thing))
-            elif not issubclass(type(thing), PASSED_BY):
-                near = named_by(thing)
-                if near is not None:
-                    todo.extend(near)
-                elif is_open(thing):
-                    todo.extend(gc.get_referents(thing))
-        if not todo and not found:
+            elif issubclass(type(thing), _OPAQUE) and not self._outright:
+                found |= set(self._targets)
+            elif not self._is_passed_by(thing):
+                todo.extend(_opened(thing))
+                found |= self._among_many(thing)
+        if todo:
+            found |= set() if self._outright else self._right_behind(todo)
+        elif not found:
             self._barren |= seen
         self._behind[id(root)] = (root, frozenset(found))
         return self._behind[id(root)][1]
+
+    def _among_many(self, container: Any) -> set[int]:
+        """The targets among the many items of a container, or right behind one of them (rule 4)."""
+        if not _has_many(container):
+            return set()
+        items = iter(dict.values(container) if issubclass(type(container), dict) else container)
+        found: set[int] = set()
+        try:
+            for _ in range(ITEMS_BEHIND_MAX // ITEMS_MAX):
+                some = list(islice(items, ITEMS_MAX))
+                if not some or not self._budget.step():
+                    break
+                found |= self._right_behind(some)
+        except RuntimeError:  # it changed meanwhile
+            pass
+        return found
+
+    def _right_behind(self, things: Iterable[Any]) -> set[int]:
+        """The targets among some objects, or among what these have, read at once (rule 4)."""
+        near = [one for one in things if not issubclass(type(one), PASSED_BY) or id(one) in self._targets]
+        held = gc.get_referents(*near) if near else []
+        names = gc.get_referents(*(one for one in held if type(one) is dict and not dict.__contains__(one, "__builtins__")))
+        return {key for one in (near, held, names) for key in map(id, one) if key in self._targets}
+
+
+def _has_many(thing: Any) -> bool:
+    """Whether it is a container with many items, and no module's names."""
+    for kind in _PLAIN:
+        if issubclass(type(thing), kind):
+            return kind.__len__(thing) > MANY and not (kind is dict and dict.__contains__(thing, "__builtins__"))
+    return False
+
+
+def _opened(thing: Any) -> Iterable[Any]:
+    """What is found behind an object: what it names, or has, if the walk may pass through it."""
+    near = named_by(thing)
+    if near is not None:
+        return near
+    if not is_open(thing):
+        return ()
+    found = gc.get_referents(thing)
+    if issubclass(type(thing), _CONDITIONS):  # it keeps the ``release`` of its lock
+        found = [one for one in (*found, *attributes_of(thing)) if type(one) not in (BuiltinFunctionType, MethodType, dict)]
+    return found
 
 
 def named_by(thing: Any) -> Iterable[Any] | None:

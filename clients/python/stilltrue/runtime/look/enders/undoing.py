@@ -6,10 +6,11 @@ And who may interrupt the main thread by sending its own process a signal.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stilltrue.model import PartyName
+from stilltrue.runtime import compat
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.spoken import ended_by
 from stilltrue.runtime.look.enders.actors import Actor
@@ -18,6 +19,7 @@ from stilltrue.runtime.seen.wait import SeenWait
 
 _INTERRUPTING = frozenset({"interrupt_main", "raise_signal", "pthread_kill", "PyErr_SetInterrupt", "PyErr_SetInterruptEx"})
 _KILLING = frozenset({"kill", "killpg"})
+_THREADS = frozenset({"enumerate", "current_thread", "main_thread", "_active"})
 _TO_ITSELF = frozenset({"getpid", "getpgrp", "getpgid"})
 
 
@@ -32,6 +34,8 @@ class Undoers:
             for thing in wait.undone:
                 self._waiting.setdefault(id(thing), []).append(party)
                 targets.setdefault(wait.by, []).append(thing)
+        self._budget = budget
+        self._by = targets
         self._searches = [
             (by, Reach(those, budget, functools.partial(ended_by, by=by), outright=False)) for by, those in targets.items()
         ]
@@ -42,10 +46,23 @@ class Undoers:
         for by, reach in self._searches:
             said = actor.spoken(True)
             speaks = not by.isdisjoint(said.names)
-            roots = (*actor.roots, *said.named) if speaks else actor.roots
-            for thing in sorted(reach.held(roots, ends=speaks)):
+            if said.anything or (speaks and said.everywhere):
+                found.update((party, None) for thing in self._by[by] for party in self._waiting[id(thing)])
+                continue
+            threads = compat.threads().values() if speaks and not _THREADS.isdisjoint(said.names) else ()
+            for thing in sorted(reach.held((*actor.roots, *actor.besides, *said.named, *threads), ends=speaks)):
                 found.update(dict.fromkeys(self._waiting[thing]))
         return list(found)
+
+    def undone_by_calls(self, actors: Iterable[Actor]) -> Iterator[tuple[Actor, PartyName]]:
+        """Those that call what they have, whatever that is, and the parties whose waits they may end so."""
+        reaches = [
+            Reach(those, self._budget, functools.partial(ended_by, by=by, named=True), outright=False)
+            for by, those in self._by.items()
+        ]
+        for actor in actors:
+            for held in sorted(held for reach in reaches for held in reach.held(actor.roots, ends=False)):
+                yield from ((actor, party) for party in self._waiting[held])
 
 
 def interrupts(names: frozenset[str]) -> bool:

@@ -153,6 +153,8 @@ class Search:
             for party in undoers.undone_by(actor):
                 self._add(actor, [found[party]])
             self._add_interrupter(actor, found.values())
+        for actor, party in undoers.undone_by_calls(actors.of_libraries(self._threads())):
+            self._add(actor, [found[party]])
         for actor in kept.keepers(self._places):
             self._add_keeper(actor, kept, found)
 
@@ -167,11 +169,11 @@ class Search:
 
     def _actors(self, found: Iterable[Found], kept: KeptShares) -> Iterator[Actor]:
         places = self._places
-        threads = [place for place in places.threads.values() if place.ident != threading.get_ident()]
+        threads = self._threads()
         yield from actors.threads(threads)
         yield from actors.contexts(threads)
         yield from actors.calls(self._made)
-        yield from actors.alarm()
+        yield from actors.signals()
         yield from actors.finalizers(kept.is_share)
         yield from actors.hooks()
         for loop in places.loops(one.place.task for one in found):
@@ -183,6 +185,9 @@ class Search:
             watching = [one for one in compat.watched_by(loop) if _reads(*compat.called_by(one), kept)]
             here = (*actors.timers(loop, [*handles, *watching]), *actors.protocols(loop), *actors.tasks(places, tasks))
             yield from here if holder is None else (replace(actor, party=holder, when=None) for actor in here)
+
+    def _threads(self) -> list[Place]:
+        return [place for place in self._places.threads.values() if place.ident != threading.get_ident()]
 
     def _doubt(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, why: str) -> None:
         for one in found:
