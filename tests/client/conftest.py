@@ -165,7 +165,11 @@ def without_others_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hides pytest-xdist's threads, one of which may interrupt the main thread, and those that earlier tests left stuck."""
     frames_now, own = sys._current_frames, threading.get_ident()
     of_tests = {ident for ident, frames in frames_of_threads().items() if ident != own and any(map(_is_of_tests, frames))}
-    hidden = {thread for thread in threading.enumerate() if thread.ident in of_tests}
+    hidden = {
+        thread
+        for thread in threading.enumerate()
+        if thread.ident in of_tests or thread.name.startswith("pytest_timeout")  # that has every object of the tests
+    }
     without_object = of_tests - {thread.ident for thread in hidden}
 
     def others_left_out() -> dict[int, FrameType]:

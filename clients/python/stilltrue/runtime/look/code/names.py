@@ -22,6 +22,7 @@ _STORED = STORES | {"STORE_ATTR", "DELETE_ATTR", "DELETE_GLOBAL", "DELETE_NAME",
 _STORED_ITEMS = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"})
 _MUTATORS = frozenset({"update", "clear", "pop", "popitem", "setdefault", "append", "extend", "insert", "remove"})
 _ANY_NAME = frozenset({"setattr", "delattr", "__setattr__", "__dict__", "vars", "globals"})
+_IDLE = frozenset({"CACHE", "NOP", "PRECALL"})
 _CODES_MAX = 4_096
 
 
@@ -77,3 +78,36 @@ def spoken_by(instructions: Iterable[Any]) -> frozenset[str]:
 def spoken_in(code: CodeType) -> frozenset[str]:
     """The same of a whole code, without the functions within it."""
     return spoken_by(dis.get_instructions(code))
+
+
+@kept_by_code
+def still_named(code: CodeType, at: int) -> frozenset[str] | None:
+    """What a frame that stands at the instruction ``at`` may still read, however it goes on; None where that is all.
+
+    That is what follows, the whole of the statement in which it stands, and of the loops around it: a ``for`` has its iterator.
+    A ``with`` block or ``try`` around it may have been entered with what stands before.
+    """
+    every = [one for one in dis.get_instructions(code) if one.opname not in _IDLE]
+    if any(entry.start <= at < entry.end for entry in getattr(dis.Bytecode(code), "exception_entries", ())):
+        return None
+    first = next((index for index, one in enumerate(every) if one.offset >= at), len(every))
+    begun = _begin_of_statement(every, first)
+    while any(_leads_before(one, every[begun].offset) for one in every[begun:]):
+        earliest = min(one.argval for one in every[begun:] if _leads_before(one, every[begun].offset))
+        begun = _begin_of_statement(every, next(index for index, one in enumerate(every) if one.offset >= earliest))
+    return frozenset(str(one.argval) for one in every[begun:] if one.opname in ATTRIBUTES | VARIABLES)
+
+
+def _begin_of_statement(every: Sequence[dis.Instruction], index: int) -> int:
+    """Where the stack was last empty, but for the iterators of loops."""
+    while index > 0:
+        before = every[index - 1]
+        walrus = index > 1 and every[index - 2].opname == "COPY"
+        if before.opname in ("POP_TOP", "RESUME") or (before.opname in _STORED | _STORED_ITEMS and not walrus):
+            break
+        index -= 1
+    return index
+
+
+def _leads_before(one: dis.Instruction, offset: int) -> bool:
+    return (one.opcode in dis.hasjrel or one.opcode in dis.hasjabs) and one.argval < offset

@@ -58,10 +58,12 @@ _ENDS = re.compile(
 _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
 _CODES_MAX = 10_000
 _RELEASE = frozenset({"release"})
+_LIBRARYS = _RELEASE | {"cancel", "set_result", "set_exception"}
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _CALLED = (FunctionType, MethodType, functools.partial)
-_speaks: dict[tuple[CodeType, type], bool] = {}
-_by_near: dict[tuple[CodeType, type], tuple[int, bool]] = {}
+_Key = tuple[CodeType, type, frozenset[str] | None]
+_speaks: dict[_Key, bool] = {}
+_by_near: dict[_Key, tuple[int, bool]] = {}
 """In this look: how often objects near a code were walked, and whether the methods that it names speak of ending things."""
 _spoken: dict[tuple[Any, ...], tuple[int, Spoken]] = {}
 """In this look: the same, and what it speaks of."""
@@ -81,23 +83,25 @@ def is_ending(name: str) -> bool:
     return _ENDS.search(name) is not None
 
 
-def speaks_of_ending(code: CodeType, names: dict[str, Any], owner: Any = None, held: Iterable[Any] = ()) -> bool:
+def speaks_of_ending(
+    code: CodeType, names: dict[str, Any], owner: Any = None, held: Iterable[Any] = (), begin: frozenset[str] | None = None
+) -> bool:
     """Whether ``code`` or what it calls by name ends things.
 
-    Its globals are ``names``, its object ``owner``; it has ``held`` besides.
+    Its globals are ``names``, its object ``owner``; it has ``held`` besides. ``begin``: the names that are still ahead of it.
     """
-    key = (code, type(owner))
+    key = (code, type(owner), begin)
     known = _speaks.get(key)
     if known is None:
         if len(_speaks) >= _CODES_MAX:
             _speaks.clear()
-        _speaks[key] = known = _any_speaks(code, names, (type(owner),))
+        _speaks[key] = known = _any_speaks(code, names, (type(owner),), begin)
     if known or not code.co_names:
         return known
     walks, known = _by_near.get(key, (0, False))
     if not known and walks < KINDS_WALKS_MAX:
         near = (owner, *held, *(names[name] for name in code.co_names if name in names))
-        known = _any_speaks(code, names, _kinds(near))
+        known = _any_speaks(code, names, _kinds(near), begin)
         _by_near[key] = walks + 1, known
     return known
 
@@ -174,7 +178,7 @@ def spoken_from(
         everywhere = everywhere or sees_anything(one, those)
         if COMPUTED in those:
             words.update(texts_near(one, objects))
-        words |= those - _RELEASE if depth and _releases_only_its_own(one) else those
+        words |= those - _of_its_own(one) if depth else those
         words.update(const for const in one.co_consts if isinstance(const, str) and const.isidentifier() and depth)
         named.update((id(thing), thing) for thing in _globals_named(those, others))
     words.update(name for thing in (*near, *named.values()) for name in name_called(thing))
@@ -183,9 +187,11 @@ def spoken_from(
     return found
 
 
-def _releases_only_its_own(code: CodeType) -> bool:
-    """Rule 5; the standard library releases nothing but its own, either."""
-    return is_library(code) or (not code.co_flags & _SUSPENDS and gives_back_only_its_own(code))
+def _of_its_own(code: CodeType) -> frozenset[str]:
+    """What a code does only to its own (rule 5); the standard library ends nothing else, either."""
+    if is_library(code):
+        return _LIBRARYS
+    return _RELEASE if not code.co_flags & _SUSPENDS and gives_back_only_its_own(code) else frozenset()
 
 
 def _globals_named(words: frozenset[str], names: dict[str, Any]) -> Iterator[Any]:
@@ -229,8 +235,12 @@ def codes_named(
                 yield code
 
 
-def _any_speaks(code: CodeType, names: dict[str, Any], kinds: Iterable[type]) -> bool:
-    every = called(code, names, kinds)
+def _any_speaks(code: CodeType, names: dict[str, Any], kinds: Iterable[type], begin: frozenset[str] | None) -> bool:
+    every = called(code, names, kinds, begin)
+    if begin is not None:
+        next(every)  # itself
+        if any(map(_ENDS.search, begin)):
+            return True
     return any(_speaks_itself(one) if depth <= _NAMED_DEPTH else _cancels(one) for one, _, depth in every)
 
 

@@ -19,6 +19,8 @@ from stilltrue.runtime.introspection.origins import is_application, is_library, 
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import ahead_of
+from stilltrue.runtime.look.code.lookups import LOOKUPS
+from stilltrue.runtime.look.code.names import still_named
 from stilltrue.runtime.look.code.spoken import Spoken, is_ending, names_within, speaks_of_ending, spoken_from
 from stilltrue.runtime.look.enders.wakers import told_of_sockets
 from stilltrue.runtime.seen.blocks import depth_of
@@ -28,6 +30,9 @@ _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_
 """Callbacks by whose names one knows that they end what they are for."""
 
 
+_AT_EXIT = frozenset({"atexit", "finalize"})
+_DYNAMIC = LOOKUPS | {"eval", "exec", "globals", "vars", "deadline"}
+"""Code that may end things by other names than those that it reads."""
 _ALARMS = (
     (signal.ITIMER_REAL, signal.SIGALRM),
     (signal.ITIMER_VIRTUAL, signal.SIGVTALRM),
@@ -273,7 +278,16 @@ def _globals(frame: FrameType) -> tuple[Any, ...]:
 def _frame_speaks(frame: FrameType) -> bool:
     code = frame.f_code
     owner = variables_of(frame).get("self") if code.co_varnames[:1] == ("self",) and is_application(code) else None
-    return speaks_of_ending(code, frame.f_globals, owner, variables_of(frame).values())
+    return speaks_of_ending(code, frame.f_globals, owner, variables_of(frame).values(), _begin(frame))
+
+
+def _begin(frame: FrameType) -> frozenset[str] | None:
+    """What a module may still name that is being run, and has yet to end; None: all."""
+    code = frame.f_code
+    if code.co_name != "<module>" or not _AT_EXIT.isdisjoint(code.co_names):
+        return None
+    begin = still_named(code, frame.f_lasti)
+    return None if begin is None or not _DYNAMIC.isdisjoint(begin) else begin
 
 
 def _speaks(callback: Any, arguments: Iterable[Any] = ()) -> bool:

@@ -1,5 +1,7 @@
 """Who may undo what a suspect waits behind, by names of its own: release a lock that another has, let an executor grow.
 
+Who completes or cancels a future is looked for in the same way.
+
 And who may interrupt the main thread by sending its own process a signal.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from stilltrue.model import PartyName
@@ -19,6 +22,7 @@ from stilltrue.runtime.seen.wait import SeenWait
 
 _INTERRUPTING = frozenset({"interrupt_main", "raise_signal", "pthread_kill", "PyErr_SetInterrupt", "PyErr_SetInterruptEx"})
 _KILLING = frozenset({"kill", "killpg"})
+_COMPLETING = frozenset({"cancel", "set_result", "set_exception"})
 _THREADS = frozenset({"enumerate", "current_thread", "main_thread", "_active"})
 _TO_ITSELF = frozenset({"getpid", "getpgrp", "getpgid"})
 
@@ -26,14 +30,19 @@ _TO_ITSELF = frozenset({"getpid", "getpgrp", "getpgid"})
 class Undoers:
     """Finds who may undo what some parties wait behind."""
 
-    def __init__(self, waits: Mapping[PartyName, SeenWait], budget: Budget) -> None:
-        """``waits`` by the party that waits."""
+    def __init__(self, waits: Mapping[PartyName, SeenWait], handles: Mapping[PartyName, Iterable[Any]], budget: Budget) -> None:
+        """``waits`` by the party that waits; ``handles``: what ends its wait when it is completed or cancelled."""
         self._waiting: dict[int, list[PartyName]] = {}
         targets: dict[frozenset[str], list[Any]] = {}
         for party, wait in waits.items():
             for thing in wait.undone:
                 self._waiting.setdefault(id(thing), []).append(party)
                 targets.setdefault(wait.by, []).append(thing)
+        for party, those in handles.items():
+            for thing in those:
+                if issubclass(type(thing), Future):
+                    self._waiting.setdefault(id(thing), []).append(party)
+                    targets.setdefault(_COMPLETING, []).append(thing)
         self._budget = budget
         self._by = targets
         self._searches = [

@@ -142,7 +142,7 @@ class Search:
         """Finds who holds what ends the waits, or can undo what stands in their way."""
         waits = {party: wait for party, wait in self._of_shares.items() if wait is not None}
         kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
-        undoers = Undoers(waits, self._budget)
+        undoers = Undoers(waits, {party: one.handles for party, one in found.items()}, self._budget)
         for actor in self._actors(found.values(), kept):
             if self._budget.spent:
                 break

@@ -1,0 +1,141 @@
+"""Who completes or cancels a future for which somebody waits is a way out, however it comes by it; who only has it is none."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from stilltrue.runtime.look.code.names import still_named
+from tests.client.look.worlds import look_at, of
+from tests.client.seen.conftest import Front
+
+MANY = 400
+_NEVER = object()
+"""So that the threads do not act in the end."""
+Beside = Callable[[Any, threading.Event], object]
+
+
+class _Client:
+    def __init__(self, future: Any) -> None:
+        self.open = {"it": future}
+
+    def answer(self) -> None:
+        self.open["it"].set_result(1)
+
+
+def by_a_result(given: list[Any], go: threading.Event) -> None:
+    client = _Client(given.pop())
+    if go.wait() is _NEVER:
+        client.answer()
+
+
+class _Jobs:
+    open: ClassVar[list[Any]] = []
+
+    def reap(self) -> None:
+        for future in self.open:
+            future.cancel()
+
+
+def out_of_a_classs_attribute(given: list[Any], go: threading.Event) -> None:
+    jobs = _Jobs()
+    _Jobs.open[:] = [given.pop()]
+    if go.wait() is _NEVER:
+        jobs.reap()
+
+
+def out_of_many(given: list[Any], go: threading.Event) -> None:
+    store = SimpleNamespace(jobs={one: SimpleNamespace(future=Future[int]()) for one in range(MANY)})
+    store.jobs[MANY] = SimpleNamespace(future=given.pop())
+    for job in store.jobs.values() if go.wait() is _NEVER else ():
+        job.future.cancel()
+
+
+def by_a_method_that_an_object_was_given(given: list[Any], go: threading.Event) -> None:
+    job = SimpleNamespace(on_end=given.pop().cancel)
+    if go.wait() is _NEVER:
+        job.on_end()
+
+
+def by_code_that_nobody_has_read(given: list[Any], go: threading.Event) -> None:
+    if go.wait() is _NEVER:
+        eval("given[0].cancel()", {"given": given})
+
+
+def only_has_it_in_an_object(given: list[Any], go: threading.Event) -> None:
+    job = SimpleNamespace(future=given.pop())
+    go.wait()
+    assert job.future
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [
+        (by_a_result, True),
+        (out_of_a_classs_attribute, True),
+        (out_of_many, True),
+        (by_a_method_that_an_object_was_given, True),
+        (by_code_that_nobody_has_read, True),
+        (only_has_it_in_an_object, False),
+    ],
+    ids=lambda one: getattr(one, "__name__", str(one)),
+)
+def test_who_may_complete_a_future_is_a_way_out(front: Front, beside: Beside, expected: bool) -> None:
+    go = threading.Event()
+    with ThreadPoolExecutor(1, "worker") as executor:
+        executor.submit(front.get, b"")
+        front.wait_for_callers()
+        future = executor.submit(int)
+        given = [future]
+        front.start("caller", future.exception)
+        del future
+        front.start("beside", beside, given, go)
+        report = front.report_when_still("caller", "beside")
+        look = of(look_at(front.agent, report), "front/thread:caller")
+        _Jobs.open.clear()
+        go.set()
+        front.let_go()
+    assert look.unchanged
+    assert any("beside" in way.text for way in look.ways_out) is expected
+
+
+def _names_at(text: str, called: str) -> frozenset[str] | None:
+    """What the code of ``text`` may still name where it calls ``called()``."""
+    found: list[frozenset[str] | None] = []
+
+    def here() -> None:
+        frame = sys._getframe(1)
+        found.append(still_named(frame.f_code, frame.f_lasti))
+
+    names: dict[str, Any] = {name: lambda *_: None for name in ("before", "after", "given", "other")}
+    exec(compile(text, "text", "exec"), names | {called: here})
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "past"),
+    [
+        ("before()\nhere()\nafter()", {"after"}, {"before"}),
+        ("def before_this(): before()\nhere()", set(), {"before"}),
+        ("for _ in (1,):\n    before()\n    here()\nother()", {"before", "other"}, set()),
+        ("other()\nfor _ in map(before, (1,)):\n    here()", {"before"}, {"other"}),
+        ("other()\nbefore(\n    given(),\n    here(),\n)", {"before"}, {"other"}),
+    ],
+    ids=["after", "function", "loop", "iterator", "statement"],
+)
+def test_what_a_module_may_still_name(text: str, named: set[str], past: set[str]) -> None:
+    found = _names_at(text, "here")
+    assert found is not None
+    assert found >= named
+    assert not found & past
+
+
+@pytest.mark.parametrize("text", ["try:\n    here()\nfinally:\n    after()", "with open('/dev/null'):\n    here()"])
+def test_what_stands_in_a_try_or_a_block_may_name_anything(text: str) -> None:
+    assert _names_at(text, "here") is None
