@@ -15,6 +15,7 @@ from stilltrue.runtime.look.code.names import still_named
 from tests.client.look.worlds import look_at, of
 from tests.client.seen.conftest import Front
 
+FAR_SECONDS = 600.0
 MANY = 400
 _NEVER = object()
 """So that the threads do not act in the end."""
@@ -31,7 +32,7 @@ class _Client:
 
 def by_a_result(given: list[Any], go: threading.Event) -> None:
     client = _Client(given.pop())
-    if go.wait() is _NEVER:
+    if go.wait(FAR_SECONDS) is _NEVER:
         client.answer()
 
 
@@ -46,31 +47,31 @@ class _Jobs:
 def out_of_a_classs_attribute(given: list[Any], go: threading.Event) -> None:
     jobs = _Jobs()
     _Jobs.open[:] = [given.pop()]
-    if go.wait() is _NEVER:
+    if go.wait(FAR_SECONDS) is _NEVER:
         jobs.reap()
 
 
 def out_of_many(given: list[Any], go: threading.Event) -> None:
     store = SimpleNamespace(jobs={one: SimpleNamespace(future=Future[int]()) for one in range(MANY)})
     store.jobs[MANY] = SimpleNamespace(future=given.pop())
-    for job in store.jobs.values() if go.wait() is _NEVER else ():
+    for job in store.jobs.values() if go.wait(FAR_SECONDS) is _NEVER else ():
         job.future.cancel()
 
 
 def by_a_method_that_an_object_was_given(given: list[Any], go: threading.Event) -> None:
     job = SimpleNamespace(on_end=given.pop().cancel)
-    if go.wait() is _NEVER:
+    if go.wait(FAR_SECONDS) is _NEVER:
         job.on_end()
 
 
 def by_code_that_nobody_has_read(given: list[Any], go: threading.Event) -> None:
-    if go.wait() is _NEVER:
+    if go.wait(FAR_SECONDS) is _NEVER:
         eval("given[0].cancel()", {"given": given})
 
 
 def only_has_it_in_an_object(given: list[Any], go: threading.Event) -> None:
     job = SimpleNamespace(future=given.pop())
-    go.wait()
+    go.wait(FAR_SECONDS)
     assert job.future
 
 

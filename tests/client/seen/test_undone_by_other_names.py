@@ -21,6 +21,7 @@ import pytest
 from tests.client.look.worlds import look_at, of
 from tests.client.seen.conftest import PATIENCE_SECONDS, Front
 
+FAR_SECONDS = 600.0
 MANY = 3_000
 Beside = Callable[[Any, threading.Event], object]
 GIVES_BACK: list[Beside] = []
@@ -43,33 +44,33 @@ def does_not(function: Beside) -> Beside:
 
 @gives_back
 def by_its_old_name(lock: Any, go: threading.Event) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     lock.release_lock()
 
 
 @gives_back
 def by_text(lock: Any, go: threading.Event) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     getattr(lock, "release")()  # noqa: B009
 
 
 @gives_back
 def by_text_from_a_table(lock: Any, go: threading.Event) -> None:
     table = {"open": "release", "state": "locked"}
-    go.wait()
+    go.wait(FAR_SECONDS)
     getattr(lock, table["open"])()
 
 
 @gives_back
 def by_methodcaller(lock: Any, go: threading.Event) -> None:
     free = methodcaller("release")
-    go.wait()
+    go.wait(FAR_SECONDS)
     free(lock)
 
 
 @gives_back
 def by_code_that_nobody_has_read(lock: Any, go: threading.Event) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     eval("lock.release()", {"lock": lock})
 
 
@@ -87,7 +88,7 @@ class _Visitor:
 @gives_back
 def by_a_method_whose_name_is_computed(lock: Any, go: threading.Event) -> None:
     visitor, what = _Visitor(lock), "lease"
-    go.wait()
+    go.wait(FAR_SECONDS)
     visitor.visit(what)
 
 
@@ -104,7 +105,7 @@ def _expired(event: int, lock: Any) -> None:
 
 @gives_back
 def by_what_is_chosen_by_type(lock: Any, go: threading.Event) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     _handle(1, lock)
 
 
@@ -112,7 +113,7 @@ def by_what_is_chosen_by_type(lock: Any, go: threading.Event) -> None:
 def by_a_method_that_an_object_was_given(lock: Any, go: threading.Event) -> None:
     job = SimpleNamespace(on_end=lock.release)
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     job.on_end()
 
 
@@ -120,7 +121,7 @@ def by_a_method_that_an_object_was_given(lock: Any, go: threading.Event) -> None
 def by_a_partial_in_a_partial(lock: Any, go: threading.Event) -> None:
     act = functools.partial(functools.partial(lock.release))
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     act()
 
 
@@ -129,7 +130,7 @@ def by_an_exit_stack(lock: Any, go: threading.Event) -> None:
     job = SimpleNamespace(stack=ExitStack())
     job.stack.callback(lock.release)
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     job.stack.close()
 
 
@@ -137,7 +138,7 @@ def by_an_exit_stack(lock: Any, go: threading.Event) -> None:
 def by_what_a_selector_has(lock: Any, go: threading.Event) -> None:
     loop = SimpleNamespace(keys=[selectors.SelectorKey(None, 0, 0, lock.release)])  # type: ignore[arg-type]
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     for key in loop.keys:
         key.data()
 
@@ -146,7 +147,7 @@ def by_what_a_selector_has(lock: Any, go: threading.Event) -> None:
 def by_a_semaphores_like(lock: Any, go: threading.Event) -> None:
     limit = SimpleNamespace(give=threading.Condition(lock).release)
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     limit.give()
 
 
@@ -158,7 +159,7 @@ def by_a_generator_that_is_told_to(lock: Any, go: threading.Event) -> None:
 
     step = told()
     next(step)
-    go.wait()
+    go.wait(FAR_SECONDS)
     next(step, None)
 
 
@@ -172,7 +173,7 @@ class _Holds(threading.Thread):
 def out_of_a_threads_attribute(lock: Any, go: threading.Event) -> None:
     workers = SimpleNamespace(all=[_Holds(lock)])
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     for one in workers.all:
         one.guard.release()
 
@@ -190,7 +191,7 @@ def out_of_a_classs_attribute(lock: Any, go: threading.Event) -> None:
     guards = _Guards()
     _Guards.held[:] = [lock]
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     guards.free()
 
 
@@ -202,7 +203,7 @@ def _guard() -> None:
 def out_of_a_functions_attribute(lock: Any, go: threading.Event) -> None:
     _guard.locks = [lock]  # type: ignore[attr-defined]
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     for one in _guard.locks:  # type: ignore[attr-defined]
         one.release()
 
@@ -211,7 +212,7 @@ def out_of_a_functions_attribute(lock: Any, go: threading.Event) -> None:
 def out_of_many(lock: Any, go: threading.Event) -> None:
     store = SimpleNamespace(locks={one: threading.Lock() for one in range(MANY)} | {MANY: lock})
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     for one in store.locks.values():
         if one.locked():
             one.release()
@@ -222,7 +223,7 @@ def out_of_many_sessions(lock: Any, go: threading.Event) -> None:
     store = SimpleNamespace(sessions=[SimpleNamespace(lock=threading.Lock()) for _ in range(MANY)])
     store.sessions.append(SimpleNamespace(lock=lock))
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     for one in store.sessions:
         if one.lock.locked():
             one.lock.release()
@@ -231,7 +232,7 @@ def out_of_many_sessions(lock: Any, go: threading.Event) -> None:
 @gives_back
 def out_of_a_context(lock: Any, go: threading.Event) -> None:
     def later() -> None:
-        go.wait()
+        go.wait(FAR_SECONDS)
         _VARIABLE.get().release()
 
     context = contextvars.copy_context()
@@ -243,7 +244,7 @@ def out_of_a_context(lock: Any, go: threading.Event) -> None:
 @gives_back
 def out_of_what_the_collector_knows(lock: Any, go: threading.Event) -> None:
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     for thing in gc.get_objects():
         if type(thing) is dict and "the lock" in thing:
             thing["the lock"].release()
@@ -253,14 +254,14 @@ def out_of_what_the_collector_knows(lock: Any, go: threading.Event) -> None:
 def out_of_the_modules_names(lock: Any, go: threading.Event) -> None:
     del lock
     name = "_REGISTRY"
-    go.wait()
+    go.wait(FAR_SECONDS)
     for one in globals()[name].values():
         one.release()
 
 
 @does_not
 def asks_by_text(lock: Any, go: threading.Event) -> None:
-    go.wait()
+    go.wait(FAR_SECONDS)
     getattr(lock, "locked")()  # noqa: B009
 
 
@@ -268,7 +269,7 @@ def asks_by_text(lock: Any, go: threading.Event) -> None:
 def waits_for_a_condition_of_another_lock(lock: Any, go: threading.Event) -> None:
     other = threading.Condition()
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     with other:
         other.notify()
 
@@ -277,7 +278,7 @@ def waits_for_a_condition_of_another_lock(lock: Any, go: threading.Event) -> Non
 def has_a_condition_of_this_lock(lock: Any, go: threading.Event) -> None:
     box = SimpleNamespace(condition=threading.Condition(lock))
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     assert box
 
 
@@ -285,7 +286,7 @@ def has_a_condition_of_this_lock(lock: Any, go: threading.Event) -> None:
 def releases_one_of_many_others(lock: Any, go: threading.Event) -> None:
     store = SimpleNamespace(locks=[threading.Lock() for _ in range(MANY)])
     del lock
-    go.wait()
+    go.wait(FAR_SECONDS)
     for one in store.locks:
         if one.locked():
             one.release()
@@ -374,7 +375,7 @@ def test_what_a_pool_of_threads_calls_with_its_results_is_a_way_out(front: Front
 
     _hold(front, lock)
     with ThreadPool(1) as pool:
-        result = pool.apply_async(go.wait, callback=done if releases else only_counts)
+        result = pool.apply_async(go.wait, (FAR_SECONDS,), callback=done if releases else only_counts)
         report = front.report_when_still("waiter", "holder")
         look = of(look_at(front.agent, report), "front/thread:waiter")
         go.set()
