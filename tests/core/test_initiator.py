@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, Outcome, Refusal
-from detector.core.protocol.initiator import Begin, Effect, Ended, Finish, Initiator, Refuse, Timing
+from detector.core.protocol.initiator import COMING_SECONDS, Begin, Effect, Ended, Finish, Initiator, Refuse, Timing
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
@@ -288,9 +288,9 @@ def test_while_many_still_report_nobody_is_late_up_to_a_bound() -> None:
     story.tell(story.initiator.asked(1, 0.0))
     for at, name in enumerate(names[:30]):
         assert story.report(name, 1, 0.1 * at) == []
-    assert story.initiator.due(2.9) == pytest.approx(2.9 + 0.25)
-    assert story.tell(story.initiator.ticked(3.1)) == []
-    assert story.tell(story.initiator.ticked(3.2))[0].startswith("finish 1 incomplete without m30")
+    assert story.initiator.due(2.9) == pytest.approx(2.9 + COMING_SECONDS)
+    assert story.tell(story.initiator.ticked(3.3)) == []
+    assert story.tell(story.initiator.ticked(3.5))[0].startswith("finish 1 incomplete without m30")
     story.tell(story.initiator.asked(2, 4.0))
     for at, name in enumerate(names[:40]):
         assert story.report(name, 2, 4.0 + 0.25 * at) == []

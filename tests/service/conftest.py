@@ -25,6 +25,7 @@ from stilltrue.protocol.report import Report
 from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
+from stilltrue.runtime.membership.differences import Differences
 from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2, detector_pb2_grpc, snapshot_pb2
 from tests.service.authority import ROLES, Authority
 from tests.service.browser import PROGRAM, Page, browsing
@@ -40,6 +41,7 @@ class FakeProcess:
         self.silent = False
         self.looks = True
         self.blind = False
+        self.differences: Differences | None = None
         self.cures: Callable[[], None] | None = None
         self.standing: list[agent_pb2.StandingParty] | None = None
         self.asked_to_cure: list[agent_pb2.Cure] = []
@@ -102,12 +104,18 @@ class FakeProcess:
                     self.marks.append(response.mark.snapshot)
                     report = self.recorder.marked(SnapshotId(response.mark.snapshot), time.time())
                     if report is not None:
-                        await self.say(report=report_to_wire(self.change(report)))
+                        await self._report(report_to_wire(self.change(report)))
         except grpc.RpcError as error:
             self.status, self.details = error.code(), error.details() or ""
         finally:
             self._call.cancel()
             self.ended.set()
+
+    async def _report(self, report: snapshot_pb2.Report) -> None:
+        if self.differences is None:
+            await self.say(report=report)
+        else:
+            await self.say(difference=self.differences.request(report).difference)
 
     async def _answer(self, response: agent_pb2.ConnectResponse) -> None:
         if response.HasField("cure"):

@@ -32,7 +32,7 @@ from stilltrue.protocol.report import Report
 
 BEGUN_MAX = 1000
 """Snapshots of which it is remembered when they began."""
-COMING_SECONDS = 0.25
+COMING_SECONDS = 0.5
 """Rule 3: while many are awaited, and the last report came less than this ago, more are coming."""
 COMING_GIVE_UPS_MAX = 5
 """Rule 3: how many times ``give_up_seconds`` a snapshot takes at most."""

@@ -40,7 +40,7 @@ from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.protocol.wire.cure import cured_from_wire
 from stilltrue.protocol.wire.look import look_from_wire
 from stilltrue.protocol.wire.stacks import found_from_wire
-from stilltrue.protocol.wire.values import MalformedError, process_from_wire
+from stilltrue.protocol.wire.values import MalformedError, process_from_wire, process_to_wire
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 
@@ -114,6 +114,7 @@ class AgentServicer:
             detector=f"stilltrue {detector_version()}",
             lease_seconds=self._settings.lease_seconds,
             report_bytes_max=self._settings.report_bytes_max,
+            differences=True,
         )
         return pb.ConnectResponse(welcome=welcome)
 
@@ -173,7 +174,7 @@ class AgentServicer:
 
     async def _listen(self, member: Member, stream: AgentStream) -> None:
         """Everything after the hello, until the agent ends the stream."""
-        pace, reader = Pace(monotonic()), ReportReader()
+        pace, reader = Pace(monotonic()), ReportReader(process_to_wire(member.process).SerializeToString())
         while isinstance(data := await stream.read(), bytes):
             pause = pace.pause(monotonic(), len(data))
             if pause:
@@ -192,14 +193,21 @@ class AgentServicer:
         found = split(data)
         try:
             if found is None:
-                self._take(member, self._read(data), reader)
-            elif not self._is_useless(member, found):
+                request = self._read(data)
+                if not request.HasField("difference"):
+                    self._take(member, request, reader)
+                    return
+                found, data = reader.restored(request.difference, self._settings.report_bytes_max), b""
+            if not self._is_useless(member, found):
                 await self._take_found(member, data, found, reader)
         except DecodeError:
             raise not_a_request() from None
 
     async def _take_found(self, member: Member, data: bytes, found: ReportBytes, reader: ReportReader) -> None:
-        """A report that is not useless by its heading; one that says something new has to wait for its turn."""
+        """A report that is not useless by its heading; one that says something new has to wait for its turn.
+
+        ``data``: the message that it was found in; empty if it was told as a difference.
+        """
         report = reader.again(found)
         if report is not None:
             check_moments("cut_at", (report.cut_at,))
@@ -208,6 +216,8 @@ class AgentServicer:
         self._driver.heard(member)
         await self._news.mine()
         if (message := found.message()) is None:
+            if not data:
+                raise MalformedError("difference.pieces: a field of the heading")
             self._take(member, self._read(data), reader)
         else:
             self._take_report(member, message, reader, found)

@@ -2,7 +2,8 @@
 
 A report begins with a heading (process, snapshot, after, cut_at) that differs each time. The local state follows, and mostly
 stays the same. As long as its bytes are the same, the report has the very tuples of the one before, and later stages see by
-identity that nothing has changed. A message whose fields come in another order is decoded like any other.
+identity that nothing has changed. A report that is told by what has changed is put together first: its bytes are those of the
+whole one. A message whose fields come in another order is decoded like any other.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from dataclasses import dataclass, replace
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
 from stilltrue.protocol.stamp import NUMBER_MAX
+from stilltrue.protocol.wire.difference import fields_of, patched
 from stilltrue.protocol.wire.report import report_from_wire
 from stilltrue.protocol.wire.values import MalformedError, checked_number, checked_time
+from stilltrue.v1 import agent_pb2
 from stilltrue.v1 import snapshot_pb2 as pb
 
 _REPORT, _PROCESS, _SNAPSHOT, _AFTER, _CUT_AT = b"\x12\x0a\x10\x18\x21"
@@ -88,9 +91,27 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 class ReportReader:
     """Reads the reports of one agent."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: bytes = b"") -> None:
+        """``own``: the process whose stream it is, as differences leave it out."""
+        self._own = own
         self._process = self._rest = b""
         self._report: Report | None = None
+        self._base = 0
+        self._told = b""
+        """What the last difference came to, and of which snapshot it was, whether or not it was taken."""
+
+    def restored(self, difference: agent_pb2.Difference, bytes_max: int) -> ReportBytes:
+        """The report that a difference tells. Raises :class:`MalformedError`."""
+        if difference.base != self._base and difference.base:
+            raise MalformedError(f"difference.base: {difference.base}, but the last report was of {self._base}")
+        if not difference.base:
+            rest = patched((), difference.pieces, bytes_max)
+        elif difference.pieces:
+            rest = patched(fields_of(self._told), difference.pieces, bytes_max)
+        else:
+            rest = self._told
+        self._base, self._told = difference.snapshot, rest
+        return ReportBytes(self._own, difference.snapshot, difference.after, difference.cut_at, rest)
 
     def again(self, found: ReportBytes) -> Report | None:
         """The report, when it says what the last one said; None: it must be decoded. Raises as :func:`report_from_wire`."""

@@ -38,7 +38,12 @@ async def _table(given: argparse.Namespace) -> list[Measured]:
     for members in given.members:
         fleet = Fleet(members=members, churn=given.churn, deadlocks=given.deadlocks)
         one = await measured(
-            fleet, seconds=given.seconds, warm=given.warm, serve=tuple(given.serve.split()), profile=given.profile
+            fleet,
+            seconds=given.seconds,
+            warm=given.warm,
+            serve=tuple(given.serve.split()),
+            profile=given.profile,
+            whole=given.whole,
         )
         found.append(one)
         sys.stdout.write(_row(one))
@@ -54,6 +59,7 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=3.0)
     parser.add_argument("--churn", type=float, default=0.0, help="share of the fleet whose calls are others in each snapshot")
     parser.add_argument("--deadlocks", type=int, default=0, help="deadlocks of two parties in the fleet")
+    parser.add_argument("--whole", action="store_true", help="whole reports, as old agents send them")
     parser.add_argument("--serve", default="", help="further arguments of the detector, as one text")
     parser.add_argument("--json", type=Path, help="where to append each row as a line of JSON")
     parser.add_argument("--profile", default="", help="where to write py-spy's stacks of the quiet window")

@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 
+from stilltrue.protocol.wire.difference import fields_of, pieces_of
+from stilltrue.v1 import agent_pb2
 from stilltrue.v1 import snapshot_pb2 as pb
 
 CHAIN = 10
@@ -36,6 +38,17 @@ class Fleet:
         """The member's report for a snapshot, as bytes."""
         header = pb.Report(process=self.process(index), snapshot=snapshot, after=after, cut_at=time.time())
         return header.SerializeToString() + self._body(index, self._generation(index, snapshot))
+
+    def difference(self, index: int, snapshot: int, after: int, base: int) -> agent_pb2.Difference:
+        """The same as agents tell it that have reported to ``base`` (0: not yet): by what has changed since."""
+        told = agent_pb2.Difference(base=base, snapshot=snapshot, after=after, cut_at=time.time())
+        body = self._body(index, self._generation(index, snapshot))
+        before = self._body(index, self._generation(index, base)) if base else b""
+        if not base:
+            told.pieces.add(fields=body)
+        elif body != before:
+            told.pieces.extend(pieces_of(fields_of(before), fields_of(body)))
+        return told
 
     def _generation(self, index: int, snapshot: int) -> int:
         """How often the calls of the member's chain have been replaced by then; the same for the whole chain."""

@@ -152,7 +152,9 @@ class Watcher:
             answer.read()
 
 
-async def measured(fleet: Fleet, *, seconds: float, warm: float, serve: tuple[str, ...] = (), profile: str = "") -> Measured:
+async def measured(
+    fleet: Fleet, *, seconds: float, warm: float, serve: tuple[str, ...] = (), profile: str = "", whole: bool = False
+) -> Measured:
     """One fleet against a new detector: ``seconds`` of quiet, then as long with questions beside."""
     with tempfile.TemporaryDirectory() as data:
         command = (
@@ -173,7 +175,7 @@ async def measured(fleet: Fleet, *, seconds: float, warm: float, serve: tuple[st
             detector = await stack.enter_async_context(child(*command, errors=Path(data) / "log"))
             words = dict(word.split("=", 1) for word in (await detector.line()).split() if "=" in word)
             started = detector.processor()
-            load = await stack.enter_async_context(child(*_load(fleet, words["grpc"])))
+            load = await stack.enter_async_context(child(*_load(fleet, words["grpc"]), *["--whole"] * whole))
             watcher = Watcher(words["grpc"], words["pages"].removeprefix("http://").rstrip("/"))
             worst = [0.0]
             health = asyncio.create_task(watcher.health(worst))

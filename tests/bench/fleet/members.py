@@ -29,7 +29,9 @@ REPORT_TAG = b"\x12"
 class Member:
     """One member: its stream, and the newest snapshot that it has cut for."""
 
-    def __init__(self, fleet: Fleet, index: int, address: str) -> None:
+    def __init__(self, fleet: Fleet, index: int, address: str, *, whole: bool) -> None:
+        self._whole = whole
+        self._base = 0
         self._fleet = fleet
         self._index = index
         self._address = address
@@ -46,6 +48,7 @@ class Member:
                 with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     await self._serve(channel)
                 self._call = None
+                self._base = 0
                 self.welcomed.clear()
                 await asyncio.sleep(RETRY_SECONDS)
 
@@ -73,6 +76,10 @@ class Member:
     def _reported(self, snapshot: int) -> bytes:
         after, self._colour = self._colour, max(self._colour, snapshot)
         self._spoken = True
+        if not self._whole:
+            difference = self._fleet.difference(self._index, snapshot, min(after, snapshot - 1), self._base)
+            self._base = snapshot
+            return pb.ConnectRequest(difference=difference).SerializeToString()
         report = self._fleet.report(self._index, snapshot, min(after, snapshot - 1))
         return REPORT_TAG + bytes(_varint(len(report))) + report
 
@@ -108,10 +115,10 @@ async def _leases(members: list[Member], seconds: float) -> None:
         await asyncio.sleep(max(0.001, begun + seconds - time.monotonic()))
 
 
-async def _run(fleet: Fleet, address: str, lease_seconds: float) -> None:
+async def _run(fleet: Fleet, address: str, lease_seconds: float, *, whole: bool) -> None:
     begun = time.monotonic()
     addresses = address.split(",")
-    members = [Member(fleet, index, addresses[index % len(addresses)]) for index in range(fleet.members)]
+    members = [Member(fleet, index, addresses[index % len(addresses)], whole=whole) for index in range(fleet.members)]
     tasks = [asyncio.create_task(member.run()) for member in members]
     tasks.append(asyncio.create_task(_leases(members, lease_seconds / 3)))
     while True:
@@ -134,10 +141,11 @@ def main() -> None:
     parser.add_argument("members", type=int)
     parser.add_argument("--churn", type=float, default=0.0)
     parser.add_argument("--deadlocks", type=int, default=0)
+    parser.add_argument("--whole", action="store_true", help="whole reports, as old agents send them")
     parser.add_argument("--lease-seconds", type=float, default=5.0)
     given = parser.parse_args()
     fleet = Fleet(members=given.members, churn=given.churn, deadlocks=given.deadlocks)
-    asyncio.run(_run(fleet, given.address, given.lease_seconds))
+    asyncio.run(_run(fleet, given.address, given.lease_seconds, whole=given.whole))
 
 
 if __name__ == "__main__":

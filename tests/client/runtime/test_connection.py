@@ -47,6 +47,27 @@ def test_a_mark_is_answered_with_a_report_and_an_old_one_with_a_lease(detector: 
     detector.wait_for(lambda: any(r.lease.colour == 7 for _, r in detector.heard[heard:]))
 
 
+def test_a_detector_that_takes_differences_is_told_what_has_changed(detector: Any, join: Join) -> None:
+    detector.differences = True
+    live = join("orders").live
+    told: list[Any] = []
+
+    def mark(snapshot: int) -> Any:
+        detector.mark(snapshot)
+        told[:] = detector.wait_for(lambda: [r.difference for _, r in detector.heard if r.difference.snapshot >= snapshot])
+        return told[-1]
+
+    first = mark(1)
+    assert (first.base, first.after, len(first.pieces)) == (0, 0, 1)
+    second = mark(2)
+    assert (second.base, second.after, len(second.pieces)) == (1, 1, 0)
+    live.waits(PartyName("orders/x"), (PartyTarget(party=PartyName("orders/x")),))
+    third = mark(3)
+    assert third.base == 2
+    assert b"orders/x" in b"".join(piece.fields for piece in third.pieces)
+    assert "report" not in detector.kinds("orders")
+
+
 def test_a_process_looks_again_when_it_is_asked_to_and_says_what_it_sees(detector: Any, join: Join) -> None:
     live = join("orders").live
     assert detector.heard[0][1].hello.looks

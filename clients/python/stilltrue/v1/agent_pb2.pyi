@@ -7,8 +7,9 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ConnectRequest(_message.Message):
-    __slots__ = ["cured", "goodbye", "hello", "lease", "looked", "report", "stacks_found", "wish"]
+    __slots__ = ["cured", "difference", "goodbye", "hello", "lease", "looked", "report", "stacks_found", "wish"]
     CURED_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +18,7 @@ class ConnectRequest(_message.Message):
     STACKS_FOUND_FIELD_NUMBER: _ClassVar[int]
     WISH_FIELD_NUMBER: _ClassVar[int]
     cured: Cured
+    difference: Difference
     goodbye: Goodbye
     hello: Hello
     lease: Lease
@@ -24,7 +26,7 @@ class ConnectRequest(_message.Message):
     report: _snapshot_pb2.Report
     stacks_found: StacksFound
     wish: Wish
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[_snapshot_pb2.Report, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., wish: _Optional[_Union[Wish, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., cured: _Optional[_Union[Cured, _Mapping]] = ..., stacks_found: _Optional[_Union[StacksFound, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., report: _Optional[_Union[_snapshot_pb2.Report, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., wish: _Optional[_Union[Wish, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., cured: _Optional[_Union[Cured, _Mapping]] = ..., stacks_found: _Optional[_Union[StacksFound, _Mapping]] = ..., difference: _Optional[_Union[Difference, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
     __slots__ = ["cure", "look", "mark", "stacks", "welcome"]
@@ -57,6 +59,20 @@ class Cured(_message.Message):
     number: int
     parties: _containers.RepeatedCompositeFieldContainer[PartyCured]
     def __init__(self, number: _Optional[int] = ..., parties: _Optional[_Iterable[_Union[PartyCured, _Mapping]]] = ...) -> None: ...
+
+class Difference(_message.Message):
+    __slots__ = ["after", "base", "cut_at", "pieces", "snapshot"]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    CUT_AT_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    base: int
+    cut_at: float
+    pieces: _containers.RepeatedCompositeFieldContainer[Piece]
+    snapshot: int
+    def __init__(self, base: _Optional[int] = ..., snapshot: _Optional[int] = ..., after: _Optional[int] = ..., cut_at: _Optional[float] = ..., pieces: _Optional[_Iterable[_Union[Piece, _Mapping]]] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = []
@@ -163,6 +179,16 @@ class PartyLook(_message.Message):
     ways_out: _containers.RepeatedCompositeFieldContainer[WayOut]
     def __init__(self, party: _Optional[str] = ..., unchanged: bool = ..., deadline: _Optional[float] = ..., ways_out: _Optional[_Iterable[_Union[WayOut, _Mapping]]] = ..., doubt: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., trace: _Optional[str] = ..., interruptible: bool = ...) -> None: ...
 
+class Piece(_message.Message):
+    __slots__ = ["count", "fields", "first"]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    fields: bytes
+    first: int
+    def __init__(self, first: _Optional[int] = ..., count: _Optional[int] = ..., fields: _Optional[bytes] = ...) -> None: ...
+
 class Sight(_message.Message):
     __slots__ = ["blind", "calls", "channels", "channels_unseen", "servers", "servers_unseen", "unexplained"]
     BLIND_FIELD_NUMBER: _ClassVar[int]
@@ -228,14 +254,16 @@ class WayOut(_message.Message):
     def __init__(self, text: _Optional[str] = ..., party: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ["detector", "lease_seconds", "report_bytes_max"]
+    __slots__ = ["detector", "differences", "lease_seconds", "report_bytes_max"]
     DETECTOR_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     REPORT_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     detector: str
+    differences: bool
     lease_seconds: float
     report_bytes_max: int
-    def __init__(self, detector: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., report_bytes_max: _Optional[int] = ...) -> None: ...
+    def __init__(self, detector: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., report_bytes_max: _Optional[int] = ..., differences: bool = ...) -> None: ...
 
 class Wish(_message.Message):
     __slots__ = ["covered_seconds", "reason"]

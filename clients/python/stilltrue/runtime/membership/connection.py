@@ -24,6 +24,7 @@ from stilltrue.protocol.stacks import StacksFound
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime.membership.credentials import Security
+from stilltrue.runtime.membership.differences import Differences
 from stilltrue.runtime.membership.leases import Leases
 from stilltrue.runtime.membership.questions import Questions
 from stilltrue.runtime.membership.triggers import SnapshotRequests
@@ -31,6 +32,7 @@ from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.transport.transport import Transport
 from stilltrue.settings import Settings
 from stilltrue.v1 import agent_pb2 as pb
+from stilltrue.v1 import snapshot_pb2
 from stilltrue.v1.agent_pb2_grpc import AgentServiceStub
 from stilltrue.version import __version__
 
@@ -119,6 +121,7 @@ class Connection:
         self._followed_at = 0.0
         self._addresses = deque(address.strip() for address in settings.detector.split(","))
         self._report_bytes_max = 0
+        self._takes_differences = False
         self._in_session = threading.Lock()
         """Held from the making of a session's channel until that is closed and dropped, and by a thread that forks."""
         self._forking: set[int] = set()
@@ -286,6 +289,7 @@ class Connection:
             patience.cancel()
             self._lease_seconds = max(0.1, response.welcome.lease_seconds)
             self._report_bytes_max = response.welcome.report_bytes_max
+            self._takes_differences = response.welcome.differences
             self._refused = None
             self._taken_since = None
             self.welcomed.set()
@@ -326,6 +330,7 @@ class Connection:
             sight=None if self._sight is None else pb.Sight(**self._sight()),
         )
         self._leases = leases = Leases(hello, time.monotonic())
+        self._takes_differences, differences = False, Differences()
         yield pb.ConnectRequest(hello=hello)
         while not over.is_set():
             self._follow_keys()
@@ -336,7 +341,7 @@ class Connection:
             self._rung = False
             for report in self._reports():
                 leases.reported()
-                yield report
+                yield differences.request(report) if self._takes_differences else pb.ConnectRequest(report=report)
             yield from self._questions.answers()
             if self._closing.is_set():
                 yield pb.ConnectRequest(goodbye=pb.Goodbye())
@@ -347,7 +352,7 @@ class Connection:
                 yield pb.ConnectRequest(lease=lease)
             yield from self._pleas(now)
 
-    def _reports(self) -> Iterator[pb.ConnectRequest]:
+    def _reports(self) -> Iterator[snapshot_pb2.Report]:
         live = self._live
         while live.reports:
             report = live.reports.popleft()
@@ -355,7 +360,7 @@ class Connection:
             if self._report_bytes_max and message.ByteSize() > self._report_bytes_max:
                 live.dropped += 1
                 continue
-            yield pb.ConnectRequest(report=message)
+            yield message
             self._afterwards()
 
     def _lease(self) -> pb.Lease:
