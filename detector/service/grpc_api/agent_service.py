@@ -29,6 +29,7 @@ from detector.service.grpc_api.agent_stream import (
     ReplacedError,
     Turns,
 )
+from detector.service.grpc_api.relay import RelayedContext
 from detector.service.grpc_api.report_checks import RefusedError, check_bytes, check_entries, check_owner, not_a_request
 from detector.service.grpc_api.report_reader import ReportBytes, ReportReader, check_moments, check_times, split
 from detector.service.grpc_api.roles import Roles
@@ -93,7 +94,7 @@ class AgentServicer:
         member: Member | None = None
         try:
             member = await self._admit(stream, context)
-            await stream.open(self._welcome())
+            await stream.open(self._welcome(differences=not isinstance(context, RelayedContext)))
             await self._listen(member, stream)
         except RefusedError as refusal:
             self._metrics.report_refused(refusal.reason)
@@ -109,12 +110,13 @@ class AgentServicer:
             if member is not None and member.stream is stream:
                 self._driver.broke(member)
 
-    def _welcome(self) -> pb.ConnectResponse:
+    def _welcome(self, *, differences: bool) -> pb.ConnectResponse:
+        """``differences``: reports may come as such; not by way of a collector, which keeps each of them whole."""
         welcome = pb.Welcome(
             detector=f"stilltrue {detector_version()}",
             lease_seconds=self._settings.lease_seconds,
             report_bytes_max=self._settings.report_bytes_max,
-            differences=True,
+            differences=differences,
         )
         return pb.ConnectResponse(welcome=welcome)
 
