@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol, Self
 
 import pyarrow as pa
@@ -19,6 +20,12 @@ from detector.archive.units import Unit, shares
 ROWS_PER_PROCESS_MIN = 500_000
 """Below this a process is not worth its start (about a second)."""
 SHARES_PER_PROCESS = 4
+TRIES = 2
+"""How often the work is begun if a process dies of it."""
+
+
+class WorkerDiedError(RuntimeError):
+    """Processes that worked were killed; one line that says what to do."""
 
 
 class Kernel(Protocol):
@@ -88,9 +95,16 @@ class LocalEngine:
         tasks = [(location, part, kernel, number) for number, part in enumerate(parts)]
         if processes < 2:
             return kernel.merge(self._with_progress(map(_part, tasks), len(tasks)))
-        if self._pool is None:  # the next run finds it warm
-            self._pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))  # Arrow's threads survive no fork
-        return kernel.merge(self._with_progress(self._pool.map(_part, tasks), len(tasks)))
+        for _ in range(TRIES):  # a part that is written again replaces the one before
+            if self._pool is None:  # the next run finds it warm
+                spawn = multiprocessing.get_context("spawn")  # Arrow's threads survive no fork
+                self._pool = ProcessPoolExecutor(processes, spawn)
+            try:
+                return kernel.merge(self._with_progress(self._pool.map(_part, tasks), len(tasks)))
+            except BrokenProcessPool:
+                self._pool.shutdown()
+                self._pool = None
+        raise WorkerDiedError(f"cannot {kernel.name}: a process of it was killed {TRIES} times in a row; is memory short?")
 
     def _with_progress(self, tables: Iterable[pa.Table], total: int) -> Iterator[pa.Table]:
         for done, table in enumerate(tables, start=1):

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from detector.analysis.analyze import analyze
-from detector.analysis.engine import Kernel, LocalEngine
+from detector.analysis.engine import Kernel, LocalEngine, WorkerDiedError
 from detector.analysis.result import Analysis
 from detector.analysis.results import CountsError, Results
 from detector.archive.compact import compact
@@ -24,6 +24,7 @@ from detector.archive.units import Unit, open_archive
 from detector.archive.writer import ArchiveWriter
 from detector.commands.archives.analyze import analyze as command
 from detector.synthetic.generate import ENDED_SECONDS, ArchivePlan, generate
+from tests.analysis.dying_kernel import DyingKernel
 from tests.synthetic.random_snapshots import WorldShape, judged, random_snapshots
 
 PLAN = ArchivePlan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents=2, near_misses=2, load=0.1, seed=4)
@@ -234,3 +235,34 @@ def test_a_kernel_that_loses_rows_fails_with_the_numbers(location: Path, tmp_pat
 
     with pytest.raises(CountsError, match=r"verdicts for \d+ snapshots and 2 predicates: \d+ expected"):
         analyze(Forgetful(), open_archive(str(location)), str(tmp_path / "out"), progress=lambda _: None)
+
+
+@pytest.mark.slow
+def test_work_whose_process_is_killed_is_done_again_and_not_for_ever(
+    location: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))  # its processes import the kernel
+    archive = open_archive(str(location))
+    units = archive.units("reports")
+    with LocalEngine(processes=2, rows_per_process_min=10) as engine:
+        found = engine.run(str(location), units, DyingKernel(tmp_path / "died"))
+        assert sum(found.column("rows").to_pylist()) == archive.rows("reports")
+        assert (tmp_path / "died").exists()
+        with pytest.raises(WorkerDiedError, match="cannot count rows: a process of it was killed 2 times in a row"):
+            engine.run(str(location), units, DyingKernel(tmp_path / "dies", always=True))
+
+
+def test_reports_that_come_late_correct_the_verdicts_of_their_day(location: Path, tmp_path: Path) -> None:
+    """Whatever is lost makes no verdict of its own, and once it is back the next analysis says what the service said."""
+    folder, out = tmp_path / "archive", tmp_path / "out"
+    shutil.copytree(location, folder)
+    whole = analyze(LocalEngine(), open_archive(str(folder)), str(tmp_path / "whole"), progress=lambda _: None)
+    headers = sorted(folder.glob("snapshots/*/*.parquet"))[0]
+    headers.rename(tmp_path / headers.name)
+    less = analyze(LocalEngine(), open_archive(str(folder)), str(out), progress=lambda _: None)
+    assert less.snapshots < whole.snapshots
+    assert less.lost()
+    (tmp_path / headers.name).rename(headers)
+    assert analyze(LocalEngine(), open_archive(str(folder)), str(out), progress=lambda _: None) == whole
+    rows = [sorted(map(str, pq.read_table(tmp_path / name / "verdicts").to_pylist())) for name in ("whole", "out")]
+    assert rows[0] == rows[1]

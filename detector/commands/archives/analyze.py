@@ -79,6 +79,7 @@ def analyze(
     try:
         from detector.analysis.analyze import PREDICATES  # noqa: PLC0415 - Arrow is an extra
         from detector.analysis.analyze import analyze as run  # noqa: PLC0415
+        from detector.analysis.engine import WorkerDiedError  # noqa: PLC0415
         from detector.analysis.results import CountsError  # noqa: PLC0415
         from detector.archive.files import ArchiveError  # noqa: PLC0415
         from detector.archive.units import open_archive  # noqa: PLC0415
@@ -95,7 +96,7 @@ def analyze(
         chosen = _engine(engine, master, found.rows("reports"))
         with (_local if chosen == "local" else _spark)(steps, master) as working:
             result = run(working, found, out, (*PREDICATES, *predicates), steps.begin, settings, again=again)
-    except (ArchiveError, CountsError, PluginError, UnknownPredicateError) as error:
+    except (ArchiveError, CountsError, PluginError, UnknownPredicateError, WorkerDiedError) as error:
         raise CommandError(str(error.args[0] if error.args else error)) from None
     except OSError as error:
         raise CommandError(f"{error.filename or out}: {error.strerror or error}") from None
