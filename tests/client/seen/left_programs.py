@@ -279,6 +279,15 @@ NEAR = {
         ends(stack.enter_context, lock)
         waits(other)
         """,
+    "on_an_exit_stack_that_is_closed_elsewhere": """
+        places = threading.Semaphore(1)
+        stack = ExitStack()
+        def work():
+            places.acquire()
+            places.release()
+        ends(stack.enter_context, places)
+        waits(work)
+        """,
     "in_a_block_that_a_function_names": """
         locks = {1: threading.Lock()}
         def lock_of(number):

@@ -21,6 +21,10 @@ _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
 SHUFFLES = frozenset({"LOAD_SPECIAL", "SWAP", "COPY", "PUSH_NULL", "CACHE", "NOP", "PRECALL"})
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_CONST_IMMORTAL"})
 _CALLS = frozenset({"CALL"})
+_ENTERING = (SHUFFLES - _ENTERS) | {
+    *("CALL", "GET_AWAITABLE", "LOAD_CONST", "SEND", "YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT", "END_SEND"),
+}
+"""What comes after a block's ``__exit__`` is known, until its ``__enter__`` has returned."""
 _MAKES = _CALLS | {"CALL_KW", "CALL_FUNCTION_EX"}
 _TAKES = _CALLS | {"BEFORE_WITH"}
 _STORES = STORES | {"STORE_ATTR", "DELETE_FAST"}
@@ -92,6 +96,19 @@ def made_at(frame: FrameType) -> tuple[Expression, ...]:
     Empty where that is not understood either.
     """
     return _made_at(frame.f_code, frame.f_lasti)
+
+
+def is_entering(frame: FrameType) -> bool:
+    """Whether a frame is in the middle of entering a ``with`` or ``async with`` block: it keeps how that is left."""
+    return _is_entering(frame.f_code, frame.f_lasti)
+
+
+@kept_by_code
+def _is_entering(code: CodeType, at: int) -> bool:
+    before = [one for one in instructions_of(code) if one.offset <= at]
+    while before and before[-1].opname in _ENTERING:
+        before.pop()
+    return bool(before) and before[-1].opname in _ENTERS
 
 
 @kept_by_code

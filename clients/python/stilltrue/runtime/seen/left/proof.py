@@ -28,7 +28,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_dictionary, attribute_of
-from stilltrue.runtime.seen.blocks import Expression, blocks_of, entered_in, made_at, value_of
+from stilltrue.runtime.seen.blocks import Expression, blocks_of, entered_in, is_entering, made_at, value_of
 from stilltrue.runtime.seen.left.balance import GIVING_BACK, codes_ahead, uses_of
 from stilltrue.runtime.seen.left.census import Census, codes_within, is_of, root_of
 from stilltrue.runtime.seen.locks import LOCKS, left_by, lock_of
@@ -84,7 +84,8 @@ class Proof:
                 if one.__name__ not in _ENTERING:
                     return True
                 entering += one.__name__ in ("__exit__", "__aexit__")
-        return entering > len(self._waiters)
+        frames = (next((one for one in waiter.frames if is_application(one.f_code)), None) for waiter in self._waiters)
+        return entering > sum(one is not None and is_entering(one) for one in frames)
 
     # -- rule 1 --------------------------------------------------------------------------------------------------------
 
