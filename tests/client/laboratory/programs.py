@@ -1,0 +1,94 @@
+"""Random programs about one lock or semaphore: who takes it and how, who gives it back later, and who waits for it.
+
+The *taker* takes it before anybody waits, and either ends without giving it back, or stays until it is told to go on. The
+*helper* does something once it is told to. The *waiter* waits for it without a timeout. A program is text of its own, compiled
+for itself: no function of one gives back what is another's.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+THING = {
+    "lock": "threading.Lock()",
+    "semaphore": "threading.Semaphore(1)",
+    "bounded": "threading.BoundedSemaphore(1)",
+    "reentrant": "threading.RLock()",
+}
+NAMED = {
+    "global": ("thing = {made}", "thing"),
+    "attribute": ("class Owner:\n    pass\nowner = Owner()\nowner.thing = {made}", "owner.thing"),
+    "item": ("things = {{'a': {made}}}", "things['a']"),
+}
+TAKES = {
+    "leaves it by a return": "{x}.acquire()\n    if some:\n        return\n    {x}.release()",
+    "leaves it by an exception": "{x}.acquire()\n    if some:\n        raise SystemExit\n    {x}.release()",
+    "never gives it back": "{x}.acquire()",
+    "is slow": "{x}.acquire()\n    go.wait()\n    {x}.release()",
+    "is slow in a block": "with {x}:\n        go.wait()",
+    "is slow in a finally": "{x}.acquire()\n    try:\n        go.wait()\n    finally:\n        {x}.release()",
+    "is slow below": "def below():\n        go.wait()\n    {x}.acquire()\n    below()\n    {x}.release()",
+    "keeps a generator": "one = locked()\n    next(one)\n    kept.append(one)",
+    "keeps a context manager": "one = contextmanager(locked)()\n    one.__enter__()\n    kept.append(one)",
+    "keeps an exit stack": "kept.append(stack := ExitStack())\n    stack.enter_context({x})",
+    "is slow in a block of a function's": "with given():\n        go.wait()",
+    "takes it if it can": "if {x}.acquire(timeout=5):\n        go.wait()\n        {x}.release()",
+}
+HELPS = {
+    "nobody": "",
+    "releases it": "go.wait()\n    {x}.release()",
+    "releases what it is given": "go.wait()\n    unlock({x})",
+    "calls what was kept": "go.wait()\n    later[0]()",
+    "closes what was kept": "go.wait()\n    for one in kept:\n        getattr(one, 'close')()",
+    "leaves what was kept": "go.wait()\n    for one in kept:\n        type(one).__exit__(one, None, None, None)",
+    "takes and gives back": "go.wait()\n    {x}.acquire()\n    {x}.release()",
+    "works on something else": "go.wait()\n    other.acquire()\n    other.release()",
+}
+WAITS = {
+    "in a block": "with {x}:\n        pass",
+    "bare": "{x}.acquire()\n    {x}.release()",
+    "in a finally": "{x}.acquire()\n    try:\n        pass\n    finally:\n        {x}.release()",
+}
+_BEGIN = """
+import threading
+from contextlib import ExitStack, contextmanager
+kept, later = [], []
+other = threading.Lock()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program: its text, and in words what it is."""
+
+    text: str
+    what: str
+
+
+def program(seed: int) -> Program:
+    """The program of this seed."""
+    chance = random.Random(seed)
+    thing = chance.choices(list(THING), (6, 3, 3, 2))[0]
+    how = chance.choice(list(NAMED))
+    begin, name = NAMED[how]
+    takes, waits = chance.choice(list(TAKES)), chance.choice(list(WAITS))
+    helps = "nobody" if chance.random() < 0.4 else chance.choice(list(HELPS))
+    parts = [_BEGIN, begin.format(made=THING[thing])]
+    if helps == "calls what was kept":
+        parts.append(f"later.append({name}.release)")
+    if "generator" in takes or "context manager" in takes:
+        parts.append(_function("locked", f"with {name}:\n        yield"))
+    if "function's" in takes:
+        parts.append(_function("given", f"return {name}"))
+    if helps == "releases what it is given":
+        parts.append("def unlock(one):\n    one.release()")
+    parts.append(_function("taker", TAKES[takes].format(x=name), "some"))
+    parts.append(_function("waiter", WAITS[waits].format(x=name)))
+    if HELPS[helps]:
+        parts.append(_function("helper", HELPS[helps].format(x=name)))
+    return Program("\n".join(parts), f"{thing}, {how}: who took it {takes}; {helps}; waits {waits}")
+
+
+def _function(name: str, body: str, arguments: str = "") -> str:
+    return f"def {name}({arguments}):\n    {body}"
