@@ -108,7 +108,12 @@ def serves_all_before(right: Function) -> Function:
 
 def high_floor(right: Function) -> Function:
     """The stamp says that nothing is outstanding."""
-    return lambda self, number, *known: right(self, number, *known)._replace(floor=CallNumber(number + 1))
+
+    def sent(self: Recorder, *given: Any, **rest: Any) -> Any:
+        made, stamp = right(self, *given, **rest)
+        return made, stamp._replace(floor=CallNumber(made.number + 1))
+
+    return sent
 
 
 def sees_no_reply(right: Function) -> Function:

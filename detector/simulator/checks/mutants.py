@@ -150,7 +150,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "orphans, theorem 1",
         (parts.Recorder, "_cut", parts.serves_all_before),
     ),
-    _mutant("3", "the floor is too high", "pools fans tokens", "orphans, safe", (parts.Recorder, "_stamp", parts.high_floor)),
+    _mutant("3", "the floor is too high", "pools fans tokens", "orphans, safe", (parts.Recorder, "sent", parts.high_floor)),
     _mutant(
         "3", "the server forgets what it has answered", "tokens pools", "safe", (parts.CallerMemory, "answered", parts.nothing)
     ),

@@ -223,6 +223,47 @@ def test_rule_10_a_party_still_in_the_very_same_waits_is_unchanged() -> None:
     assert look(a, report).happenings == report.happenings
 
 
+class Ending:
+    """A served call's context, which knows when its caller has gone."""
+
+    def __init__(self) -> None:
+        self.over = False
+
+    def has_ended(self) -> bool:
+        return self.over
+
+
+def test_a_caller_that_is_gone_is_found_by_asking_at_the_cut_and_counts_as_one_event() -> None:
+    a, context = recorder(), Ending()
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    a.started(served, context=context)
+    before = cut(a, 1)
+    assert [call.hung_up for call in before.served] == [False]
+    context.over = True
+    gone, again = cut(a, 2), cut(a, 3)
+    assert [call.hung_up for call in (*gone.served, *again.served)] == [True, True]
+    assert (gone.happenings, again.happenings) == (before.happenings + 1, before.happenings + 1)
+
+
+def test_rule_10_a_look_asks_for_callers_that_are_gone_since_the_cut() -> None:
+    a, context = recorder(), Ending()
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    a.started(served, context=context)
+    before = cut(a, 1)
+    context.over = True
+    assert a.look(LookRequest(snapshot=SnapshotId(1), suspects=()), 0.0).happenings == before.happenings + 1
+
+
+def test_a_call_that_is_answered_is_asked_for_nothing_and_keeps_nothing_of_its_shell() -> None:
+    a, context = recorder(), Ending()
+    served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
+    a.started(served, context=context)
+    a.replied(served)
+    context.over = True
+    assert served.context is None
+    assert cut(a, 1).served == ()
+
+
 def test_rule_10_a_wait_that_ended_and_began_again_has_changed() -> None:
     a = recorder()
     made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)

@@ -74,7 +74,16 @@ def settle_ended(call: OutgoingCall, inner: Any) -> None:
 
 def _called_back(call: OutgoingCall, inner: Callable[[], Any], *_: Any) -> None:
     """Settle a call when gRPC calls back."""
-    settle_ended(call, inner())
+    ended = inner()
+    try:
+        status = ended._cython_call._status  # noqa: SLF001 - as in settle_ended
+        if status.code() == 0 and not status.trailing_metadata() and call.callbacks is None:
+            call.live.settled(call.made, None, False)
+            call.settled = True
+            return
+    except Exception:  # noqa: BLE001 - it cannot say, or is gone
+        pass
+    settle_ended(call, ended)
 
 
 class _Call(StandIn):
@@ -141,17 +150,19 @@ class _Call(StandIn):
 
 class _OneReply(_Call):
     def __await__(self) -> Generator[Any, None, Any]:
-        call = self._call
-        is_over = self._inner.done()
-        wait = None if is_over else call.begin_await()
+        call, inner = self._call, self._inner
+        if call.settled or inner.done():
+            is_over, wait = True, None
+        else:
+            is_over, wait = False, call.begin_await()
         try:
-            return (yield from self._inner.__await__())
+            return (yield from inner.__await__())
         except BaseException as error:
             _settle_unsent(call, error)
             _hide_stamp_of(error)
             raise
         finally:
-            if not is_over:
+            if not is_over and (wait is not None or call.made.wait):  # else it was settled before the task was woken
                 call.end_await(wait)
 
 

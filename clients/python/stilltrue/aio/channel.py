@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -19,9 +18,10 @@ from stilltrue.aio.call import (
 )
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.calls.outgoing_call import Now, OutgoingCall, RecordedMethod, RecordedMethods
+from stilltrue.runtime.calls.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
 from stilltrue.runtime.calls.service_config import NO_CONFIG, ServiceConfig
 from stilltrue.runtime.calls.stand_in import StandIn
+from stilltrue.runtime.compat import current_task_of
 from stilltrue.runtime.session import Session
 
 
@@ -76,57 +76,51 @@ class RecordedAioChannel(StandIn, grpc.aio.Channel):
 class _Callable(StandIn):
     """Common to the four kinds of multi-callable: the inner one, and how a call on it begins."""
 
-    __slots__ = ("_begin", "_inner", "_parties", "_reads_pairs")
+    __slots__ = ("_inner", "_method", "_parties", "_reads_pairs")
+    kind: type
 
     def __init__(self, inner: Any, method: RecordedMethod) -> None:
         self._inner = inner
+        self._method = method
         self._reads_pairs = compat.reads_pairs(inner)
-        self._begin = method.begin
         self._parties = method.session.parties
 
     def _now(self) -> PartyName | None:
-        task = asyncio.current_task() if asyncio._get_running_loop() is not None else None  # noqa: SLF001 - documented
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - the documented way that does not raise
+        task = None if loop is None else current_task_of(loop)
         return None if task is None else self._parties.of_current(task)
 
-    def _begun(self, now: Now | None, timeout: float | None, metadata: Any) -> tuple[OutgoingCall | None, Any]:
-        """As :meth:`RecordedMethod.begin`; the metadata in the form that costs gRPC least."""
-        is_sorted = not metadata or type(metadata) is grpc.aio.Metadata
-        call, metadata = self._begin(now, timeout, metadata)
-        return call, _Pairs(metadata) if is_sorted and self._reads_pairs and call is not None else metadata
 
-    def _start(self, kind: type, request: Any, timeout: float | None, metadata: Any, further: Any) -> Any:
-        """Start a call with one request; returns what gRPC returns, recorded."""
-        call, metadata = self._begun(self._now, timeout, metadata)
+_Pairs: Any = type("_Pairs", (tuple, grpc.aio.Metadata), {"__init__": object.__init__})
+"""Metadata that gRPC only iterates: its own class puts the pairs into a dictionary first, and takes them out again."""
+
+
+class _OneRequest(_Callable):
+    __slots__ = ()
+
+    def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None, **further: Any) -> Any:
+        is_sorted = not metadata or type(metadata) is grpc.aio.Metadata
+        method = self._method
+        made, metadata = method.send(self._now, timeout, metadata, False)
+        if made is None:
+            return self._inner(request, timeout=timeout, metadata=metadata, **further)
+        call = OutgoingCall(method.session, made)
+        if is_sorted and self._reads_pairs:
+            metadata = _Pairs(metadata)
         try:
             inner = self._inner(request, timeout=timeout, metadata=metadata, **further)
         except BaseException as error:
-            if call is not None:
-                call.failed(error)
+            call.failed(error)
             raise
-        return inner if call is None else record_call(inner, call, kind)
+        return record_call(inner, call, self.kind)
 
 
-class _Pairs(grpc.aio.Metadata):
-    """Metadata that gRPC only iterates: its own class puts the pairs into a dictionary first, and takes them out again."""
-
-    def __init__(self, pairs: Any) -> None:
-        self._pairs = pairs
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._pairs)
-
-    def __len__(self) -> int:
-        return len(self._pairs)
+class _UnaryUnary(_OneRequest, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+    kind = RecordedUnaryUnaryCall
 
 
-class _UnaryUnary(_Callable, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
-    def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None, **further: Any) -> Any:
-        return self._start(RecordedUnaryUnaryCall, request, timeout, metadata, further)
-
-
-class _UnaryStream(_Callable, grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
-    def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None, **further: Any) -> Any:
-        return self._start(RecordedUnaryStreamCall, request, timeout, metadata, further)
+class _UnaryStream(_OneRequest, grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+    kind = RecordedUnaryStreamCall
 
 
 class _Sending(_Callable):
@@ -135,7 +129,10 @@ class _Sending(_Callable):
     __slots__ = ()
 
     def _start_stream(self, kind: type, requests: Any, timeout: float | None, metadata: Any, *rest: Any, **further: Any) -> Any:
-        call, metadata = self._begun(None, timeout, metadata)
+        is_sorted = not metadata or type(metadata) is grpc.aio.Metadata
+        call, metadata = self._method.begin(None, timeout, metadata)
+        if call is not None and is_sorted and self._reads_pairs:
+            metadata = _Pairs(metadata)
         if call is not None and requests is not None:
             requests = OutgoingRequests(requests, call)
         try:

@@ -21,7 +21,6 @@ from stilltrue.runtime.calls.pool import PoolTask, arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_task
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.compat import aio_server_of, stopping_of
-from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.sync.server import IncomingRequests as IncomingSyncRequests
@@ -82,17 +81,20 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         """The class of the handlers of one method, so that what all its calls share is looked up once."""
         kind = KINDS[bool(inner.request_streaming), bool(inner.response_streaming)]
         parts = {"request_deserializer": inner.request_deserializer, "response_serializer": inner.response_serializer}
+        recorded = _recorded(getattr(inner, kind), bool(inner.response_streaming))
+        in_pool = recorded in (_InPool, _sync_generator)
         attributes: dict[str, Any] = {
-            "__slots__": (kind,),
+            "__slots__": (kind,) if in_pool else (),
             "kind": kind,
+            "recorded": staticmethod(recorded),
             "behaviour": staticmethod(getattr(inner, kind)),
-            "wrap": staticmethod(_wrapper(getattr(inner, kind), bool(inner.response_streaming))),
             "request_streaming": bool(inner.request_streaming),
             "response_streaming": bool(inner.response_streaming),
             **{name: staticmethod(part) if part is not None else None for name, part in parts.items()},
             **{other: None for other in KINDS.values() if other != kind},
+            **({} if in_pool else {kind: recorded}),
         }
-        made: type[_Handler] = type(f"Recorded_{kind}", (_Handler,), attributes)
+        made: type[_Handler] = type(f"Recorded_{kind}", (_PoolHandler if in_pool else _Handler,), attributes)
         if len(self._methods) >= CLASSES_MAX:  # somebody makes a handler for each call
             self._methods.clear()
         self._methods[id(inner)] = (inner, made)
@@ -100,15 +102,24 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
 
 
 class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """The handler of one call. Each method gets a class of its own."""
+    """The handler of one call. Each method gets a class of its own, with one of the functions below as its method."""
+
+    __slots__ = ("call",)
+    behaviour: Callable[..., Any]
+
+    def __init__(self, call: IncomingCall) -> None:
+        self.call = call
+
+
+class _PoolHandler(_Handler):
+    """The handler of a call that gRPC hands to a pool."""
 
     __slots__ = ()
     kind: str
-    behaviour: Callable[..., Any]
-    wrap: Callable[[IncomingCall, Any, bool], Any]
+    recorded: Callable[[IncomingCall, Any, bool], Any]
 
     def __init__(self, call: IncomingCall) -> None:
-        setattr(self, self.kind, self.wrap(call, self.behaviour, self.request_streaming))
+        setattr(self, self.kind, self.recorded(call, self.behaviour, self.request_streaming))
 
 
 class IncomingRequests(StandIn):
@@ -139,13 +150,6 @@ class IncomingRequests(StandIn):
 # -- on the loop -------------------------------------------------------------------------------------------------------
 
 
-def _begin(call: IncomingCall, context: Any) -> Root | None:
-    """The behaviour starts, in the task that serves the call."""
-    call.begin(context)
-    root = call.session.parties.roots.get(call.served.party)
-    return root if root is not None and root.task is asyncio.current_task() else call.enter_task()
-
-
 def _end(call: IncomingCall, context: Any) -> None:
     """The behaviour has returned, or raised."""
     if not call.over:
@@ -158,8 +162,8 @@ def _end(call: IncomingCall, context: Any) -> None:
             call.live.report_failure("a reply is stamped")
 
 
-def _wrapper(behaviour: Any, streams: bool) -> Callable[[IncomingCall, Any, bool], Any]:
-    """A factory that makes, for one call, a recorded function of the same kind as ``behaviour``."""
+def _recorded(behaviour: Any, streams: bool) -> Any:
+    """What serves a call in place of ``behaviour``, and is of its kind: a method of the handler, or (for a pool) its maker."""
     if inspect.iscoroutinefunction(behaviour):
         return _coroutine
     if inspect.isasyncgenfunction(behaviour):
@@ -167,42 +171,40 @@ def _wrapper(behaviour: Any, streams: bool) -> Callable[[IncomingCall, Any, bool
     return _sync_generator if streams else _InPool
 
 
-def _coroutine(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
-    async def recorded(request: Any, context: Any) -> Any:
-        root = _begin(call, context)
-        try:
-            requests = IncomingRequests(request, call) if streamed else request
-            coroutine = behaviour(requests, RecordedContext(context, call))
+async def _coroutine(handler: _Handler, request: Any, context: Any) -> Any:
+    call = handler.call
+    root = call.begin_in_task(context)
+    try:
+        if handler.request_streaming:
+            request = IncomingRequests(request, call)
+        coroutine = handler.behaviour(request, RecordedContext(context, call))
+        if root is not None:
+            root.coroutine = coroutine
+        return await coroutine
+    except (Exception, asyncio.CancelledError):
+        await _abort_if_cured(call, context)
+        raise
+    finally:
+        _end(call, context)
+
+
+async def _generator(handler: _Handler, request: Any, context: Any) -> AsyncIterator[Any]:
+    call = handler.call
+    root = call.begin_in_task(context)
+    try:
+        if handler.request_streaming:
+            request = IncomingRequests(request, call)
+        async with aclosing(handler.behaviour(request, RecordedContext(context, call))) as replies:
             if root is not None:
-                root.coroutine = coroutine
-            return await coroutine
-        except (Exception, asyncio.CancelledError):
-            await _abort_if_cured(call, context)
-            raise
-        finally:
-            _end(call, context)
-
-    return recorded
-
-
-def _generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
-    async def recorded(request: Any, context: Any) -> AsyncIterator[Any]:
-        root = _begin(call, context)
-        try:
-            requests = IncomingRequests(request, call) if streamed else request
-            async with aclosing(behaviour(requests, RecordedContext(context, call))) as replies:
-                if root is not None:
-                    root.coroutine = replies
-                async for reply in replies:
-                    call.item_sent()
-                    yield reply
-        except (Exception, asyncio.CancelledError):
-            await _abort_if_cured(call, context)
-            raise
-        finally:
-            _end(call, context)
-
-    return recorded
+                root.coroutine = replies
+            async for reply in replies:
+                call.item_sent()
+                yield reply
+    except (Exception, asyncio.CancelledError):
+        await _abort_if_cured(call, context)
+        raise
+    finally:
+        _end(call, context)
 
 
 async def _abort_if_cured(call: IncomingCall, context: Any) -> None:
@@ -278,7 +280,7 @@ def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
 
 def _leave_to_pool(call: IncomingCall) -> None:
     """A worker of the pool will be the party. It continues if the task is cancelled; nobody receives its reply then."""
-    call.session.parties.roots.pop(call.served.party, None)
+    call.leave_task()
     task = asyncio.current_task()
     if task is not None:
         task.add_done_callback(lambda _: call.hang_up())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import Protocol
 
 from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.call_state import ClientState, ServerState
@@ -187,12 +188,20 @@ class OpenWait:
         )
 
 
+class ServedContext(Protocol):
+    """What the shell knows of a call that is being served; runs none of the application's code, and takes no lock."""
+
+    def has_ended(self) -> bool:
+        """Whether the call is over for its caller, though it is still being served."""
+
+
 class ServerCall:
     """A call that arrived here: queued, or being served by ``party``."""
 
     __slots__ = (
         "_among",
         "caller",
+        "context",
         "dated",
         "deadline",
         "heard",
@@ -243,6 +252,8 @@ class ServerCall:
         """The facts that came with the request are the process's own."""
         self.reply: tuple[Facts, Facts] = NO_REPLY
         """What travels with the reply, and what changes with it (rule 7)."""
+        self.context: ServedContext | None = None
+        """Knows whether the caller is gone, if it is to be asked for that; until the call is over."""
         self._among: tuple[CallerTarget] | None = None
 
     @property

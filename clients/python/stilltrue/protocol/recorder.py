@@ -43,7 +43,16 @@ from stilltrue.protocol.activity import Activities
 from stilltrue.protocol.call_state import AWAIT, END, GO_ON, HANG_UP, HOLD_BACK, SETTLE, START, TAKE, ClientState, ServerState
 from stilltrue.protocol.colour_jumps import ColourJumps
 from stilltrue.protocol.doubts import Doubts
-from stilltrue.protocol.ledger import NO_REPLY, NO_WAIT, ChannelRecord, ClientCall, OpenWait, ServerCall, is_blocked
+from stilltrue.protocol.ledger import (
+    NO_REPLY,
+    NO_WAIT,
+    ChannelRecord,
+    ClientCall,
+    OpenWait,
+    ServedContext,
+    ServerCall,
+    is_blocked,
+)
 from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.memory import Callers
 from stilltrue.protocol.observation import Observation, nothing_more
@@ -163,10 +172,10 @@ class Recorder:
         Raises :class:`~stilltrue.protocol.step.StepError` when that has sent one already.
         """
         facts = NO_FACTS if step is None else self._spend(step)
-        number: CallNumber = self._next_call
+        number = self._next_call
         self._next_call = number + 1
-        made = ClientCall(number, method, channel, party, now, deadline, facts)
-        self._made[number] = made
+        calls = self._made
+        made = calls[number] = ClientCall(number, method, channel, party, now, deadline, facts)
         if step is not None:
             step.message = made
             self._in_steps[number] = step
@@ -175,10 +184,18 @@ class Recorder:
             made.wait = self._next_wait
             self._next_wait += 1
         self.happenings = count = self.happenings + 1
-        self._tell((count, self.colour, "sent", made))
+        colour = self.colour
+        self._tell((count, colour, "sent", made))
+        floor = self._lowest
+        if floor not in calls:
+            while floor not in calls:  # not the first key: finding that skips all that were deleted
+                floor += 1
+            self._lowest = floor
         if self._in_doubt:
             self._doubts.expire(now)
-        return made, self._stamp(number, channel.known)
+            floor = self._doubts.floor(floor)
+        stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, colour, floor, channel.known))
+        return made, stamp
 
     def doubts_settled(self, numbers: Iterable[CallNumber]) -> None:
         """A server's record has settled these calls, which were in doubt (rule 8): a snapshot showed it."""
@@ -188,7 +205,8 @@ class Recorder:
         """The party that made the call is blocked on its outcome from now on, at most until ``until``."""
         made.state = AWAIT[made.state]
         if not made.wait and made.state is AWAITED:
-            made.wait = self._number_wait()
+            made.wait = self._next_wait
+            self._next_wait += 1
             made.wait_since = now
             made.wait_until = made.deadline if until is None else min(until, made.deadline or until)
             self.happenings = count = self.happenings + 1
@@ -213,13 +231,25 @@ class Recorder:
             self._inherited.discard(made)
             return report
         step = self._in_steps.get(made.number) if self._in_steps else None
-        if step is None:
-            self._settle(made, stamp, now, in_doubt)
-            return report
-        made.state = HOLD_BACK[made.state]
         made.wait = NO_WAIT
-        step.outcome = (stamp, in_doubt)
-        self._happened("outcome held back of", made)
+        if step is not None:
+            made.state = HOLD_BACK[made.state]
+            step.outcome = (stamp, in_doubt)
+            self._happened("outcome held back of", made)
+            return report
+        del self._made[made.number]
+        channel = made.channel
+        if stamp is not None:
+            channel.answered_by(stamp.source, stamp.incarnation)
+            in_doubt = channel.hedged  # of its other copies nobody can tell
+        if in_doubt:
+            self._doubts.add(made, now)
+        else:
+            made.state = SETTLE[made.state]
+            if stamp is None and not channel.known:  # else it may be from a server that is known
+                channel.strangers = True
+        self.happenings = count = self.happenings + 1
+        self._tell((count, self.colour, "in doubt" if in_doubt else "settled", made))
         return report
 
     # -- steps of the application --------------------------------------------------------------------------------------
@@ -235,9 +265,9 @@ class Recorder:
             served.reply = ({} if step.spent else step.carried, step.changes)
         elif step.changes:
             self.fact(step.changes)
-        if message is not None and step.outcome is not None and self._made.get(message.number) is message:
+        if message is not None and step.outcome is not None:  # it has made its cut when it came
             stamp, in_doubt = step.outcome
-            self._settle(message, stamp, now, in_doubt)
+            self.settled(message, stamp, now, in_doubt=in_doubt)
 
     # -- calls served --------------------------------------------------------------------------------------------------
 
@@ -290,15 +320,32 @@ class Recorder:
         served.dated = dated
         served.pool = pool
 
-    def started(self, served: ServerCall, deadline: float | None = None, interruptible: bool | None = None) -> None:
-        """A worker took the call from the queue: it is a party now. Arguments replace what was known at the arrival."""
+    def started(
+        self,
+        served: ServerCall,
+        deadline: float | None = None,
+        interruptible: bool | None = None,
+        context: ServedContext | None = None,
+    ) -> None:
+        """A worker took the call from the queue: it is a party now. Arguments replace what was known at the arrival.
+
+        ``context`` is asked at each cut whether the caller is gone; without one, :meth:`hung_up` is to be called.
+        """
         served.state = START[served.state]
+        served.context = context
         if deadline is not None:
             served.deadline = deadline
         if interruptible is not None:
             served.interruptible = interruptible
         self.happenings = count = self.happenings + 1
         self._tell((count, self.colour, "started", served))
+
+    def ask_for_callers(self) -> None:
+        """Record which callers are gone, of the calls whose shells are not told of it but know it when they are asked."""
+        for served in self._served.values():
+            if served.context is not None and served.context.has_ended():
+                served.context = None
+                self.hung_up(served)
 
     def hung_up(self, served: ServerCall) -> None:
         """The caller is gone (cancelled, timed out, disconnected), though the handler may go on."""
@@ -317,6 +364,7 @@ class Recorder:
         """
         if self._served.get(served.serial) is served:
             del self._served[served.serial]
+            served.context = None
             served.state = END[served.state]
             facts, changes = NO_REPLY if failed else served.reply
             caller = served.caller
@@ -328,6 +376,7 @@ class Recorder:
             self.happenings = count = self.happenings + 1
             self._tell((count, self.colour, "failed" if failed else "replied", served))
         else:
+            served.context = None
             self._inherited.discard(served)
         if served.heard == self.colour and not (failed or stamped):
             return None
@@ -461,6 +510,7 @@ class Recorder:
 
     def look(self, request: LookRequest, now: float) -> Look:
         """Look at each suspect now (rule 10): whether all its waits are still in force, and until when at the latest."""
+        self.ask_for_callers()
         waits: dict[PartyName, dict[WaitNumber, LocalWait]] = {}
         for wait in self._all_waits(now):
             waits.setdefault(wait.waiter, {})[wait.number] = wait
@@ -480,6 +530,7 @@ class Recorder:
         """Rule 2: record the local state as it is before the message that made the process cut."""
         after, self.colour = self.colour, snapshot
         self._doubts.expire(now)
+        self.ask_for_callers()
         self._tell((self.happenings, snapshot, "cut", None))
         waits = self._all_waits(now)
         served = tuple(self._served.values())
@@ -551,28 +602,12 @@ class Recorder:
         served.state = TAKE[served.state]
         served.taken = True
 
-    def _settle(self, made: ClientCall, stamp: Stamp | None, now: float, in_doubt: bool) -> None:
-        del self._made[made.number]
-        made.wait = NO_WAIT
-        channel = made.channel
-        if stamp is not None:
-            channel.answered_by(stamp.source, stamp.incarnation)
-            in_doubt = channel.hedged  # of its other copies nobody can tell
-        if in_doubt:
-            self._doubts.add(made, now)
-        else:
-            made.state = SETTLE[made.state]
-            if stamp is None and not channel.known:  # else it may be from a server that is known
-                channel.strangers = True
-        self.happenings = count = self.happenings + 1
-        self._tell((count, self.colour, "in doubt" if in_doubt else "settled", made))
-
     def _number_wait(self) -> WaitNumber:
         number: WaitNumber = self._next_wait
         self._next_wait = number + 1
         return number
 
-    def _stamp(self, number: CallNumber, known: str = "") -> Stamp:
+    def _stamp(self, number: CallNumber) -> Stamp:
         floor, made = self._lowest, self._made
         if floor not in made:
             above = self._next_call
@@ -581,7 +616,7 @@ class Recorder:
             self._lowest = floor
         if self._in_doubt:
             floor = self._doubts.floor(floor)
-        stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor, known))
+        stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor, ""))
         return stamp
 
 

@@ -28,7 +28,6 @@ NAME_LENGTH_MAX = 253
 SENDERS_MAX = 1_024
 """Senders whose names are parsed once."""
 _PARTS = 5
-_SEPARATORS_MAX = 6
 _MARK_BYTES = 8
 _KNOWN_LENGTH_MAX = 200
 
@@ -56,14 +55,8 @@ def encode(stamp: Stamp) -> str:
     """The stamp as a metadata value."""
     source, incarnation, number, colour, floor, known = stamp
     if known:
-        return f"{_head(source, incarnation)}{number};{colour};{floor};{known}"
-    return f"{_head(source, incarnation)}{number};{colour};{floor}"
-
-
-@lru_cache(maxsize=SENDERS_MAX)
-def _head(source: ProcessName, incarnation: int) -> str:
-    """What the stamps of one process begin with."""
-    return f"{source};{incarnation};"
+        return f"{source};{incarnation};{number};{colour};{floor};{known}"
+    return f"{source};{incarnation};{number};{colour};{floor}"
 
 
 def marked(source: ProcessName, incarnation: int) -> str:
@@ -81,9 +74,12 @@ def decode(text: str | bytes) -> Stamp | None:
     try:
         if isinstance(text, bytes):
             text = text.decode("ascii")
-        parts = text.split(";", _SEPARATORS_MAX)
-        known = parts.pop() if len(parts) > _PARTS else ""
-        name, run, call, newest, lowest = parts
+        parts = text.split(";")
+        if len(parts) == _PARTS:
+            name, run, call, newest, lowest = parts
+            known = ""
+        else:
+            name, run, call, newest, lowest, known = parts
         number, colour, floor = int(call), int(newest), int(lowest)
         source, incarnation = _sender(name, run)
     except ValueError:

@@ -20,7 +20,7 @@ from typing import Any
 
 from stilltrue.model import CallNumber, Facts, PartyName, ProcessId, SnapshotId, WaitNumber
 from stilltrue.protocol.call_state import ServerState
-from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
+from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServedContext, ServerCall
 from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report, Target
@@ -242,13 +242,19 @@ class LockedRecorder:
                 self._put(report)
         return served
 
-    def started(self, served: ServerCall, deadline: float | None, interruptible: bool | None = None) -> None:
-        """A worker took the call; ``deadline`` (epoch) is the call's own. ``interruptible``: as known now."""
+    def started(
+        self,
+        served: ServerCall,
+        deadline: float | None,
+        interruptible: bool | None = None,
+        context: ServedContext | None = None,
+    ) -> None:
+        """A worker took the call; ``deadline`` (epoch) is the call's own. Further arguments as :meth:`Recorder.started`."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
         with lock:
-            self.recorder.started(served, deadline, interruptible)
+            self.recorder.started(served, deadline, interruptible, context)
 
     def queued(self, served: ServerCall, pool: str, timeout: float | None = None, dated: bool = False) -> None:
         """The call waits behind a pool; ``timeout`` (seconds): what is left of it at most; ``dated``: nothing else ends it."""

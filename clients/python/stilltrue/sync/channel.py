@@ -11,6 +11,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
 from stilltrue.runtime.calls.service_config import NO_CONFIG, ServiceConfig
 from stilltrue.runtime.calls.stand_in import StandIn
+from stilltrue.runtime.compat import reply_of
 from stilltrue.runtime.session import Session
 from stilltrue.sync.call import OutgoingRequests, record_call, take_trailing
 
@@ -62,10 +63,12 @@ class RecordedChannel(StandIn, grpc.Channel):
 class _Callable(StandIn):
     """Common to the four kinds of multi-callable: the inner one, and how a call on it begins and ends."""
 
-    __slots__ = ("_begin", "_blocking", "_inner", "_now", "_with_call")
+    __slots__ = ("_begin", "_blocking", "_inner", "_live", "_method", "_now", "_with_call")
 
     def __init__(self, inner: Any, method: RecordedMethod) -> None:
         self._inner = inner
+        self._method = method
+        self._live = method.session.live
         self._begin = method.begin
         self._now = method.session.parties.now
         self._with_call: Any = getattr(inner, "with_call", None)  # streams of replies have none
@@ -98,27 +101,34 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         blocking = self._blocking
         if blocking is None:
             return self.with_call(request, timeout, metadata, *rest, **further)[0]
-        call, metadata = self._begin(self._now, timeout, metadata, True)
+        method = self._method
+        made, metadata = method.send(self._now, timeout, metadata, True)
         try:
             if rest or further:
                 state, core = blocking(request, timeout, metadata, *rest, **further)
             else:
                 state, core = blocking(request, timeout, metadata)
-            reply = compat.reply_of(state, core, False, None)
+            reply = reply_of(state, core, False, None)
         except BaseException as error:
-            if call is not None:
-                call.failed(error)
+            if made is not None:
+                OutgoingCall(method.session, made).failed(error)
                 take_trailing(error)
             raise
-        if call is not None:
-            call.answered(state.trailing_metadata)
+        if made is not None:
+            if state.trailing_metadata:
+                OutgoingCall(method.session, made).answered(state.trailing_metadata)
+            else:
+                try:
+                    self._live.settled(made, None, False)
+                except Exception:  # noqa: BLE001 - fail open
+                    self._live.report_failure("a call ends")
         return reply
 
     def with_call(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
-        call, metadata = self._begin(self._now, timeout, metadata, True)
-        if call is None:
+        made, metadata = self._method.send(self._now, timeout, metadata, True)
+        if made is None:
             return self._with_call(request, timeout, metadata, *rest, **further)
-        return self._run_blocking(call, request, timeout, metadata, *rest, **further)
+        return self._run_blocking(OutgoingCall(self._method.session, made), request, timeout, metadata, *rest, **further)
 
     def future(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
         call, metadata = self._begin(self._now, timeout, metadata)

@@ -23,6 +23,10 @@ class RecordedContext(PLAIN):  # type: ignore[misc]  # gRPC has no types for it
 
     recorded_call: IncomingCall
 
+    def has_ended(self) -> bool:
+        """Whether gRPC has run the callbacks that wait for the end of the call."""
+        return self._state.callbacks is None
+
     def invocation_metadata(self) -> Any:
         """As ``grpc.ServicerContext.invocation_metadata``."""
         return hide_stamp(super().invocation_metadata())

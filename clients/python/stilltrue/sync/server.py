@@ -129,15 +129,24 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
     def begin(self, context: Any) -> None:
         """A worker took the call."""
         call = self.call
+        if type(context) is not PLAIN:  # somebody has wrapped it
+            self._begin_within(context)
+            return
+        try:
+            context.__class__ = RecordedContext
+            context.recorded_call = call
+            served = call.served
+            call.live.started(served, None if served.dated else call.deadline_in(context), None, context)
+        except Exception:  # noqa: BLE001 - fail open
+            call.live.report_failure("a call is taken")
+
+    def _begin_within(self, context: Any) -> None:
+        call = self.call
         call.begin(context)
         try:
             if not context.add_callback(call.hang_up):
                 call.hang_up()
-            if type(context) is PLAIN:
-                context.__class__ = RecordedContext
-                context.recorded_call = call
-            else:
-                record_context(context, call)
+            record_context(context, call)
         except Exception:  # noqa: BLE001 - fail open
             call.live.report_failure("a call is taken")
 
@@ -147,7 +156,10 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         try:
             if type(context) is RecordedContext:
                 state = context._state  # noqa: SLF001 - asking the context takes its lock, three times
-                state.trailing_metadata = call.end(state.trailing_metadata, has_failed(state.code))
+                trailing, code = state.trailing_metadata, state.code
+                stamped = call.end(trailing, has_failed(code))
+                if stamped is not trailing:
+                    state.trailing_metadata = stamped
             else:
                 trailing = context.trailing_metadata()
                 stamped = call.end(trailing, has_failed(context.code()))

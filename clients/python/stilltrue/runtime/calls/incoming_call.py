@@ -18,7 +18,7 @@ from stilltrue.model import WaitNumber
 from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime.calls.callbacks import Callbacks
 from stilltrue.runtime.calls.stamps import read_stamp, with_stamp
-from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX
+from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX, current_task_of
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
@@ -36,7 +36,7 @@ CLASSES_MAX = 4_096
 class IncomingCall:
     """A call that has arrived and is not over."""
 
-    __slots__ = ("_endpoint", "_seconds_max", "aborted", "callbacks", "live", "over", "served", "session")
+    __slots__ = ("_endpoint", "_seconds_max", "aborted", "callbacks", "live", "over", "root", "served", "session")
 
     def __init__(
         self, session: Session, served: ServerCall, seconds_max: float | None = None, endpoint: Endpoint | None = None
@@ -52,6 +52,8 @@ class IncomingCall:
         self.served = served
         self.over = False
         self.callbacks: Callbacks | None = None
+        self.root: Root | None = None
+        """The task that serves it, where one does."""
         self.aborted = ""
         """Why a cure ends it with ABORTED; empty: none does."""
 
@@ -69,7 +71,7 @@ class IncomingCall:
         live = self.live
         try:
             served = self.served
-            live.started(served, None if served.dated else self._deadline(context), interruptible)
+            live.started(served, None if served.dated else self.deadline_in(context), interruptible)
             if self._endpoint is not None:
                 self._endpoint.heard_from(context)
         except Exception:  # noqa: BLE001 - fail open
@@ -78,18 +80,38 @@ class IncomingCall:
     def enter_task(self) -> Root | None:
         """The task that runs this line is the party that serves the call from now on."""
         try:
-            task = asyncio.current_task()
+            task = current_task_of(asyncio.get_running_loop())
             if task is None:
                 return None
-            root = Root(task, self.served)
-            self.session.parties.root.set(root)
-            self.session.parties.roots[self.served.party] = root
+            served, parties = self.served, self.session.parties
+            self.root = root = Root(task, served)
+            parties.root.set(root)
+            parties.roots[served.party] = root
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a call is taken")
             return None
         return root
 
-    def _deadline(self, context: Any) -> float | None:
+    def begin_in_task(self, context: Any) -> Root | None:
+        """As :meth:`begin`, in the task that runs this line, which serves the call: it is returned."""
+        live, served, root = self.live, self.served, self.root
+        try:
+            if self._endpoint is None and self._seconds_max is None and context.time_remaining() is None:
+                live.started(served, None)
+            else:
+                self.begin(context)
+            if root is not None and root.task is current_task_of(asyncio.get_running_loop()):
+                return root
+        except Exception:  # noqa: BLE001 - fail open
+            live.report_failure("a call is taken")
+        return self.enter_task()
+
+    def leave_task(self) -> None:
+        """It is not the current task that serves the call."""
+        self.root = None
+        self.session.parties.roots.pop(self.served.party, None)
+
+    def deadline_in(self, context: Any) -> float | None:
         """When gRPC ends the call, as its context tells."""
         remaining = context.time_remaining()
         if self._seconds_max is not None:

@@ -19,7 +19,7 @@ from stilltrue.protocol.step import StepError
 from stilltrue.runtime.calls.callbacks import Callbacks
 from stilltrue.runtime.calls.service_config import MethodPolicy, ServiceConfig
 from stilltrue.runtime.calls.stamps import read_stamp, with_stamp
-from stilltrue.runtime.compat import target_of
+from stilltrue.runtime.compat import current_task_of, target_of
 from stilltrue.runtime.session import Session
 
 Now = Callable[[], PartyName | None]
@@ -67,7 +67,8 @@ class OutgoingCall:
         """The current task awaits the call; returns the number of the wait if another task made the call."""
         made = self.made
         try:
-            task = asyncio.current_task()
+            loop = asyncio._get_running_loop()  # noqa: SLF001 - the documented way that does not raise
+            task = None if loop is None else current_task_of(loop)
             if task is None:
                 return None
             party = self.session.parties.of_current(task)
@@ -81,8 +82,6 @@ class OutgoingCall:
 
     def end_await(self, wait: WaitNumber | None) -> None:
         """The task goes on."""
-        if wait is None and not self.made.wait:
-            return  # it was settled before the task was woken
         try:
             if wait is None:
                 self.live.goes_on(self.made)
@@ -165,7 +164,7 @@ class OutgoingCall:
 class RecordedMethod:
     """One method of one channel; begins its calls."""
 
-    __slots__ = ("_channel", "_name", "_timeout", "session")
+    __slots__ = ("_channel", "_name", "_sent", "_timeout", "session")
 
     def __init__(self, session: Session, name: str, channel: ChannelRecord, timeout: float | None) -> None:
         """``timeout`` (seconds) is that of the channel's service config."""
@@ -173,31 +172,33 @@ class RecordedMethod:
         self._name = name
         self._channel = channel
         self._timeout = timeout
+        self._sent = session.live.sent
 
     def dialled(self) -> object:
         """gRPC's own channel on which it is called; None when that has gone."""
         return None if self._channel.dialled is None else self._channel.dialled()
 
-    def begin(
-        self, now: Now | None, timeout: float | None, metadata: Any, waiting: bool = False
-    ) -> tuple[OutgoingCall | None, Any]:
+    def begin(self, now: Now | None, timeout: float | None, metadata: Any) -> tuple[OutgoingCall | None, Any]:
         """Begin a call: its state, and ``metadata`` with its stamp; (None, unchanged metadata) if recording it failed.
 
-        ``now`` returns the calling party (None: unknown); ``timeout`` in seconds; ``waiting``: the party is blocked on it
-        from this step on. Raises :class:`~stilltrue.protocol.step.StepError`: an error of the application.
+        ``now`` returns the calling party (None: unknown); ``timeout`` in seconds.
+        Raises :class:`~stilltrue.protocol.step.StepError`: an error of the application.
         """
-        session = self.session
+        made, metadata = self.send(now, timeout, metadata, False)
+        return None if made is None else OutgoingCall(self.session, made), metadata
+
+    def send(self, now: Now | None, timeout: float | None, metadata: Any, waiting: bool) -> tuple[ClientCall | None, Any]:
+        """As :meth:`begin`, but returns its entry in the recorder; ``waiting``: the party is blocked on it from now on."""
         try:
             if self._timeout is not None:
                 timeout = self._timeout if timeout is None else min(timeout, self._timeout)
-            party = None if now is None else now()
-            made, pair = session.live.sent(self._name, self._channel, party, timeout, waiting)
+            made, pair = self._sent(self._name, self._channel, None if now is None else now(), timeout, waiting)
         except StepError:
             raise
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
-            session.live.report_failure("a call begins")
+            self.session.live.report_failure("a call begins")
             return None, metadata
-        return OutgoingCall(session, made), with_stamp(metadata, pair) if metadata else (pair,)
+        return made, with_stamp(metadata, pair) if metadata else (pair,)
 
 
 def weakly(thing: object) -> Callable[[], object] | None:

@@ -6,10 +6,10 @@ import asyncio
 import gc
 import selectors
 from asyncio import tasks
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FrameType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -130,9 +130,11 @@ def waiting_tasks() -> dict[Task, Where]:
     return {task: where for task, where in places.items() if where is not None}
 
 
-def current_task_of(loop: asyncio.AbstractEventLoop) -> Task | None:
-    """The task that ``loop`` runs at this moment, from any thread."""
-    return asyncio.current_task(loop)
+_BY_LOOP = getattr(asyncio.tasks, "_current_tasks", None)
+current_task_of: Callable[[asyncio.AbstractEventLoop], Task | None] = (
+    _BY_LOOP.get if isinstance(asyncio.current_task, FunctionType) and isinstance(_BY_LOOP, dict) else asyncio.current_task
+)
+"""Returns the task that a loop runs at this moment, from any thread. Up to Python 3.11, asyncio's is a function in Python."""
 
 
 def is_being_cancelled(task: Task) -> bool:

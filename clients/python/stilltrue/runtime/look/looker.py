@@ -125,6 +125,7 @@ class Looker:
             recorder = live.recorder
             ends = {call.wait: call.wait_until for call in recorder._made.values() if call.wait}  # noqa: SLF001 - read under its lock
             ends |= {number: wait.deadline for number, wait in recorder._waits.items()}  # noqa: SLF001
+            recorder.ask_for_callers()
             happenings = recorder.happenings
         found = {}
         frames = innermost_frames()  # once: with a thousand threads each reading takes as long as a hundred waits
