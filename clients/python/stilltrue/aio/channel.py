@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import grpc
@@ -16,12 +15,10 @@ from stilltrue.aio.call import (
     RecordedUnaryUnaryCall,
     record_call,
 )
-from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
 from stilltrue.runtime.calls.service_config import NO_CONFIG, ServiceConfig
 from stilltrue.runtime.calls.stand_in import StandIn
-from stilltrue.runtime.compat import current_task_of
 from stilltrue.runtime.session import Session
 
 
@@ -76,19 +73,14 @@ class RecordedAioChannel(StandIn, grpc.aio.Channel):
 class _Callable(StandIn):
     """Common to the four kinds of multi-callable: the inner one, and how a call on it begins."""
 
-    __slots__ = ("_inner", "_method", "_parties", "_reads_pairs")
+    __slots__ = ("_inner", "_method", "_now", "_reads_pairs")
     kind: type
 
     def __init__(self, inner: Any, method: RecordedMethod) -> None:
         self._inner = inner
         self._method = method
         self._reads_pairs = compat.reads_pairs(inner)
-        self._parties = method.session.parties
-
-    def _now(self) -> PartyName | None:
-        loop = asyncio._get_running_loop()  # noqa: SLF001 - the documented way that does not raise
-        task = None if loop is None else current_task_of(loop)
-        return None if task is None else self._parties.of_current(task)
+        self._now = method.session.parties.of_running_task
 
 
 _Pairs: Any = type("_Pairs", (tuple, grpc.aio.Metadata), {"__init__": object.__init__})

@@ -19,6 +19,7 @@ from weakref import ref
 
 from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.ledger import ServerCall
+from stilltrue.runtime.compat import current_task_of
 from stilltrue.runtime.own_ref import OwnRef
 
 Task = asyncio.Task[Any]
@@ -101,6 +102,18 @@ class Parties:
         if own is None:
             own = here.own = self.of_thread(threading.current_thread())
         return own
+
+    def of_running_task(self) -> PartyName | None:
+        """The party of the task that runs this line; None: no task does. As :meth:`of_current`, in one step."""
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - the documented way that does not raise
+        task = None if loop is None else current_task_of(loop)
+        if task is None:
+            return None
+        root = self.root.get()
+        if root is not None and root.task is task:
+            return root.served.party
+        known = self._names.get(ref(task))
+        return self.of_current(task) if known is None else known[0]
 
     def serving(self) -> ServerCall | None:
         """The call that the current party serves, or None."""

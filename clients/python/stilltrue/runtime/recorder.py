@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any
 
 from stilltrue.model import CallNumber, Facts, PartyName, ProcessId, SnapshotId, WaitNumber
@@ -56,9 +56,10 @@ class LockedRecorder:
     __slots__ = (
         "__weakref__",
         "_begin",
+        "_clock",
         "_logged_at",
+        "_offset",
         "called",
-        "clock",
         "covered",
         "deferred",
         "dropped",
@@ -89,12 +90,24 @@ class LockedRecorder:
         self._begin = begin
         self.keys = keys or StampKeys()
         self._logged_at = 0.0
-        self.clock = clock or SteadyClock().__call__  # a bound method is called twice as fast as an object
+        steady = SteadyClock()
+        self.clock = clock or steady.__call__  # a bound method is called twice as fast as an object
+        self._offset = steady.offset if clock is None else None
+        """With it, the path of a call reads the steady clock without a function of ours; None: it is to ask the clock."""
         self.reports_max = reports_max
         self.wake: Callable[[], None] = lambda: None
         self.pools: dict[str, int | None] = {}
         """The worker pools opened so far, also before a fork: name and size."""
         self.restart()
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Returns the time, in seconds since the epoch."""
+        return self._clock
+
+    @clock.setter
+    def clock(self, clock: Callable[[], float]) -> None:
+        self._clock, self._offset = clock, None
 
     def restart(self) -> None:
         """Start again, as after a fork: nothing that the parent's threads held or recorded belongs to this process."""
@@ -157,7 +170,7 @@ class LockedRecorder:
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001 - what threading.Condition asks of every lock
             raise ReenteredError
-        now = self.clock()
+        now = self._clock() if self._offset is None else monotonic() + self._offset
         deadline = None if timeout is None else now + timeout
         with lock:
             if not self.called:
@@ -166,16 +179,19 @@ class LockedRecorder:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
             made, stamp = self.recorder.sent(method, channel, now, party, deadline, waiting, step)
-        if self.keys.tags is None:
-            return made, (METADATA_KEY, encode(stamp))
-        return made, self._pair(stamp, method, reply=False)
+        if self.keys.tags is not None:
+            return made, self._pair(stamp, method, reply=False)
+        source, incarnation, number, colour, floor, known = stamp
+        if known:  # as by encode, without a call
+            return made, (METADATA_KEY, f"{source};{incarnation};{number};{colour};{floor};{known}")
+        return made, (METADATA_KEY, encode(stamp))
 
     def awaits(self, made: ClientCall, timeout: float | None = None) -> None:
         """The maker of a call is blocked on it from now on, for at most ``timeout`` seconds."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
-        now = self.clock()
+        now = self._clock() if self._offset is None else monotonic() + self._offset
         with lock:
             self.recorder.awaits(made, now, None if timeout is None else now + timeout)
 
@@ -233,7 +249,7 @@ class LockedRecorder:
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
-        now = self.clock()
+        now = self._clock() if self._offset is None else monotonic() + self._offset
         with lock:
             if not self.called:
                 self.called, self.covered = True, word_of_first_call(now)
@@ -313,7 +329,7 @@ class LockedRecorder:
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
-        now = self.clock()
+        now = self._clock() if self._offset is None else monotonic() + self._offset
         with lock:
             return self.recorder.waits(party, among, now, needs, timeout, deadline, uncoloured, what)
 
@@ -398,7 +414,7 @@ class LockedRecorder:
     def report_failure(self, where: str) -> None:
         """An internal failure at the boundary to the application: counted, logged once a minute, never raised."""
         self.faults += 1
-        now = time.monotonic()
+        now = monotonic()
         if now - self._logged_at >= FAULT_LOG_SECONDS or not self._logged_at:
             self._logged_at = now
             _LOGGER.exception("stilltrue failed open: where=%s faults=%d", where, self.faults)

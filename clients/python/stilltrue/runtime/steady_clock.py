@@ -9,13 +9,14 @@ from collections.abc import Callable
 class SteadyClock:
     """The wall clock as it was at the start, plus what the monotonic clock has counted since."""
 
-    __slots__ = ("_offset", "_steady")
+    __slots__ = ("_steady", "offset")
 
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
         """``wall``: seconds since the epoch, read once; ``steady``: seconds since whenever, never backwards."""
         self._steady = steady
-        self._offset = wall() - steady()
+        self.offset = wall() - steady()
+        """What is added to the steady clock."""
 
     def __call__(self) -> float:
         """Seconds since the epoch."""
-        return self._steady() + self._offset
+        return self._steady() + self.offset

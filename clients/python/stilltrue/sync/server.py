@@ -92,12 +92,18 @@ class RecordedServer(grpc.ServerInterceptor):
                 "experimental_thread_pool": getattr(behaviour, "experimental_thread_pool", None),
                 "experimental_non_blocking": getattr(behaviour, "experimental_non_blocking", None),
                 **{name: staticmethod(part) if part is not None else None for name, part in parts.items()},
+                **({} if _asks_for_more(behaviour) else {kind: _HANDLERS[kind].__call__}),
             },
         )
         if len(self._classes) >= CLASSES_MAX:  # somebody makes a handler for each call
             self._classes.clear()
         self._classes[id(inner)] = (inner, made)
         return made
+
+
+def _asks_for_more(behaviour: Any) -> bool:
+    """Whether gRPC's experimental attributes are on a behaviour: it looks for them on what serves the call."""
+    return hasattr(behaviour, "experimental_thread_pool") or hasattr(behaviour, "experimental_non_blocking")
 
 
 class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
@@ -176,7 +182,7 @@ class _UnaryUnary(_Handler):
     def __call__(self, request: Any, context: Any) -> Any:
         self.begin(context)
         here = self.session.parties.here
-        before = getattr(here, "serving", None)
+        before = here.serving
         here.serving = self.call.served
         try:
             return self.behaviour(request, context)

@@ -5,7 +5,6 @@ Each method fails open: errors are counted, and the application's call goes on.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -19,7 +18,7 @@ from stilltrue.protocol.step import StepError
 from stilltrue.runtime.calls.callbacks import Callbacks
 from stilltrue.runtime.calls.service_config import MethodPolicy, ServiceConfig
 from stilltrue.runtime.calls.stamps import read_stamp, with_stamp
-from stilltrue.runtime.compat import current_task_of, target_of
+from stilltrue.runtime.compat import target_of
 from stilltrue.runtime.session import Session
 
 Now = Callable[[], PartyName | None]
@@ -67,11 +66,9 @@ class OutgoingCall:
         """The current task awaits the call; returns the number of the wait if another task made the call."""
         made = self.made
         try:
-            loop = asyncio._get_running_loop()  # noqa: SLF001 - the documented way that does not raise
-            task = None if loop is None else current_task_of(loop)
-            if task is None:
+            party = self.session.parties.of_running_task()
+            if party is None:
                 return None
-            party = self.session.parties.of_current(task)
             if party == made.party:
                 self.live.awaits(made)
                 return None

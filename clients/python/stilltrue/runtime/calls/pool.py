@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import inf
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -62,7 +63,10 @@ def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -
             arriving.served = None
             try:
                 left = seconds_left(args)
-                live.queued(served, name, left, left is not None)
+                if left is None or left == inf:
+                    live.recorder.queued(served, name, None, left is not None)
+                else:
+                    live.queued(served, name, left, True)
             except Exception:  # noqa: BLE001 - fail open
                 live.report_failure("a request is queued")
         return submit(fn, *args, **kwargs)
