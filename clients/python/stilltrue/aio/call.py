@@ -151,10 +151,7 @@ class _Call(StandIn):
 class _OneReply(_Call):
     def __await__(self) -> Generator[Any, None, Any]:
         call, inner = self._call, self._inner
-        if call.settled or inner.done():
-            is_over, wait = True, None
-        else:
-            is_over, wait = False, call.begin_await()
+        wait = None if call.settled or inner.done() else call.begin_await()
         try:
             return (yield from inner.__await__())
         except BaseException as error:
@@ -162,7 +159,7 @@ class _OneReply(_Call):
             _hide_stamp_of(error)
             raise
         finally:
-            if not is_over and (wait is not None or call.made.wait):  # else it was settled before the task was woken
+            if wait is not None or call.made.wait:  # else it was over, or settled before the task was woken
                 call.end_await(wait)
 
 

@@ -63,12 +63,12 @@ class RecordedChannel(StandIn, grpc.Channel):
 class _Callable(StandIn):
     """Common to the four kinds of multi-callable: the inner one, and how a call on it begins and ends."""
 
-    __slots__ = ("_begin", "_blocking", "_inner", "_live", "_method", "_now", "_with_call")
+    __slots__ = ("_begin", "_blocking", "_inner", "_method", "_now", "_session", "_with_call")
 
     def __init__(self, inner: Any, method: RecordedMethod) -> None:
         self._inner = inner
         self._method = method
-        self._live = method.session.live
+        self._session = method.session
         self._begin = method.begin
         self._now = method.session.parties.now
         self._with_call: Any = getattr(inner, "with_call", None)  # streams of replies have none
@@ -101,8 +101,8 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         blocking = self._blocking
         if blocking is None:
             return self.with_call(request, timeout, metadata, *rest, **further)[0]
-        method = self._method
-        made, metadata = method.send(self._now, timeout, metadata, True)
+        made, metadata = self._method.send(self._now, timeout, metadata, True)
+        call = None if made is None else OutgoingCall(self._session, made)  # it is looked for in this frame
         try:
             if rest or further:
                 state, core = blocking(request, timeout, metadata, *rest, **further)
@@ -110,25 +110,19 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
                 state, core = blocking(request, timeout, metadata)
             reply = reply_of(state, core, False, None)
         except BaseException as error:
-            if made is not None:
-                OutgoingCall(method.session, made).failed(error)
+            if call is not None:
+                call.failed(error)
                 take_trailing(error)
             raise
-        if made is not None:
-            if state.trailing_metadata:
-                OutgoingCall(method.session, made).answered(state.trailing_metadata)
-            else:
-                try:
-                    self._live.settled(made, None, False)
-                except Exception:  # noqa: BLE001 - fail open
-                    self._live.report_failure("a call ends")
+        if call is not None:
+            call.answered(state.trailing_metadata)
         return reply
 
     def with_call(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
         made, metadata = self._method.send(self._now, timeout, metadata, True)
         if made is None:
             return self._with_call(request, timeout, metadata, *rest, **further)
-        return self._run_blocking(OutgoingCall(self._method.session, made), request, timeout, metadata, *rest, **further)
+        return self._run_blocking(OutgoingCall(self._session, made), request, timeout, metadata, *rest, **further)
 
     def future(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
         call, metadata = self._begin(self._now, timeout, metadata)

@@ -198,7 +198,7 @@ def _entered(value: Any) -> Iterator[Any]:
             yield function
             yield from (function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__)
     for one in (value, *attributes_of(value)):
-        method = getattr(getattr(one, "_begin", None), "__self__", None) if type(one).__module__ in _SHELLS else None
+        method = getattr(one, "_method", None) if type(one).__module__ in _SHELLS else None
         if isinstance(method, RecordedMethod):
             yield method.dialled()
 
