@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import sysconfig
 from pathlib import Path
 from types import ModuleType
 
@@ -19,7 +18,7 @@ BYTES_MAX = 16 * 2**20
 """How much is read in one look; the rest in the next."""
 FILE_BYTES_MAX = 4 * 2**20
 _LEFT_OUT = ("stilltrue", "grpc", "google", *LIBRARIES)
-_STDLIB = sysconfig.get_paths()["stdlib"]
+_STDLIB = str(Path(os.__file__).parent)
 _INSTALLED = ("site-packages", "dist-packages")
 
 
