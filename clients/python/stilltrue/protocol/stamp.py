@@ -80,7 +80,8 @@ def decode(text: str | bytes) -> Stamp | None:
             known = ""
         else:
             name, run, call, newest, lowest, known = parts
-        number, colour, floor = int(call), int(newest), int(lowest)
+        number, colour = int(call), int(newest)
+        floor = number if lowest == call else int(lowest)
         source, incarnation = _sender(name, run)
     except ValueError:
         return None
