@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stilltrue.model import CallNumber, PartyName
+from stilltrue.model import CallNumber, PartyName, SnapshotId
 from stilltrue.protocol.step import Step, StepError
 from tests.client.recorders import CHANNEL, cut, recorder, stamp
 
@@ -52,6 +52,16 @@ def test_an_open_step_holds_back_the_reply_to_its_own_message_only() -> None:
     other, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
     a.settled(other, stamp(2), 0.0)
     assert [call.number for call in cut(a, 1).made] == [1]
+
+
+def test_the_end_of_a_step_makes_no_cut_for_a_colour_that_was_refused_with_its_reply() -> None:
+    a, step = recorder(), Step()
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    forged = stamp(1)._replace(colour=SnapshotId(2 * 10**9))
+    assert a.settled(made, forged, 0.0) is None
+    a.closed(step, 10.0**9)
+    assert (a.colour, a.refused) == (0, 1)
+    assert cut(a, 1).made == ()
 
 
 def test_facts_travel_with_one_message_of_a_step() -> None:

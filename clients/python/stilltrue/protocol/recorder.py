@@ -265,9 +265,10 @@ class Recorder:
             served.reply = ({} if step.spent else step.carried, step.changes)
         elif step.changes:
             self.fact(step.changes)
-        if message is not None and step.outcome is not None:  # it has made its cut when it came
+        if message is not None and step.outcome is not None:
             stamp, in_doubt = step.outcome
-            self.settled(message, stamp, now, in_doubt=in_doubt)
+            told = stamp and stamp._replace(colour=self.colour)  # it was cut for, or refused, when it came
+            self.settled(message, told, now, in_doubt=in_doubt)
 
     # -- calls served --------------------------------------------------------------------------------------------------
 
