@@ -24,6 +24,7 @@ from detector.ops.logs import Log
 from detector.service.grpc_api.agent_service import AGENT_SERVICE
 from detector.service.grpc_api.agent_stream import Context
 from detector.service.grpc_api.security import Certificates, Files
+from detector.service.standby import bare_host
 
 if TYPE_CHECKING:
     from detector.assembly.kafka import RecordProducer
@@ -91,8 +92,8 @@ async def running(settings: Collecting) -> AsyncIterator[str]:
         port = _bind(server, settings, log)
         await server.start()
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
-        log.info("collecting", grpc=f"{settings.host}:{port}", coordinator=settings.coordinator.address)
-        yield f"{settings.host}:{port}"
+        log.info("collecting", grpc=_address(settings.host, port), coordinator=settings.coordinator.address)
+        yield _address(settings.host, port)
     finally:
         relaying.cancel()
         await server.stop(_STOP_SECONDS)
@@ -130,7 +131,7 @@ def _server(
 
 
 def _bind(server: grpc.aio.Server, settings: Collecting, log: Log) -> int:
-    address = f"{settings.host}:{settings.port}"
+    address = _address(settings.host, settings.port)
     try:
         if settings.certificate is not None and settings.key is not None:
             files = Files(certificate=settings.certificate, key=settings.key, client_ca=settings.client_ca)
@@ -142,3 +143,8 @@ def _bind(server: grpc.aio.Server, settings: Collecting, log: Log) -> int:
     if not port:
         raise CollectorRefusedError(f"cannot listen on {address}: is it in use? choose another --port (0: any)")
     return port
+
+
+def _address(host: str, port: int) -> str:
+    bare = bare_host(host)
+    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
