@@ -29,7 +29,9 @@ on_linux = pytest.mark.skipif(namespace() is None, reason="no /proc/self/net: Li
 KEEPS = "import sys; sys.stdout.write('here'); sys.stdout.flush(); sys.stdin.read()"
 
 
-@pytest.mark.parametrize("kind", [pytest.param("loop", marks=live), pytest.param("thread", marks=live)])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("loop", marks=live), pytest.param("uvloop", marks=live), pytest.param("thread", marks=live)]
+)
 def test_a_service_that_asks_itself(harness: Harness, start: Start, kind: str) -> None:
     a = start("alone.py", "a", kind)
     get(chain(f"{a.url}/pass", f"{a.url}/take"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+import uvloop
 
 from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
@@ -100,6 +101,36 @@ def test_a_call_that_was_accepted_before_waits_for_whoever_blocks_the_loop(
         stuck.go.set()
         for call in world.calls:
             assert call.result(PATIENCE_SECONDS)
+
+
+def test_of_a_loop_whose_timers_are_not_shown_only_who_blocks_it_is_certain(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    front = alone("front")
+
+    async def parks(channel: Any) -> None:
+        await channel.unary_unary("/s/Get")(b"")
+
+    async def both(address: str, get: Any) -> None:
+        async with grpc.aio.insecure_channel(address) as channel:
+            tasks = [asyncio.create_task(parks(front.channel(channel)), name="parks")]
+            await asyncio.to_thread(stuck.wait_for_callers)
+            get(b"")  # no timer of the loop fires until this returns
+            await tasks[0]
+
+    def run(address: str, get: Any) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(both(address, get))
+
+    with serving(alone("back"), Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get = front.channel(channel).unary_unary("/s/Get")
+        thread = threading.Thread(target=run, args=(address, get))
+        thread.start()
+        report = report_when(front, lambda report: len({wait.waiter for wait in report.waits}) == 2)
+        looks = look_at(front, report)
+        blocking, parking = (of(looks, name) for name in ("front/task:Task-1", "front/task:parks"))
+        assert (blocking.unchanged, blocking.ways_out, blocking.doubt) == (True, (), "")
+        assert "front/task:Task-1" in {way.party for way in parking.ways_out}, "whatever is due there comes after it"
+        stuck.go.set()
+        thread.join(PATIENCE_SECONDS)
 
 
 def test_a_loop_that_runs_holds_nobody(world: FrontLoop) -> None:

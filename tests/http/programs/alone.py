@@ -1,8 +1,8 @@
 """A service of one thread or one loop, for the live tests: `alone.py NAME KIND`; prints its address.
 
 `/pass?next=URL` asks URL and holds up the whole service meanwhile; `seconds=` limits how long it asks. KIND is `thread` (Flask
-in one thread), `loop` (FastAPI, whose coroutine makes a blocking call), or either with `-twin`: a forked child that keeps the
-listening socket, and might accept from it.
+in one thread), `loop` or `uvloop` (FastAPI, whose coroutine makes a blocking call), or one of these with `-twin`: a forked
+child that keeps the listening socket, and might accept from it.
 """
 
 import json
@@ -61,7 +61,7 @@ def serve_loop():
     async def take():
         return "taken"
 
-    config = uvicorn.Config(app, log_level="warning", loop="asyncio")
+    config = uvicorn.Config(app, log_level="warning", loop="uvloop" if KIND == "uvloop" else "asyncio")
     uvicorn.Server(config).run(sockets=[listener])
 
 

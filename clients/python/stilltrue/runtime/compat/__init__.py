@@ -57,7 +57,7 @@ from stilltrue.runtime.compat.grpc_objects import (
     stopping_of,
     target_of,
 )
-from stilltrue.runtime.compat.http_servers import accepted_from, acceptor_in, waits_for_requests
+from stilltrue.runtime.compat.http_servers import accepted_from, acceptor_in, uvicorn_in, waits_for_requests
 from stilltrue.runtime.compat.keepers import executors_queues, finalizers, modules_of_application
 from stilltrue.runtime.compat.references import (
     Task,
@@ -180,5 +180,6 @@ __all__ = [
     "threads",
     "waiting_threads",
     "waits_at",
+    "uvicorn_in",
     "waits_for_requests",
 ]

@@ -171,12 +171,20 @@ def _below(coroutine: Any) -> Any:
     return None
 
 
+_RUNNER_RUN = asyncio.Runner.run.__code__
+
+
 def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
     """The event loop that a thread runs, if it stands here in the running of it."""
     code = frame.f_code
-    if code.co_name != "run_forever":
+    if code is _RUNNER_RUN:
+        loop = getattr(variables_of(frame).get("self"), "_loop", None)
+        if isinstance(getattr(type(loop), "run_forever", None), FunctionType):
+            return None  # it has a frame of its own; uvloop's has none
+    elif code.co_name == "run_forever":
+        loop = variables_of(frame).get("self")
+    else:
         return None
-    loop = variables_of(frame).get("self")
     return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
 

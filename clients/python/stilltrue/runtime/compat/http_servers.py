@@ -39,3 +39,14 @@ def accepted_from(frame: FrameType) -> socket.socket | None:
     """The socket at which a thread waits for connections here."""
     found = variables_of(frame).get("self") if frame.f_code is _ACCEPT else None
     return found if isinstance(found, socket.socket) else None
+
+
+def uvicorn_in(frame: FrameType) -> list[int]:
+    """The descriptors of the sockets at which an uvicorn server listens that runs here."""
+    if frame.f_code.co_name != "run":
+        return []
+    server = variables_of(frame).get("self")
+    if module_of(type(server)) != "uvicorn.server":
+        return []
+    listening = getattr(server, "__dict__", {}).get("servers") or []
+    return [one.fileno() for each in listening for one in getattr(each, "sockets", ())]

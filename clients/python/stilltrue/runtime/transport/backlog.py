@@ -19,7 +19,7 @@ from stilltrue.protocol.report import Connection
 from stilltrue.runtime import compat
 from stilltrue.runtime.transport.channelz import namespace
 from stilltrue.runtime.transport.holders import Holder
-from stilltrue.runtime.transport.tcp import SOCKETS, are_ours_alone, inodes_of, port_of
+from stilltrue.runtime.transport.tcp import SOCKETS, are_ours_alone, inodes_of, own_descriptors, port_of
 
 
 def connection_between(ends: tuple[str, str], age_seconds_max: float) -> Connection | None:
@@ -32,12 +32,12 @@ def connection_between(ends: tuple[str, str], age_seconds_max: float) -> Connect
 
 def connections_behind(holder: Holder, threads: Collection[Iterable[FrameType]], age_seconds_max: float) -> list[Connection]:
     """Those that wait for the thread of ``holder``; ``threads``: the frames of all threads."""
-    own = _sockets_of(holder)
+    own, read = _sockets_of(holder)
     sockets = (SOCKETS.read(age_seconds_max) if own else None) or ()
     ports = {port_of(one.local) for one in sockets if one.listens and one.inode in own}
     ports -= {port_of(one.local) for one in sockets if one.listens and one.inode not in own}  # rule 2
     listening = {one.inode for one in sockets if one.listens and port_of(one.local) in ports}
-    found = [one for one in sockets if not one.listens and port_of(one.local) in ports and (not one.inode or one.inode in own)]
+    found = [one for one in sockets if not one.listens and port_of(one.local) in ports and (not one.inode or one.inode in read)]
     if not found or not _is_accepted_by_one(listening, threads):
         return []
     if not are_ours_alone(listening | {one.inode for one in found if one.inode}):
@@ -49,10 +49,17 @@ def _name(dialled: str, accepted: str) -> str:
     return f"{namespace()}:{dialled}>{accepted}"
 
 
-def _sockets_of(holder: Holder) -> frozenset[int]:
-    if holder.loop is not None:
-        return inodes_of(compat.descriptors_of(holder.loop))
-    return frozenset() if holder.acceptor is None else inodes_of([holder.acceptor.fileno()])
+def _sockets_of(holder: Holder) -> tuple[frozenset[int], frozenset[int]]:
+    """Those from which its thread accepts, and those that it reads."""
+    if holder.acceptor is not None:
+        return inodes_of([holder.acceptor.fileno()]), frozenset()
+    if holder.loop is None:
+        return frozenset(), frozenset()
+    watched = inodes_of(compat.descriptors_of(holder.loop))
+    if watched:
+        return watched, watched
+    # uvloop: what it reads is not shown; but whatever uvicorn has accepted at its ports, this loop reads
+    return inodes_of([one for frame in holder.frames for one in compat.uvicorn_in(frame)]), inodes_of(own_descriptors())
 
 
 def _is_accepted_by_one(listening: Collection[int], threads: Collection[Iterable[FrameType]]) -> bool:
@@ -67,6 +74,7 @@ def _accepted_in(frames: Iterable[FrameType]) -> frozenset[int]:
     for frame in frames:
         loop = compat.loop_in(frame)
         descriptors += [] if loop is None else compat.descriptors_of(loop)
+        descriptors += compat.uvicorn_in(frame)
         found = compat.acceptor_in(frame) or compat.accepted_from(frame)
         descriptors += [] if found is None else [found.fileno()]
     return inodes_of(descriptors)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -41,6 +41,7 @@ class Holder:
     loop: asyncio.AbstractEventLoop | None = None
     server: Any = None
     acceptor: socket.socket | None = None
+    frames: Sequence[FrameType] = ()
 
 
 def holders(session: Session, threads: Iterable[list[FrameType]]) -> Iterator[Holder]:
@@ -57,7 +58,7 @@ def holders(session: Session, threads: Iterable[list[FrameType]]) -> Iterator[Ho
                 wait = next((wait for one in ours if (wait := _wait_in(one, session)) is not None), None)
                 party = None if wait is None else _waiter(session, wait)
                 if party is not None:
-                    yield Holder(party, loop, server, acceptor)
+                    yield Holder(party, loop, server, acceptor, frames)
                 break
 
 

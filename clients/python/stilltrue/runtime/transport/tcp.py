@@ -90,6 +90,11 @@ def port_of(address: str) -> str:
     return address.rpartition(":")[2]
 
 
+def own_descriptors() -> list[int]:
+    """All that this process has open."""
+    return [int(one.name) for one in (_PROCESSES / "self" / "fd").iterdir()]
+
+
 def inodes_of(descriptors: Collection[int]) -> frozenset[int]:
     """The numbers of the sockets behind descriptors of this process."""
     found = set[int]()

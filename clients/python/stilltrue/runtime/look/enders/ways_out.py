@@ -178,10 +178,10 @@ class Search:
         yield from actors.hooks()
         for loop in places.loops(one.place.task for one in found):
             handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
-            if handles is None or tasks is None:
-                self._doubt(found, loop, "the timers or tasks of its event loop cannot be read")
-                continue
             holder, _ = places.blocked_loops.get(loop, (None, None))
+            if handles is None or tasks is None:
+                self._cannot_read(found, loop, holder)
+                continue
             watching = [one for one in compat.watched_by(loop) if _reads(*compat.called_by(one), kept)]
             here = (*actors.timers(loop, [*handles, *watching]), *actors.protocols(loop), *actors.tasks(places, tasks))
             yield from here if holder is None else (replace(actor, party=holder, when=None) for actor in here)
@@ -189,10 +189,15 @@ class Search:
     def _threads(self) -> list[Place]:
         return [place for place in self._places.threads.values() if place.ident != threading.get_ident()]
 
-    def _doubt(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, why: str) -> None:
+    def _cannot_read(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, holder: PartyName | None) -> None:
+        """Whatever is due on the loop may end a wait there, but not before ``holder`` goes on, who blocks it."""
         for one in found:
-            if one.place.task is not None and one.place.task.get_loop() is loop:
-                one.doubt = one.doubt or why
+            if one.place.task is None or one.place.task.get_loop() is not loop:
+                continue
+            if holder is None:
+                one.doubt = one.doubt or "the timers or tasks of its event loop cannot be read"
+            elif holder != one.place.party:
+                one.add("what is due on its event loop", holder)
 
     def _look_for_closers(self, found: Iterable[Found]) -> None:
         """Finds what may close the channel, stop the server or cancel all tasks that a suspect depends on."""
