@@ -110,6 +110,9 @@ def test_of_a_loop_whose_timers_are_not_shown_only_who_blocks_it_is_certain(alon
         await channel.unary_unary("/s/Get")(b"")
 
     async def both(address: str, get: Any) -> None:
+        own = asyncio.current_task()
+        assert own is not None
+        own.set_name("blocks")
         async with grpc.aio.insecure_channel(address) as channel:
             tasks = [asyncio.create_task(parks(front.channel(channel)), name="parks")]
             await asyncio.to_thread(stuck.wait_for_callers)
@@ -121,14 +124,14 @@ def test_of_a_loop_whose_timers_are_not_shown_only_who_blocks_it_is_certain(alon
             runner.run(both(address, get))
 
     with serving(alone("back"), Get=stuck) as address, grpc.insecure_channel(address) as channel:
-        get = front.channel(channel).unary_unary("/s/Get")
+        get: Any = front.channel(channel).unary_unary("/s/Get")
         thread = threading.Thread(target=run, args=(address, get))
         thread.start()
         report = report_when(front, lambda report: len({wait.waiter for wait in report.waits}) == 2)
         looks = look_at(front, report)
-        blocking, parking = (of(looks, name) for name in ("front/task:Task-1", "front/task:parks"))
+        blocking, parking = (of(looks, name) for name in ("front/task:blocks", "front/task:parks"))
         assert (blocking.unchanged, blocking.ways_out, blocking.doubt) == (True, (), "")
-        assert "front/task:Task-1" in {way.party for way in parking.ways_out}, "whatever is due there comes after it"
+        assert "front/task:blocks" in {way.party for way in parking.ways_out}, "whatever is due there comes after it"
         stuck.go.set()
         thread.join(PATIENCE_SECONDS)
 
