@@ -11,7 +11,7 @@ from tests.bench.floods import ASK_SECONDS_MAX, FLOODS, waited
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(not os.environ.get("STILLTRUE_BENCH"), reason="fifteen floods take minutes; make bench runs them")
+@pytest.mark.skipif(not os.environ.get("STILLTRUE_BENCH"), reason="the floods take minutes; make bench runs them")
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_an_honest_asker_is_answered_under_a_flood(flood: str, tmp_path: Path) -> None:
     found = await waited(flood, 1.0, tmp_path)
