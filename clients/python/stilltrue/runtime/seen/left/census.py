@@ -6,6 +6,7 @@ Python's collector knows them all: whoever has them, wherever they are kept.
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType
@@ -15,7 +16,8 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of, no_collection
 from stilltrue.runtime.introspection.origins import is_application
 
-OBJECTS_MAX = 5_000_000
+BLOCKS_MAX = 1_500_000
+"""Blocks of memory that Python has given out, of which an object takes one to three: to read more stops the process too long."""
 _INSTALLED = "-packages"
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
@@ -33,10 +35,10 @@ class Census:
 
 def take_census() -> Census | None:
     """What there is at this moment; None if that is too much to read."""
+    if sys.getallocatedblocks() > BLOCKS_MAX:
+        return None
     with no_collection:
         objects = gc.get_objects()
-        if len(objects) > OBJECTS_MAX:
-            return None
         functions = [one for one in objects if type(one) is FunctionType]
         suspended = [one for one in objects if type(one) in _SUSPENDED]
         hidden = any(_is_greenlet(one) for one in objects if type(one).__name__ == "greenlet")
