@@ -17,7 +17,7 @@ from stilltrue.runtime.introspection.frames import frame_of, no_collection
 from stilltrue.runtime.introspection.origins import is_application
 
 BLOCKS_MAX = 1_500_000
-"""Blocks of memory that Python has given out, of which an object takes one to three: to read more stops the process too long."""
+"""Blocks of memory that Python has given out (an object takes one to three): to read more would stop the process too long."""
 _INSTALLED = "-packages"
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
