@@ -23,9 +23,8 @@ _EVENTS_AT_ONCE = 512
 _UNSENT_MAX = 65_536
 """Events that wait to be sent: a coordinator that takes none for so long is as good as gone."""
 _AGAIN_SECONDS = 1.0
-_BEAT_SECONDS = 2.0
-_SILENT_SECONDS_MAX = 10.0
-"""After so long without an answer to a sign of life the coordinator is gone."""
+SILENT_SECONDS_MAX = 10.0
+"""After so long without a sign of life the coordinator is gone."""
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
@@ -123,12 +122,12 @@ class Relay:
             unsent: asyncio.Queue[pb.FromAgent] = asyncio.Queue(_UNSENT_MAX)
             writer = asyncio.create_task(_write(call, unsent))
             try:
-                async with asyncio.timeout(_SILENT_SECONDS_MAX) as silence:
+                async with asyncio.timeout(SILENT_SECONDS_MAX) as silence:
                     while isinstance(response := await call.read(), pb.RelayResponse):
-                        silence.reschedule(asyncio.get_running_loop().time() + _SILENT_SECONDS_MAX)
+                        silence.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS_MAX)
                         self._heard(response, unsent, address)
             except TimeoutError:
-                self._log.warning("no coordinator", address=address, status="SILENT", reason=f"for {_SILENT_SECONDS_MAX:g} s")
+                self._log.warning("no coordinator", address=address, status="SILENT", reason=f"for {SILENT_SECONDS_MAX:g} s")
             finally:
                 writer.cancel()
                 call.cancel()
@@ -159,11 +158,9 @@ def _channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.
 
 
 async def _write(call: Any, unsent: asyncio.Queue[pb.FromAgent]) -> None:
-    """Send what waits, many events at once; while there is nothing, a sign of life, which is answered."""
+    """Send what waits, many events at once."""
     while True:
-        events: list[pb.FromAgent] = []
-        with suppress(TimeoutError):
-            events.append(await asyncio.wait_for(unsent.get(), _BEAT_SECONDS))
+        events = [await unsent.get()]
         while len(events) < _EVENTS_AT_ONCE and not unsent.empty():
             events.append(unsent.get_nowait())
         with suppress(asyncio.InvalidStateError, grpc.RpcError):  # the stream is over: its reader finds out

@@ -14,10 +14,12 @@ import grpc
 import pytest
 
 from detector.assembly import results
+from detector.collector import relay as collector_relay
 from detector.core.registry import predicate_names
+from detector.service.grpc_api import relay
 from detector.service.settings import Scope
 from stilltrue.model import CallNumber
-from stilltrue.v1 import detector_pb2, snapshot_pb2
+from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 from tests.collector.conftest import collected, collector_of
 from tests.collector.kafka_in_memory import KafkaInMemory
 from tests.service.conftest import Deadlock, Detector, FakeProcess, detecting
@@ -239,3 +241,21 @@ async def test_a_report_for_another_process_ends_the_stream_and_is_not_kept(kafk
         assert list(verdict.missing) == ["a"]
         assert a.status is grpc.StatusCode.INVALID_ARGUMENT
     assert kafka.reports() == 1
+
+
+@pytest.mark.parametrize("talks", [True, False], ids=["agents that talk all the time", "agents that say nothing"])
+async def test_a_collector_stays_connected(
+    talks: bool, kafka: KafkaInMemory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(relay, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(collector_relay, "SILENT_SECONDS_MAX", 3.0)
+    a = FakeProcess("a")
+    async with collected(tmp_path, **LEASE) as coordinator:
+        await _join(coordinator, a)
+        until = asyncio.get_running_loop().time() + 4.0  # longer than a silence may be
+        while asyncio.get_running_loop().time() < until:
+            if talks:
+                await a.say(lease=agent_pb2.Lease(colour=0))
+            await asyncio.sleep(0.02)
+        assert not a.ended.is_set()
+        assert not (await _ask(coordinator)).missing

@@ -19,6 +19,7 @@ from detector.ops.logs import Log
 from stilltrue.v1 import collector_pb2 as pb
 
 COLLECTOR_SERVICE = "stilltrue.v1.CollectorService"
+BEAT_SECONDS = 2.0
 _EVENTS_AT_ONCE = 512
 """How many events one message of the stream carries: about 100 kB of markers."""
 _UNREAD_MAX = 64
@@ -107,8 +108,6 @@ class CollectorServicer:
         writer = asyncio.create_task(collector.write(context))
         try:
             while isinstance(request := await context.read(), pb.RelayRequest):
-                if not request.events:
-                    collector.beat()
                 for event in request.events:
                     await collector.take(event)
         finally:
@@ -124,11 +123,7 @@ class _Collector:
         self._serve = serve
         self._agents: dict[int, RelayedContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outgoing: asyncio.Queue[pb.ToAgent | None] = asyncio.Queue()
-
-    def beat(self) -> None:
-        """Answer a sign of life."""
-        self._outgoing.put_nowait(None)
+        self._outgoing: asyncio.Queue[pb.ToAgent] = asyncio.Queue()
 
     async def take(self, event: pb.FromAgent) -> None:
         match event.WhichOneof("event"):
@@ -163,12 +158,14 @@ class _Collector:
         close(grpc.StatusCode.OK.value[0], "")
 
     async def write(self, context: Any) -> None:
-        """Send what waits, many events at once."""
+        """Send what waits, many events at once; while there is nothing, a sign of life, whatever comes from the collector."""
         while True:
-            events = [await self._outgoing.get()]
+            events: list[pb.ToAgent] = []
+            with contextlib.suppress(TimeoutError):
+                events.append(await asyncio.wait_for(self._outgoing.get(), BEAT_SECONDS))
             while len(events) < _EVENTS_AT_ONCE and not self._outgoing.empty():
                 events.append(self._outgoing.get_nowait())
-            await context.write(pb.RelayResponse(events=[event for event in events if event is not None]))
+            await context.write(pb.RelayResponse(events=events))
 
     def end(self) -> int:
         """The collector is gone, and with it its agents' streams; how many there were."""
