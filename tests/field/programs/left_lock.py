@@ -5,7 +5,7 @@ import threading
 from field_program import FAR_SECONDS, MODE, begin, join, stay
 
 if MODE == "unlocked":
-    import unlocking  # noqa: F401 - somebody may call it
+    from elsewhere import unlocking  # noqa: F401 - somebody may call it
 
 FAR = threading.Event()
 

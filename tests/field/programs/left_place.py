@@ -5,7 +5,7 @@ import asyncio
 from field_program import FAR_SECONDS, MODE, join, ready
 
 if MODE == "called_back":
-    import placing
+    from elsewhere import placing
 
 PLACES = 2
 later: list[object] = []

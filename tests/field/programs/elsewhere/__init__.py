@@ -1,0 +1,1 @@
+"""What other modules of a program may do with its locks: imported by near misses only."""
