@@ -20,6 +20,8 @@ from stilltrue.v1 import collector_pb2 as pb
 
 _METHOD = "/stilltrue.v1.CollectorService/Relay"
 _EVENTS_AT_ONCE = 512
+_BYTES_AT_ONCE = 2**20
+"""Of one message of the stream, and one agent's message more: a detector takes four times the largest report."""
 _UNSENT_MAX = 65_536
 """Events that wait to be sent: a coordinator that takes none for so long is as good as gone."""
 _AGAIN_SECONDS = 1.0
@@ -161,7 +163,9 @@ async def _write(call: Any, unsent: asyncio.Queue[pb.FromAgent]) -> None:
     """Send what waits, many events at once."""
     while True:
         events = [await unsent.get()]
-        while len(events) < _EVENTS_AT_ONCE and not unsent.empty():
+        size = len(events[0].message)
+        while size < _BYTES_AT_ONCE and len(events) < _EVENTS_AT_ONCE and not unsent.empty():
             events.append(unsent.get_nowait())
+            size += len(events[-1].message)
         with suppress(asyncio.InvalidStateError, grpc.RpcError):  # the stream is over: its reader finds out
             await call.write(pb.RelayRequest(events=events))
